@@ -1,4 +1,4 @@
-"""Pictures for the documentation, plotted by the library and saved by Chromium: `python docs/pictures.py`.
+"""Pictures for the documentation, plotted by the library and saved by kaleido: `python docs/pictures.py`.
 
 They are committed under `docs/_static/pictures`, so that pages also show them in the repository.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from PIL import Image
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Bandpass, Jitter
 from polyadic.data import Windows, synthetic
-from polyadic.plot.canvas import PALETTE, blank
+from polyadic.plot.style import PALETTE, new_figure
 from polyadic.spectral import STFT
 
 FS = 128.0
@@ -49,7 +47,7 @@ def _panels(pictures: list[np.ndarray], titles: list[str], height: int) -> Any:
     """Plot heat maps over time and frequency side by side, on one colour scale."""
     import plotly.graph_objects as go
 
-    figure = blank(height=height, coloraxis={"showscale": False, "colorscale": "Blues"}, margin_t=30)
+    figure = new_figure(height=height, coloraxis={"showscale": False, "colorscale": "Blues"}, margin_t=30)
     width = 1 / len(pictures)
     step, resolution = FRAMES.hop / FS, FS / FRAMES.n_fft
     for number, (picture, title) in enumerate(zip(pictures, titles, strict=True)):
@@ -112,7 +110,7 @@ def views() -> Any:
         "jittered": Jitter(0.3)(X, seed=1),
         "band-passed": Bandpass([(14, 40), (14, 30)], fs=FS)(X, seed=1),
     }
-    figure = blank(height=250)
+    figure = new_figure(height=250)
     for number, (name, view) in enumerate(lines.items()):
         y = view[0, 1].numpy() - 2.5 * number
         figure.add_scatter(x=np.arange(256) / FS, y=y, name=name, line={"width": 1.5, "color": PALETTE[number]})
@@ -141,24 +139,12 @@ def tuning() -> Any:
 
 def save(figures: dict[str, Any], folder: Path) -> None:
     """Save plotly figures as small PNG files, 800 pixels wide."""
-    from playwright.sync_api import sync_playwright
-
-    browser = next(path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path)
     folder.mkdir(exist_ok=True, parents=True)
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as scratch:
-        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        tab = chromium.new_page(viewport={"width": 800, "height": 1200}, device_scale_factor=1.5)
-        for name, figure in figures.items():
-            figure.update_layout(width=800, height=figure.layout.height or 400, template="plotly_white")
-            page = Path(scratch) / f"{name}.html"
-            figure.write_html(page, config={"staticPlot": True})
-            tab.goto(page.as_uri())
-            tab.wait_for_selector(".main-svg")
-            tab.wait_for_timeout(500)
-            shot = Image.open(io.BytesIO(tab.locator(".js-plotly-plot").screenshot())).convert("RGB")
-            shot.quantize(64).save(folder / f"{name}.png", optimize=True)
-            print(f"{name}.png: {(folder / f'{name}.png').stat().st_size / 1000:.0f} kB")
-        chromium.close()
+    for name, figure in figures.items():
+        figure.update_layout(template="plotly_white")
+        picture = Image.open(io.BytesIO(figure.to_image("png", width=800, scale=1.5))).convert("RGB")
+        picture.quantize(64).save(folder / f"{name}.png", optimize=True)
+        print(f"{name}.png: {(folder / f'{name}.png').stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
-CHOSEN = {"components": 1, "ecg": 0}  # pages on which another figure than the last is more informative
+CHOSEN = {"components": 1, "ecg": 0, "plots": 1}  # pages on which another figure than the last is more informative
 SIZE = (480, 300)
 
 

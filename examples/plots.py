@@ -1,7 +1,7 @@
 """Every plot of the report.
 
-The figures of the report are functions of `polyadic.plot`. Each returns a plotly figure, to show, change or save;
-`plot.static` converts it to a matplotlib figure.
+The figures of the report are functions of `polyadic.plot`. Each returns a plotly figure, to show, change or save; for a
+paper, `figure.write_image("figure.pdf")` writes PDF, SVG or PNG (needs Chrome or Chromium).
 """
 
 import numpy as np
@@ -50,11 +50,6 @@ model = CPD(rank=4).fit(windows)
 plot.components(model, windows).show()
 
 # %%
-# One profile as in the table of the report: a head for electrodes, bars for other channels, a line for frequencies.
-plot.thumbnail(model, 0, 0, windows).show()
-plot.thumbnail(model, 0, 1, windows).show()
-
-# %%
 # A component in physical units. `typical` computes the mean spectrum of all windows and of each class; with it,
 # profiles show how much one standard deviation of a component adds, in dB. Components are numbered from 0 in code and
 # from 1 in figures.
@@ -98,14 +93,13 @@ names = [f"component {number + 1}" for number in range(4)]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%
-# Which components replicate, and how much each explains. `fit --check` refits on halves of the subjects; this example
-# only refits from another start.
+# Which components replicate. `fit --check` refits on halves of the subjects; this example only refits from another
+# start.
 again = match(model, clone(model).set_params(random_state=1).fit(windows)).similarity
 model.replicability_ = Replicability(
     again, (again > 0.9).astype(float), refits=1, halves=False
 )
 plot.replicability(model).show()
-plot.shares(model, x).show()
 
 # %%
 # The input of a classifier: the spread of features, channel levels by class, and a map.
@@ -121,7 +115,3 @@ plot.low_label(
     {8: [60.0, 70.0, 66.0], 40: [81.0, 84.0, 86.0], 160: [92.0, 93.0, 93.0]}
 ).show()
 plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()
-
-# %%
-# A static figure for a paper:
-plot.static(plot.profile(model, alpha, 1, windows, found)).savefig("component.png")

@@ -6,7 +6,7 @@ both. Here the answer is known: four.
 
 import numpy as np
 
-from polyadic import suggest_rank
+from polyadic import plot, suggest_rank
 
 # %%
 # Tensors of channels × frequencies × frames from ten subjects. Each is a sum of four components of random strength and
@@ -19,11 +19,11 @@ T += 0.5 * T.std() * rng.normal(size=T.shape)
 subject = np.repeat(np.arange(10), 20)
 
 # %%
-# For windows of signals, the default `STFT` is applied first. The command is `polyadic rank my.store -o rank.png`.
+# For windows of signals, the default `STFT` is applied first. The command is `polyadic rank my.store -o rank.html`.
 found = suggest_rank(T, ranks=(2, 4, 12), groups=subject, restarts=3)
 print(found)
 
 # %%
 # The share of components that replicate, how well they match, and the fit. A larger rank fits better, but its
 # additional components are found in only one half of the subjects.
-found.plot().savefig("rank.svg")
+plot.ranks(found).show()

@@ -109,7 +109,7 @@ OTHER_KINDS = {
     "m.onnx": b"a network of my own",
     "m.tries.csv": b"my,own,table",
     "m.tuning.json": b"{}",
-    "m.tuning.png": b"no picture",
+    "m.tuning.html": b"no page",
 }
 
 

@@ -190,7 +190,7 @@ MISSING = {
         "vision.vhdr needs the package mne, which is not installed: pip install 'polyadic[mne]'",
     ),
     "plotly": ("report m.safetensors -o q.html", "pip install 'polyadic[report]'"),
-    "matplotlib": ("rank wearables --label activity -o q.png", "matplotlib, which is not installed"),
+    "kaleido": ("rank wearables --label activity -o q.png", "a plot needs kaleido, which is not installed"),
 }
 
 

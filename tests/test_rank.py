@@ -10,7 +10,7 @@ import torch
 from command_line import polyadic
 from typer.testing import CliRunner
 
-from polyadic import ATD, suggest_rank
+from polyadic import ATD, plot, suggest_rank
 from polyadic.cli import app
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
@@ -172,15 +172,16 @@ def test_a_table_a_dictionary_and_a_plot_come_of_it():
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["rank"] == 2
     assert [(row["rank"], row["replicating"]) for row in content["tried"]] == [(1, 1), (2, 2), (8, 3)]
-    pytest.importorskip("matplotlib")
-    figure = found.plot()
-    titles = ["components", "mean", "fitness", "balanced"]
-    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == titles
-    drawn = [axes.lines[0].get_ydata() for axes in figure.axes]
-    for values, expected in zip(drawn, (100 * found.share, found.match, fitness, 100 * accuracy), strict=True):
-        assert np.array_equal(values, expected)
-    assert all(axes.lines[1].get_xdata() == [2, 2] for axes in figure.axes)
-    assert figure.get_suptitle().replace("\n", " ") == found.reason
+    pytest.importorskip("plotly")
+    figure = plot.ranks(found)
+    titles = ["replicate (%)", "mean match", "fitness", "balanced accuracy (%)"]
+    assert [note.text for note in figure.layout.annotations] == titles
+    expected = (100 * found.share, found.match, fitness, 100 * accuracy)
+    for trace, values in zip(figure.data, expected, strict=True):
+        assert np.array_equal(trace.y, values)
+    chosen = [shape for shape in figure.layout.shapes if "domain" in shape.yref]
+    assert [(shape.x0, shape.x1) for shape in chosen] == [(2, 2)] * 4
+    assert figure.layout.title.text.replace("<br>", " ") == found.reason
 
 
 @pytest.mark.parametrize(
@@ -212,16 +213,16 @@ def file(tmp_path):
 
 
 def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
-    pytest.importorskip("matplotlib")
-    plot = tmp_path / "rank.png"
+    pytest.importorskip("plotly")
+    file_of_plot = tmp_path / "rank.html"
     result = CliRunner().invoke(
-        app, ["rank", str(file), "--ranks", "1,2", "--refits", "2", "-o", str(plot)], catch_exceptions=False
+        app, ["rank", str(file), "--ranks", "1,2", "--refits", "2", "-o", str(file_of_plot)], catch_exceptions=False
     )
     assert result.exit_code == 0
     assert "fitness" in result.stdout
     assert "Rank " in result.stdout
     assert "Replicability is from 2 refits per rank; a report has 10 (use --refits 10)." in result.stdout
-    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert "replicate (%)" in file_of_plot.read_text()
 
 
 def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp_path):

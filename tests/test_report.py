@@ -33,21 +33,26 @@ from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, probe_accuracy
-from polyadic.evaluate.validation import Fold
 from polyadic.explain.replication import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class
-from polyadic.report.contents import collect_contents, headline, methods_of
+from polyadic.report.contents import collect_contents
 from polyadic.report.figures import figures
+from polyadic.report.headline import headline, methods_of
 from polyadic.report.page import _row_state, render
-from polyadic.report.scores import ProbeResult, _result, _SeenFolds, interval, score_probe
+from polyadic.report.probe import ProbeResult, _result, interval, score_probe
+from polyadic.report.reproduce import BIBTEX
 from polyadic.spectral import STFT
 
 
 @pytest.fixture(scope="module")
 def windows():
     return synthetic(300)
+
+
+@pytest.fixture(scope="module")
+def unlabelled(windows):
+    return Windows(windows.X, windows.fs)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +64,11 @@ def model(windows):
 @pytest.fixture(scope="module")
 def probe(model, windows):
     return score_probe(model, windows, None, 0)
+
+
+@pytest.fixture(scope="module")
+def contents(model, windows):
+    return collect_contents(model, windows, probe_kind="plain")
 
 
 @pytest.fixture(autouse=True)
@@ -84,8 +94,8 @@ def test_the_map_keeps_the_distances_of_the_readout_and_standardises_coefficient
     assert drawn["map pca class"]["data"] == json.loads(plot.features(points, windows).to_json())["data"]
 
 
-def test_shares_add_up_and_the_largest_comes_first(model, windows):
-    components = collect_contents(model, windows, probe_kind="plain").components
+def test_shares_add_up_and_the_largest_comes_first(model, windows, contents):
+    components = contents.components
     shares = [component.share for component in components]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100)
@@ -97,8 +107,7 @@ def test_shares_add_up_and_the_largest_comes_first(model, windows):
     assert shares[0] == pytest.approx(100 * explained, rel=1e-4)
 
 
-def test_means_by_class_and_the_windows_that_express_a_component_most(model, windows):
-    contents = collect_contents(model, windows, probe_kind="plain")
+def test_means_by_class_and_the_windows_that_express_a_component_most(model, windows, contents):
     Z = model.coefficients(windows).astype(np.float64)
     for component in contents.components:
         own = Z[:, component.index]
@@ -117,19 +126,13 @@ def place(text: str, weights: list[float], step: float = 0.5) -> str:
     return _place(axis, np.array(weights), [axis]).text
 
 
-def test_a_flat_profile_has_no_when_and_no_frequency():
+def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_flat():
     assert place("time", [1.0, 0.98, 1.0, 0.99]) == "throughout"
     assert place("frequency", [1.0, 0.98, 1.0, 0.99]) == "all frequencies"
     assert place("time", [0.0] * 3 + [1.0] + [0.0] * 6) == "1.5 s"
     assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "5.5 Hz (5.0–6.0)"
     assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
-
-
-def test_frequencies_have_a_digit_where_bins_are_coarse():
-    assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"
-
-
-def test_a_profile_with_several_peaks_says_how_many():
+    assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"  # coarse bins
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
 
 
@@ -155,14 +158,14 @@ def apart(model):
     return found
 
 
-def test_components_that_do_not_replicate_are_last_and_hidden(model, windows):
+def test_components_that_do_not_replicate_are_last_and_hidden(model, unlabelled):
     checked = apart(model)
     checked.replicability_ = Replicability([0.95, 0.5, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
     found = describe_components(checked, checked.axes(), with_shares(checked, [20, 40, 30, 10]), None)
     assert [(one.number, one.replicates) for one in found] == [(3, True), (1, True), (2, False), (4, False)]
     checked = copy(model)
     checked.replicability_ = Replicability([0.95, 0.3, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
-    page = render(checked, windows, probe="plain")
+    page = render(checked, unlabelled)
     rows = re.findall(r'<tr data-component="(\d)"[^>]*?(class="[^"]*")?>', page)
     assert {number for number, kind in rows if kind == 'class="folded gone"'} == {"2", "4"}
     assert {number for number, kind in rows if not kind} == {"1", "3"}
@@ -177,7 +180,7 @@ def test_components_that_do_not_replicate_are_last_and_hidden(model, windows):
     assert "physical units" not in alone
 
 
-def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, windows):
+def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, unlabelled):
     # At too high a rank a rhythm is split between components, in each refit in another way.
     checked = apart(model)
     checked.replicability_ = Replicability([0.85, 0.95, 0.85, 0.99], [0.4, 1.0, 0.4, 1.0], refits=10)
@@ -192,20 +195,20 @@ def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, wi
     assert [one.number for one in large_but_not_replicating(many)] == [1]
 
     unchecked, model = model, copy(model)
-    explained = shares(model, np.asarray(model.coefficients(windows)))
+    explained = shares(model, np.asarray(model.coefficients(unlabelled)))
     largest = int(np.argmax(explained))
     lost = np.where(np.arange(4) == largest, 0.4, 1.0)
     model.replicability_ = Replicability(np.where(lost < 1, 0.85, 0.99), lost, refits=10)
-    page = render(model, windows, probe="plain")
+    page = render(model, unlabelled)
     named = re.search(r"component (\d) \(([^)]*\)?[^)]*)\) has a share of (\d+) % and a match of 0\.85", page)
     assert (int(named[1]), int(named[3])) == (largest + 1, round(explained[largest]))
     assert "; " in named[2]
     assert "One of them accounts for much of the explained variation: component" in page
     assert "sorted by share times match, with those that do not replicate last; click a heading" in page
-    assert "sorted by share; click a heading" in render(unchecked, windows, probe="plain")
+    assert "sorted by share; click a heading" in render(unchecked, unlabelled)
     assert "sorted by" not in render(unchecked)
     model.replicability_ = Replicability([0.5] * 4, [0.0] * 4, refits=10)
-    none = render(model, windows, probe="plain")
+    none = render(model, unlabelled)
     assert "None of the 4 components replicates, that is, none is found again in at least half of 10 refits" in none
     assert "The table hides all of them at first: " in none
     assert "sorted by share times match; click" in none
@@ -233,9 +236,9 @@ def test_a_consensus_is_called_so_with_the_seconds_of_all_its_starts(windows, mo
     assert "still falling after 1 sweep." in render(best)
 
 
-def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
+def test_a_large_set_is_looked_at_evenly(model, monkeypatch, unlabelled):
     monkeypatch.setattr("polyadic.report.contents._SAMPLED", 50)
-    sample = collect_contents(model, windows, probe_kind="plain").sample
+    sample = collect_contents(model, unlabelled).sample
     assert (len(sample.Z), sample.total) == (50, 300)
     assert np.diff(sample.windows.source(np.arange(50))).max() <= 7
 
@@ -266,12 +269,12 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert list(probe.curve) == sorted(probe.curve)
 
 
-def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, probe):
+def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, probe, contents):
     values = 100 * np.array(list(probe.per_subject.values()))
     best = headline([], 0, probe)
     assert (best.value, best.spread) == pytest.approx((values.mean(), values.std(ddof=1)))
     assert f"over {len(values)} subjects, from {values.min():.1f} to {values.max():.1f} %" in best.words
-    page, probe = " ".join(render(model, windows, probe="plain").split()), score_probe(model, windows, None, 0, "plain")
+    page, probe = " ".join(render(model, windows, probe="plain").split()), contents.probe
     assert f"{100 * probe.over_subjects['mean']:.1f}<span" in page
     assert f"± {100 * probe.over_subjects['std']:.1f}" in page
     assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
@@ -279,21 +282,9 @@ def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, p
     assert (f"<dd>{len(windows)}</dd><dt>windows</dt>" in page) == (probe.n_test != len(windows))
     assert "a pattern over channels, frequencies and time; " in page
     assert "see it in physical units" in page
-    explained = 1 - (1 - collect_contents(model, windows, probe_kind="plain").sample.fit) ** 2
+    explained = 1 - (1 - contents.sample.fit) ** 2
     assert f"<dd>{100 * explained:.1f} %</dd><dt>of the variation explained" in page
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
-
-
-def test_the_curve_over_labels_is_from_folds_all_over_the_subjects(windows, monkeypatch):
-    folds = _SeenFolds("plain", windows, None)
-    drawn = []
-    monkeypatch.setattr(folds.curve, "add", lambda *given: drawn.append(given[-2]))
-    y = np.array(windows.classes)[windows.label[:8]]
-    for number in range(1, 18):
-        test = np.arange(8) == number % 8
-        folds(Fold(number, 17, np.zeros((8, 1)), y, np.arange(8).astype(str), test, np.arange(0), None))
-    assert drawn == [1, 5, 9, 13, 17]
-    assert folds.curve_of == "5 of the 17 folds"
 
 
 def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
@@ -309,14 +300,6 @@ def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
     assert "over 5 subjects with two classes or more, from" in headline([], 0, probe).words
     one = Windows(windows.X, windows.fs, subject=some.subject, label=np.where(subject < 3, subject % 2, label))
     assert score_probe(model, one, None, 0, "plain", transductive=True).over_subjects == {}
-
-
-def test_more_than_twenty_subjects_are_left_out_in_groups_twice(windows):
-    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
-    probe = score_probe(everything, windows, None, 0, "plain", transductive=True)
-    expected = cross_validate(everything, windows, 5, 2, "plain", transductive=True)
-    assert probe.how == "5-fold cross-validation by subject, repeated 2 times"
-    assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
 
 
 def test_the_report_scores_all_windows_as_evaluate_does():
@@ -342,6 +325,11 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     found = json.loads(CliRunner().invoke(app, [*words, "--transductive"]).stdout)
     probe = score_probe(load(tmp_path / "m.safetensors"), own, None, 0, "plain", transductive=True)
     assert (found["folds"], found["repeats"]) == (folds, repeats)
+    assert probe.how == (
+        "leave-one-subject-out cross-validation"
+        if repeats == 1
+        else "5-fold cross-validation by subject, repeated 2 times"
+    )
     assert {name: found[name] for name in probe.scores} == pytest.approx(probe.scores)
     assert found["over_subjects"] == pytest.approx(probe.over_subjects)
 
@@ -397,11 +385,16 @@ def test_no_interval_has_a_width_of_zero():
     assert (methods_of(same)[0].low, methods_of(same)[0].high) == (None, None)
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, count):
-    few = Windows(windows.X, windows.fs, subject=np.arange(300) % count, label=windows.label)
-    page = render(model, few)
-    assert f"an accuracy on unseen subjects needs at least 4 subjects with labels, but the data has {count}" in page
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (1, "no accuracy could be computed: at least two subjects must have labels, but only"),
+        (3, "an accuracy on unseen subjects needs at least 4 subjects with labels, but the data has 3"),
+    ],
+)
+def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, count, sentence):
+    page = render(model, Windows(windows.X, windows.fs, subject=np.arange(300) % count, label=windows.label))
+    assert sentence in page
     assert 'class="big"' not in page
     assert 'id="probe"' not in page
 
@@ -454,13 +447,6 @@ def test_the_report_says_what_features_were_learned_from(model, windows):
     assert re.search(r"Chance: 25\.0 %\. Over all windows: accuracy [\d.]+ % \(majority class", page)  # not twice
 
 
-def test_the_report_says_if_no_probe_can_be_trained_on_the_labels(model, windows):
-    one = Windows(windows.X, windows.fs, subject=["only"] * 300, label=windows.label)
-    page = render(model, one)
-    assert "no accuracy could be computed: at least two subjects must have labels, but only" in page
-    assert 'id="probe"' not in page
-
-
 def result(protocols=("subject",)) -> dict:
     rows = [
         {"method": name, "protocol": protocol, "seed": seed, "standardised": 90.0 + seed + bonus, "plain": 80.0}
@@ -485,9 +471,6 @@ def test_intervals_over_seeds_are_students(model, windows):
     assert (best.value, best.spread) == (91.0, None)
     assert best.words.startswith("Mean over 3 seeds, each with its own random start and split; ")
     assert f"95 % interval {first.low:.1f} to" in best.words
-
-
-def test_intervals_over_seeds_lie_between_0_and_100_percent():
     wide = result()
     for row in wide["rows"]:
         row["standardised"] = [100.0, 100.0, 10.0][row["seed"]]
@@ -500,6 +483,8 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     assert found[0].accuracy == 96.0
     assert found[0].measure == "accuracy, standardised probe"
     assert found[0].other == ("accuracy, plain probe", 80.0)
+    with pytest.raises(PolyadicError, match=r"results\.json"):
+        methods_of({"summary": [{"method": "ATD"}], "rows": [], "seeds": []})
     page = render(model, windows, result=result(("paper", "subject")), probe="plain")
     assert page.index("Protocol subject") < page.index("Protocol paper")
     assert page.count("The score at the top is measured differently: it is a cross-validation over subjects") == 1
@@ -508,40 +493,34 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     assert shown == [("ATD", ["0.5", "3", "0.400"]), ("SALS", ["0.5", "–", "–"])]
 
 
-def test_an_invalid_result_is_refused(model):
-    with pytest.raises(PolyadicError, match=r"results\.json"):
-        render(model, result={"summary": [{"method": "ATD"}], "rows": [], "seeds": []})
-
-
-def test_skipped_recordings_of_a_store_are_reported_with_reasons(tmp_path, windows, model):
+def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):
+    """A store of recordings with eight channels; the third is flat if requested."""
     header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256, dtype="float32")
-    with StoreWriter(tmp_path / "s", header) as writer:
-        for number in range(3):
-            signal = np.concatenate(list(windows.X[number * 5 : number * 5 + 5]), axis=1)
-            signal[2] = 0.0
-            recording = Recording(
-                f"r{number}", f"s{number}", 64.0, header.channels, header.units, signal, np.ones(8), np.zeros(8)
-            )
-            writer.add(recording, np.arange(5) * 256, np.full(5, -1))
-        writer.skip("broken <night>", "the file is cut short")
-    page = render(model, WindowStore(tmp_path / "s"))
+    with StoreWriter(path, header) as writer:
+        for number in range(count):
+            signal = np.concatenate(list(windows.X[9 * number : 9 * number + 9]), axis=1)
+            signal[[2] if flat else []] = 0.0
+            about = (f"r{number}", f"s{number}", 64.0, header.channels, header.units, signal, np.ones(8), np.zeros(8))
+            recording = Recording(*about, **({} if rates is None else {"rates": rates[number]}))
+            writer.add(recording, np.arange(9) * 256, np.full(9, -1))
+        if skipped:
+            writer.skip("broken <night>", "the file is cut short")
+    return WindowStore(path)
+
+
+def test_the_recordings_of_a_store_are_described(tmp_path, windows, model):
+    page = render(model, stored(tmp_path / "several", windows, 3, flat=True, skipped=True))
     assert "<code>broken &lt;night&gt;</code>: the file is cut short" in page
     assert "3 recordings, 1 skipped" in page
     assert "<strong>flat</strong> in some recordings: c (3)" in page
-
-
-def test_a_store_of_one_recording_is_described_in_the_singular(tmp_path, windows, model):
-    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256, dtype="float32")
-    for name, flat in (("good", []), ("flat", [2])):
-        with StoreWriter(tmp_path / name, header) as writer:
-            signal = np.concatenate(list(windows.X[:9]), axis=1)
-            signal[flat] = 0.0
-            recording = Recording("r", "s", 64.0, header.channels, header.units, signal, np.ones(8), np.zeros(8))
-            writer.add(recording, np.arange(9) * 256, np.full(9, -1))
-    page = render(model, WindowStore(tmp_path / "good"))
+    page = render(model, stored(tmp_path / "good", windows))
     assert "1 recording, none skipped; no channel is missing, flat or clipped.</p>" in page
     assert "Gaps are times without a window.</p>" in page  # no window was tested
-    assert "<strong>flat</strong>: c</li>" in render(model, WindowStore(tmp_path / "flat"))
+    assert "<strong>flat</strong>: c</li>" in render(model, stored(tmp_path / "flat", windows, flat=True))
+    rates = [(64.0,) * 7 + (rate,) for rate in (16.0, 1.0)]
+    page = " ".join(render(model, stored(tmp_path / "mixed", windows, 2, rates=rates)).split())
+    assert "resampled to 64 Hz: a 64 Hz (2);" in page
+    assert "h 16 Hz (1), 1 Hz (1)" in page
 
 
 def test_the_report_says_how_many_components_a_timeline_shows():
@@ -551,9 +530,8 @@ def test_the_report_says_how_many_components_a_timeline_shows():
     assert "the strengths of 6 of the 8 components, those at the top of the table." in page
 
 
-@pytest.mark.parametrize("channels", [3, 5])
-def test_the_report_gives_the_standard_deviation_of_levels(channels):
-    windows = synthetic(60, n_channels=channels)
+def test_the_report_gives_the_standard_deviation_of_levels():
+    windows = synthetic(60, n_channels=3)
     model = ATD(rank=6, max_sweeps=1).fit(windows)
     page = render(model, windows, probe="plain", transductive=True)
     told = float(re.search(r"Each is scaled to a standard deviation of ([\d.]+) in the windows of the fit", page)[1])
@@ -561,29 +539,6 @@ def test_the_report_gives_the_standard_deviation_of_levels(channels):
     assert spread[6:] == pytest.approx(told, rel=1e-2)
     assert np.linalg.norm(spread[6:]) == pytest.approx(0.25 * np.linalg.norm(spread[:6]), rel=1e-2)
     assert "Together, they weigh 0.25 times as much as all spectral features together" in page
-
-
-def test_sampling_rates_that_were_mixed_are_shown(tmp_path, windows, model):
-    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256, dtype="float32")
-    with StoreWriter(tmp_path / "s", header) as writer:
-        for number in range(2):
-            signal = np.concatenate(list(windows.X[number * 5 : number * 5 + 5]), axis=1)
-            rates = (64.0,) * 7 + (1.0 if number else 16.0,)
-            recording = Recording(
-                f"r{number}",
-                f"s{number}",
-                64.0,
-                header.channels,
-                header.units,
-                signal,
-                np.ones(8),
-                np.zeros(8),
-                rates=rates,
-            )
-            writer.add(recording, np.arange(5) * 256, np.full(5, -1))
-    page = " ".join(render(model, WindowStore(tmp_path / "s")).split())
-    assert "resampled to 64 Hz: a 64 Hz (2);" in page
-    assert "h 16 Hz (1), 1 Hz (1)" in page
 
 
 def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
@@ -628,10 +583,9 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     ]
 
 
-@pytest.mark.parametrize("length", [150, 1000])
-def test_the_window_next_to_the_map_equals_plot_preview(length):
+def test_the_window_next_to_the_map_equals_plot_preview():
     rng = np.random.default_rng(0)
-    X = rng.lognormal(size=(60, 3, 1)) * rng.normal(size=(60, 3, length))
+    X = rng.lognormal(size=(60, 3, 1)) * rng.normal(size=(60, 3, 2000))
     windows = Windows(X, 100.0, channels=["Fz", "Cz", "EMG"], units=["µV", "µV", "mV"])
     model = SALS(rank=2, max_sweeps=1).fit(windows)
     found = content(render(model, windows))["previews"]
@@ -707,22 +661,17 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
 def test_the_citation_is_that_of_the_file():
     cff = yaml.safe_load((Path(__file__).parent.parent / "CITATION.cff").read_text())
     paper = cff["references"][0]
-    assert (paper["title"], paper["year"], paper["collection-title"]) == (TITLE, YEAR, VENUE)
-    assert [(author["family-names"], author["given-names"]) for author in paper["authors"]] == list(AUTHORS)
+    authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
+    for part in (paper["title"], authors, paper["collection-title"], str(paper["year"]), __version__):
+        assert f"{{{part}}}" in BIBTEX
 
 
 @pytest.mark.long
-def test_the_same_model_gives_the_same_page(model, windows):
-    assert render(model, windows) == render(model, windows)
-
-
-@pytest.mark.parametrize("rank", [64])
-@pytest.mark.long
-def test_many_components_of_long_windows_stay_below_6_mb(tmp_path, rank):
+def test_many_components_of_long_windows_stay_below_6_mb(tmp_path):
     rng = np.random.default_rng(0)
     n = 1100
     windows = Windows(rng.normal(size=(n, 12, 1000)).astype(np.float32), 100.0, label=np.arange(n) % 5)
-    model = paper(SALS, rank=rank, tensorize=STFT(128, 128), max_sweeps=1).fit(windows)
+    model = paper(SALS, rank=64, tensorize=STFT(128, 128), max_sweeps=1).fit(windows)
     report.write(tmp_path / "large.html", model, windows)
     assert (tmp_path / "large.html").stat().st_size < 6_000_000
 

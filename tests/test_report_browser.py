@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -159,7 +160,7 @@ def brightness(page, selector: str, what: str) -> float:
     return sum(float(part) for part in text[text.index("(") + 1 : -1].split(",")[:3]) / 3
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.long
 def test_dark_and_light_follow_the_reader_and_the_button(running, written, scheme):
     with Page(running, written, scheme=scheme) as page:
@@ -191,16 +192,21 @@ def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
         assert page.page.evaluate("document.querySelector('#detail').scrollWidth") <= width
 
 
+def checked_report(path: Path, replicates: np.ndarray) -> Path:
+    """A report of components of which only some replicate."""
+    model = paper(SALS, rank=len(replicates), tensorize=STFT(32, 16), max_sweeps=1).fit(synthetic(60).X)
+    match = np.where(replicates, 0.95, 0.5)
+    model.replicability_ = Replicability(match, replicates.astype(float), refits=4)
+    report.write(path, model)
+    return path
+
+
 def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(running, tmp_path):
-    windows = synthetic(60)
-    model = paper(SALS, rank=16, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
-    back = np.arange(16) % 4 > 0
-    model.replicability_ = Replicability(np.where(back, 0.95, 0.5), back.astype(float), refits=4)
-    report.write(tmp_path / "r.html", model)
+    written = checked_report(tmp_path / "r.html", np.arange(16) % 4 > 0)
     shown = "#component-table tbody tr:visible"
     rest = {12: "Show 4 more, which do not replicate", 6: "Show 10 more (4 do not replicate)"}
     for width, count in ((1280, 12), (390, 6)):
-        with Page(running, tmp_path / "r.html", width=width) as page:
+        with Page(running, written, width=width) as page:
             assert page.page.locator(shown).count() == count
             assert page.page.locator(f"{shown}.gone").count() == 0
             button = page.page.locator("#unfold")
@@ -209,7 +215,7 @@ def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(ru
             assert page.page.locator(shown).count() == 16
             grey = page.page.locator("tr.gone").first.evaluate("one => getComputedStyle(one).filter")
             assert grey == "grayscale(1)"
-            page.page.locator("#unfold").click()
+            button.click()
             assert page.page.locator(shown).count() == count
             page.page.locator("#filter").fill("1")
             assert page.page.locator(f"{shown}.gone").count() > 0  # who searches finds all
@@ -217,18 +223,14 @@ def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(ru
 
 
 def test_without_a_component_that_replicates_the_table_has_no_empty_head(running, tmp_path):
-    model = paper(SALS, rank=3, tensorize=STFT(32, 16), max_sweeps=1).fit(synthetic(60).X)
-    model.replicability_ = Replicability(np.full(3, 0.5), np.zeros(3), refits=4)
-    report.write(tmp_path / "r.html", model)
-    for width in (1280, 390):
-        with Page(running, tmp_path / "r.html", width=width) as page:
-            head = page.page.locator("#component-table thead")
-            assert not head.is_visible()
-            button = page.page.locator("#unfold")
-            assert button.inner_text() == "Show all 3, which do not replicate"
-            button.click()
-            assert head.is_visible()
-            assert page.page.locator("#component-table tbody tr:visible").count() == 3
+    with Page(running, checked_report(tmp_path / "r.html", np.zeros(3, bool)), width=390) as page:
+        head = page.page.locator("#component-table thead")
+        assert not head.is_visible()
+        button = page.page.locator("#unfold")
+        assert button.inner_text() == "Show all 3, which do not replicate"
+        button.click()
+        assert head.is_visible()
+        assert page.page.locator("#component-table tbody tr:visible").count() == 3
 
 
 def test_on_a_phone_the_page_is_short_and_links_open_their_sections(running, written):
@@ -244,52 +246,16 @@ def test_on_a_phone_the_page_is_short_and_links_open_their_sections(running, wri
         assert page.complaints == []
 
 
-TEN_TWENTY = [
-    "Fp1",
-    "Fp2",
-    "F7",
-    "F3",
-    "Fz",
-    "F4",
-    "F8",
-    "T3",
-    "C3",
-    "Cz",
-    "C4",
-    "T4",
-    "T5",
-    "P3",
-    "Pz",
-    "P4",
-    "T6",
-    "O1",
-    "O2",
-]
-BIPOLAR = [
-    "Fp1-F7",
-    "F7-T3",
-    "T3-T5",
-    "T5-O1",
-    "Fp2-F8",
-    "F8-T4",
-    "T4-T6",
-    "T6-O2",
-    "Fp1-F3",
-    "F3-C3",
-    "C3-P3",
-    "P3-O1",
-    "Fp2-F4",
-    "F4-C4",
-    "C4-P4",
-    "P4-O2",
-]
+CHAINS = ("Fp1 F7 T3 T5 O1", "Fp2 F8 T4 T6 O2", "Fp1 F3 C3 P3 O1", "Fp2 F4 C4 P4 O2")
+BIPOLAR = [f"{first}-{second}" for chain in CHAINS for first, second in pairwise(chain.split())]
+TEN_TWENTY = [*dict.fromkeys(" ".join(CHAINS).split()), "Fz", "Cz", "Pz"]
 
 
 @pytest.mark.parametrize(
     ("names", "shown"),
     [
         pytest.param([f"EEG {name}-REF" for name in TEN_TWENTY], TEN_TWENTY, id="19"),
-        pytest.param(BIPOLAR, [], id="bipolar", marks=pytest.mark.long),
+        pytest.param(BIPOLAR, [], id="bipolar"),
     ],
 )
 @pytest.mark.long
@@ -350,7 +316,7 @@ def test_the_window_next_to_the_map_is_drawn_like_plot_preview(page, written):
 
 
 @pytest.mark.long
-def test_the_map_tells_and_draws_the_window_it_is_pointed_at(page):
+def test_the_map_draws_the_window_it_is_pointed_at_and_choices_change_the_figures(page):
     page.draw_all()
     figure = page.page.locator("#samples .figure").first
     figure.scroll_into_view_if_needed()
@@ -368,18 +334,12 @@ def test_the_map_tells_and_draws_the_window_it_is_pointed_at(page):
     assert page.page.locator("#window-words").inner_text().startswith("window 17")
     page.page.locator("#map-method").select_option("t-sne")
     page.page.locator("#map-colour").select_option("subject")
-    page.page.wait_for_timeout(300)
-    assert page.complaints == []
-
-
-@pytest.mark.long
-def test_training_can_be_seen_over_seconds(page):
-    page.draw_all()
     axis = page.page.locator('#training [data-figure^="training"] .x2title')
     assert axis.text_content() == "sweep"
     page.page.locator("#training-x").select_option("seconds")
     page.page.wait_for_timeout(300)
     assert axis.text_content() == "seconds"
+    assert page.complaints == []
 
 
 HOSTILE = [
@@ -429,9 +389,7 @@ def test_hostile_names_are_only_names(running, tmp_path):
         assert "{{ 7 * 7 }}" in page.page.locator("#window-words").inner_text()
 
 
-@pytest.mark.parametrize(
-    "what", ["unlabelled", *(pytest.param(what, marks=pytest.mark.long) for what in ("tensors", "model", "vectors"))]
-)
+@pytest.mark.parametrize("what", ["unlabelled", "tensors", "model", "vectors"])
 @pytest.mark.long
 def test_less_data_gives_a_shorter_report(running, tmp_path, what):
     rng = np.random.default_rng(0)

@@ -118,7 +118,7 @@ def test_names_from_data_and_files_never_command_the_terminal(hostile):
         ("info", s),
         ("info", m),
         ("info", own),
-        ("rank", w, "--ranks", "1", "--restarts", "1", "-o", f"r{FILE}.png"),
+        ("rank", w, "--ranks", "1", "--restarts", "1", "-o", f"r{FILE}.html"),
         ("report", m, "-o", f"p{FILE}.html"),
         ("prepare", "folder", own, f"t{FILE}", "--seconds", "1", "--on-error", "skip"),
         ("fit", own, "--seconds", "1", *QUICK, "--on-error", "skip", "-o", f"n{FILE}.safetensors"),

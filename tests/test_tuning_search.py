@@ -319,7 +319,7 @@ def test_neighbours_differ_in_one_thing_and_hops_follow_frames(windows):
 
 
 def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("plotly")
     np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
     done = polyadic("tune", "w.npz", "--tries", 2, "--folds", 2, "--device", "cpu", "--json", cwd=tmp_path)
     result = json.loads(done.stdout)
@@ -328,7 +328,7 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     assert len({tuple(one[name] for name in result["settings"]) for one in result["tries"]}) == 2
     assert result["tries"][0]["full"]  # evaluated coarsely, too, but counted once
     assert all(one["score"] == round(one["score"], 6) for one in result["tries"])
-    assert (tmp_path / "model.tuning.png").read_bytes().startswith(b"\x89PNG")
+    assert "scored with all probe settings" in (tmp_path / "model.tuning.html").read_text()
     assert not (tmp_path / "model.tries.jsonl").exists()
     polyadic("predict", "model.safetensors", "w.npz", "-o", "labels.csv", cwd=tmp_path)
     head, *rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()]
@@ -340,8 +340,8 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
 
 def test_there_is_no_plot_without_other_settings(windows, tmp_path, capsys):
     found = tune(windows, minutes=0.0, folds=2)
-    files = {kind: tmp_path / f"m.{kind}" for kind in ("tries.csv", "tuning.json", "tuning.png")}
-    files["tuning.png"].write_text("of an earlier search")
+    files = {kind: tmp_path / f"m.{kind}" for kind in ("tries.csv", "tuning.json", "tuning.html")}
+    files["tuning.html"].write_text("of an earlier search")
     command._write(found, files)
     assert found.reason == "Kept the recommended settings: ended before any other was tried."
     assert "no plot: only the recommended settings were tried" in capsys.readouterr().err

@@ -32,7 +32,7 @@ RANK_EXAMPLES = """
 
 A table and a recommendation with its reason; optionally a plot:
   polyadic rank sleep.store
-  polyadic rank sleep.store -o rank.png
+  polyadic rank sleep.store -o rank.html
 
 EDF files in windows of 30 s:
   polyadic rank recordings --seconds 30
@@ -47,7 +47,7 @@ def rank(
     data: DataArgument,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Also write a plot to this .png, .svg or .pdf file."),
+        typer.Option("--out", "-o", metavar="FILE", help="Also write a plot to this .html, .png, .svg or .pdf file."),
     ] = None,
     ranks: Annotated[
         str, typer.Option(metavar="N,N,…", help="Ranks to try, separated by commas.")
@@ -88,7 +88,6 @@ def rank(
     several ranks and checks which components are found again. With labels, it also shows how accuracy on other subjects
     depends on the rank.
     """
-    from polyadic._util.files import open_atomically
     from polyadic._util.progress import stage_bar
     from polyadic._util.provenance import provenance
     from polyadic.explain.rank import suggest_rank
@@ -96,9 +95,12 @@ def rank(
     from polyadic.presets import settings_for
 
     if out is not None:
-        check_out_file(out, data, settings, endings=(".png", ".svg", ".pdf"), force=force)
-        if importlib.util.find_spec("matplotlib") is None:
-            raise MissingExtraError("--out needs matplotlib, which is not installed: pip install 'polyadic[report]'")
+        check_out_file(out, data, settings, endings=(".html", ".png", ".svg", ".pdf"), force=force)
+        for package in ("plotly",) if out.suffix == ".html" else ("plotly", "kaleido"):
+            if importlib.util.find_spec(package) is None:
+                raise MissingExtraError(
+                    f"a plot needs {package}, which is not installed: pip install 'polyadic[report]'"
+                )
     if consensus and restarts < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     wanted = _ranks(ranks)
@@ -131,8 +133,10 @@ def rank(
             made = f"{refits} refit{'s' * (refits != 1)}"
             echo(f"Replicability is from {made} per rank; a report has {REFITS} (use --refits {REFITS}).")
     if out is not None:  # last, so that a failed plot does not lose the result
-        with open_atomically(out) as file:
-            found.plot().savefig(file, format=out.suffix[1:], dpi=150)
+        from polyadic import plot
+        from polyadic.plot.style import save_figure
+
+        save_figure(plot.ranks(found), out)
         if not json:
             echo(f"plot: {out.name}")
 

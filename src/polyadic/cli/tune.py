@@ -83,7 +83,7 @@ def tune(
 
     Tries frame lengths, the rank (number of components), signs of the profiles, augmentations, the readout (how
     components become features) and recentring by subject. Writes the model and, next to it, a table of all tries
-    (.tries.csv), the result (.tuning.json) and, if settings were compared, a plot (.tuning.png). The reported score is
+    (.tries.csv), the result (.tuning.json) and, if settings were compared, a plot (.tuning.html). The reported score is
     from subjects that took no part in the choice. Ctrl-C keeps the best settings so far, and --resume
     resumes.
     """
@@ -91,7 +91,7 @@ def tune(
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.tuning import tune as run
 
-    files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.png", "tries.jsonl")}
+    files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.html", "tries.jsonl")}
     journal = files.pop("tries.jsonl")
     check_out_file(journal, data, settings)
     if journal.exists() and not resume:
@@ -131,7 +131,7 @@ def tune(
     else:
         for line in found.summary().splitlines():
             echo(line)
-        about = {"tries.csv": "all tries", "tuning.json": "the result", "tuning.png": "a plot"}
+        about = {"tries.csv": "all tries", "tuning.json": "the result", "tuning.html": "a plot"}
         others = ", ".join(f"{path.name} ({about[kind]})" for kind, path in files.items() if path.exists())
         echo(f"wrote {out.name} (the model), {others}")
     if found.interrupted:
@@ -144,12 +144,12 @@ def _write(found: Any, files: dict[str, Path]) -> None:
     import io
     import json
 
-    from polyadic._util.files import open_atomically, write_atomically
+    from polyadic._util.files import write_atomically
     from polyadic.errors import MissingExtraError
 
     result = found.to_dict()
     write_atomically(files["tuning.json"], (json.dumps(result, indent=1) + "\n").encode())
-    for kind in ("tries.csv", "tuning.png"):
+    for kind in ("tries.csv", "tuning.html"):
         files[kind].unlink(missing_ok=True)
     if not result["tries"]:
         return
@@ -163,10 +163,8 @@ def _write(found: Any, files: dict[str, Path]) -> None:
         return
     try:
         from polyadic import plot
+        from polyadic.plot.style import save_figure
 
-        picture = plot.static(plot.tuning(result["tries"], result["recommended"], result["settings"]))
+        save_figure(plot.tuning(result["tries"], result["recommended"], result["settings"]), files["tuning.html"])
     except MissingExtraError as error:
         echo(f"no plot: {error}", err=True, colour="yellow")
-        return
-    with open_atomically(files["tuning.png"]) as file:
-        picture.savefig(file, format="png", dpi=130)

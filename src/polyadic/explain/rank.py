@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +26,6 @@ from polyadic.evaluate.validation import cross_validate, subjects_to_test
 from polyadic.explain.replicability import replicability
 from polyadic.explain.replication import Replicability
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["RankSuggestion", "core_consistency", "suggest_rank"]
 
 _RANKS = (1, 2, 4, 8, 16, 32, 64)
@@ -39,7 +36,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RankSuggestion:
-    """The result of `suggest_rank`.
+    """The result of `suggest_rank`; `polyadic.plot.ranks` plots it.
 
     Parameters
     ----------
@@ -73,36 +70,6 @@ class RankSuggestion:
     def match(self) -> _Floats:
         """(n,), the mean over the components of their median match."""
         return np.array([found.score for found in self.replicability])
-
-    def plot(self) -> Figure:
-        """Plot replicating components, mean match, fitness and (if known) accuracy against the rank, in matplotlib."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise PolyadicError("matplotlib is needed for plots: pip install 'polyadic[report]'") from error
-
-        scored = not np.isnan(self.accuracy).all()
-        curves = [
-            ("components that replicate (%)", 100 * self.share, "tab:green"),
-            ("mean match", self.match, "tab:blue"),
-            ("fitness", self.fitness, "tab:orange"),
-            *([("balanced accuracy (%)", 100 * self.accuracy, "tab:purple")] if scored else []),
-        ]
-        figure = Figure(figsize=(3.2 * len(curves), 3.6), layout="constrained")
-        for axes, (title, values, colour) in zip(figure.subplots(1, len(curves)), curves, strict=True):
-            axes.plot(self.ranks, values, "o-", color=colour)
-            axes.axvline(self.rank, color="tab:red", linewidth=1)
-            axes.set(xlabel="rank", ylabel=title, xscale="log")
-            axes.set_xticks(self.ranks, [str(rank) for rank in self.ranks])
-            axes.minorticks_off()
-            axes.spines[["top", "right"]].set_visible(False)
-        first, second, *_ = figure.axes
-        first.axhline(50, color="0.6", linestyle=":")
-        first.set_ylim(-5, 105)
-        second.axhline(self.replicability[0].threshold, color="0.6", linestyle=":")
-        second.set_ylim(-0.05, 1.05)
-        figure.suptitle(_wrap(self.reason), fontsize=10)
-        return figure
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, with None for missing ones."""
@@ -342,9 +309,3 @@ def _describe_gain(ranks: Sequence[int], accuracy: _Floats, chosen: int) -> str:
         f" Rank {ranks[chosen + 1 + best]} gains {gain:.1f} points of balanced accuracy ({there:.1f} against "
         f"{here:.1f} %)."
     )
-
-
-def _wrap(text: str) -> str:
-    import textwrap
-
-    return "\n".join(textwrap.wrap(text, 110))

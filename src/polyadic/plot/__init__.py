@@ -1,24 +1,21 @@
 """Plots of models, features and scores: functions that return plotly figures, to show, change or save.
 
     from polyadic import plot
-    plot.component(model, 3, windows).show()
-    plot.static(plot.component(model, 3, windows)).savefig("component.pdf")  # by matplotlib
+    figure = plot.component(model, 3, windows)
+    figure.show()
+    figure.write_image("component.pdf", width=700)  # or .svg, .png; needs Chrome or Chromium
 
-Needs plotly (and matplotlib for `static`), which come with the extra `report`.
+Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 """
 
 from __future__ import annotations
 
 from polyadic.plot.components import class_means, component, components, profile, spectrum_by_class
-from polyadic.plot.maps import channels
-from polyadic.plot.previews import preview
-from polyadic.plot.readouts import levels, readout, replicability, shares
-from polyadic.plot.samples import embedded, features, signals
-from polyadic.plot.scores import comparison, confusion, low_label, subjects, training
-from polyadic.plot.static import static
-from polyadic.plot.thumbnails import thumbnail
-from polyadic.plot.times import timeline
-from polyadic.plot.tuning import tuning
+from polyadic.plot.fits import levels, ranks, readout, replicability, training, tuning
+from polyadic.plot.scalp import channels
+from polyadic.plot.scores import comparison, confusion, low_label, subjects
+from polyadic.plot.timeline import timeline
+from polyadic.plot.windows import embedded, features, preview, signals
 
 __all__ = [
     "channels",
@@ -33,14 +30,12 @@ __all__ = [
     "low_label",
     "preview",
     "profile",
+    "ranks",
     "readout",
     "replicability",
-    "shares",
     "signals",
     "spectrum_by_class",
-    "static",
     "subjects",
-    "thumbnail",
     "timeline",
     "training",
     "tuning",

@@ -5,9 +5,8 @@ Colours are CSS variables with fallbacks, so that a page's theme can set them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from polyadic.core.tensorizer import Axis
 from polyadic.plot.electrodes import positions
 
-__all__ = ["Sketch", "model_html", "picture", "sketch"]
+__all__ = ["model_html", "picture"]
 
 _WIDTH, _HEIGHT = 120, 36
 _DOTS = 48
@@ -25,47 +24,10 @@ _PARTS = ("var(--part-1, #4477aa)", "var(--part-2, #ee6677)")
 _SIGNS = ("var(--negative, #2166ac)", "var(--positive, #b2182b)")
 
 
-@dataclass(frozen=True, eq=False)
-class Sketch:
-    """The content of a small picture of one profile.
-
-    kind : "head" for electrodes, "bars" for other channels, "line" for other axes
-    values : (parts, n), weights
-    places : (n, 2), electrodes on a head of radius 1; for other kinds (n,), positions along the axis
-    """
-
-    kind: Literal["head", "bars", "line"]
-    values: NDArray[np.float64]
-    places: NDArray[np.float64]
-
-
-def sketch(axis: Axis, weights: NDArray[Any]) -> Sketch:
-    """Return what a small picture of one axis of a component shows; many channels without a place are subsampled.
-
-    Parameters
-    ----------
-    weights : (n,), a column of the axis' basis
-
-    Examples
-    --------
-    >>> channel = Axis("channel", "channel", np.arange(4.0), labels=("Fz", "Cz", "Pz", "Oz"))
-    >>> sketch(channel, np.array([1.0, 0.5, 0.2, 0.1])).kind
-    'head'
-    """
-    parts = axis.by_part(np.asarray(weights, dtype=np.float64))
-    if axis.kind != "channel":
-        return Sketch("line", parts[:1], np.asarray(axis.positions, np.float64))
-    places = positions(axis.labels)
-    if places:
-        return Sketch("head", parts[:, list(places)], np.array(list(places.values())))
-    step = -(-parts.shape[1] // _MOST_BARS)
-    return Sketch("bars", parts[:, ::step], np.arange(0.0, parts.shape[1], step))
-
-
 def picture(axis: Axis, weights: NDArray[Any]) -> str:
     """Return the picture of one axis of a component as SVG: a head for electrodes, bars for channels, else a line.
 
-    `polyadic.plot.thumbnail` draws the same as a figure.
+    Of many channels without a position, only some are drawn.
 
     Parameters
     ----------
@@ -77,12 +39,13 @@ def picture(axis: Axis, weights: NDArray[Any]) -> str:
     >>> picture(frequency, np.array([0.0, 1.0, 0.5]))[:4]
     '<svg'
     """
-    shown = sketch(axis, weights)
-    if shown.kind == "line":
-        return _line(shown.values[0])
-    if shown.kind == "bars":
-        return _bars(shown.values)
-    return "".join(_head(part, shown.places) for part in shown.values)
+    parts = axis.by_part(np.asarray(weights, dtype=np.float64))
+    if axis.kind != "channel":
+        return _line(parts[0])
+    places = positions(axis.labels)
+    if not places:
+        return _bars(parts[:, :: -(-parts.shape[1] // _MOST_BARS)])
+    return "".join(_head(part, np.array(list(places.values()))) for part in parts[:, list(places)])
 
 
 def _svg(width: float, height: float, body: str) -> str:

@@ -6,6 +6,6 @@ report.write("report.html", model, windows)
 
 from __future__ import annotations
 
-from polyadic.report.page import write
+from polyadic.report.page import render, write
 
-__all__ = ["write"]
+__all__ = ["render", "write"]

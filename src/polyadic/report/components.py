@@ -106,7 +106,7 @@ def describe_components(
                 replicates=checked is None or bool(checked.replicates[r]),
             )
         )
-    return sorted(found, key=lambda one: (not one.replicates, -_reliable_share(one), one.number))
+    return sorted(found, key=lambda each: (not each.replicates, -_reliable_share(each), each.number))
 
 
 def large_but_not_replicating(components: list[Component]) -> list[Component]:
@@ -117,9 +117,8 @@ def large_but_not_replicating(components: list[Component]) -> list[Component]:
     If the rank is too high, each fit may split a real rhythm differently between components, so that none of them
     replicates. The report mentions these components, because its table hides them at first.
     """
-    mean = 100 / len(components)
-    hidden = [one for one in components if not one.replicates and (one.share or 0.0) >= _LARGE]
-    return [one for one in hidden if _reliable_share(one) >= mean]
+    hidden = [each for each in components if not each.replicates and (each.share or 0.0) >= _LARGE]
+    return [each for each in hidden if _reliable_share(each) >= 100 / len(components)]
 
 
 def _reliable_share(component: Component) -> float:

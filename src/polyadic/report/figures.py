@@ -8,15 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyadic import plot
 from polyadic.explain.spectra import where_strongest
-from polyadic.plot.previews import HALF_ROW, Outlines, outlines, preview_figure
-from polyadic.plot.samples import MOST_CHANNELS, scale_texts
+from polyadic.plot.windows import HALF_ROW, MOST_CHANNELS, outlines, preview_figure, scale_texts
 from polyadic.report.components import Component
-from polyadic.report.contents import MethodScores, ReportContents, Sample
-from polyadic.report.scores import thinned
+from polyadic.report.contents import ReportContents, Sample
+from polyadic.report.headline import MethodScores
+from polyadic.report.probe import thinned
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -31,81 +30,58 @@ _DRAWN_NUMBERS = 250_000
 _DRAWN_COMPONENTS = 16
 _DRAWN_CHANNELS = 8
 
-Figures = dict[str, Any]
-
 
 def figures(
     model: Any,
     contents: ReportContents,
     methods: list[MethodScores],
     begin: Callable[[int, str], None] = lambda done, stage: None,
-) -> Figures:
+) -> dict[str, Any]:
     """Build all figures in the order in which they are shown. Figures of component n are named `component-n-…`.
 
     Parameters
     ----------
     begin : called with the number of parts done (each component is one) and the name of the next part
     """
-    found: dict[str, Figure] = {}
-    scored = {
-        method.name: (method.accuracy, *(method.accuracy if end is None else end for end in (method.low, method.high)))
-        for method in methods
-        if method.accuracy is not None
-    }
+    drawn: dict[str, Figure] = {}
+    scored = [method for method in methods if method.accuracy is not None]
     if scored:
-        found["comparison"] = plot.comparison(scored, methods[0].measure)  # type: ignore[arg-type]
+        ends = [(m.accuracy, m.low, m.high) if m.low is not None else (m.accuracy,) * 3 for m in scored]
+        values = {method.name: scores for method, scores in zip(scored, ends, strict=True)}
+        drawn["comparison"] = plot.comparison(values, methods[0].measure)  # type: ignore[arg-type]
     # These take longest, so they come first: otherwise the estimate of the remaining time would be too low.
     begin(0, "maps and scores")
-    if contents.sample is not None and len(contents.sample.Z) >= 3:
-        found |= _feature_maps(contents.sample, standardise=getattr(model, "readout_", None) is None)
-    found |= _probe_figures(contents) | _timeline_figures(contents) | _feature_figures(model, contents)
-    if getattr(model, "replicability_", None) is not None:
-        found["replicability"] = plot.replicability(model)
-    if model.history_["loss"]:
-        found["training-sweeps"] = plot.training(model)
-        found["training-seconds"] = plot.training(model, "seconds")
-    found |= _component_figures(model, contents, lambda done, stage: begin(1 + done, stage))
-    return {name: _without_template(figure) for name, figure in found.items()}
-
-
-def _probe_figures(contents: ReportContents) -> dict[str, Figure]:
-    probe = contents.probe
-    if probe is None:
-        return {}
-    found = {"confusion": plot.confusion(probe.y, probe.predicted, _class_names(contents))}
-    if probe.per_subject:
-        found["subjects"] = plot.subjects(probe.per_subject, "balanced accuracy", probe.chance)
-    return found | {"low-label": plot.low_label(probe.curve)}
-
-
-def _timeline_figures(contents: ReportContents) -> dict[str, Figure]:
-    return {
-        f"timeline-{number}": plot.timeline(
-            one.windows,
-            one.predicted,
-            one.probability,
-            one.strengths,
-            [f"component {component}" for component in one.components],
+    sample, probe, readout = contents.sample, contents.probe, getattr(model, "readout_", None)
+    windows = None if sample is None else sample.windows
+    if sample is not None and len(sample.Z) >= 3:
+        drawn |= _feature_maps(sample, standardise=readout is None)
+    if probe is not None and windows is not None:
+        drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
+        if probe.per_subject:
+            drawn["subjects"] = plot.subjects(probe.per_subject, "balanced accuracy", probe.chance)
+        drawn["low-label"] = plot.low_label(probe.curve)
+    for number, each in enumerate(contents.timelines):
+        names = [f"component {component}" for component in each.components]
+        drawn[f"timeline-{number}"] = plot.timeline(
+            each.windows, each.predicted, each.probability, each.strengths, names
         )
-        for number, one in enumerate(contents.timelines)
-    }
-
-
-def _feature_figures(model: Any, contents: ReportContents) -> dict[str, Figure]:
-    """Build the figures of the readout's features."""
-    sample = contents.sample
-    if sample is None or getattr(model, "readout_", None) is None:
-        return {}
-    found = {"readout": plot.readout(model, sample.Z)}
-    if model.readout_.n_channels and sample.windows is not None and len(contents.classes) > 1:
-        found["levels"] = plot.levels(model, sample.Z, sample.windows.label, sample.windows.classes)
-    return found
-
-
-def _class_names(contents: ReportContents) -> tuple[str, ...]:
-    assert contents.sample is not None
-    assert contents.sample.windows is not None
-    return contents.sample.windows.classes
+    if sample is not None and readout is not None:
+        drawn["readout"] = plot.readout(model, sample.Z)
+        if readout.n_channels and windows is not None and len(contents.classes) > 1:
+            drawn["levels"] = plot.levels(model, sample.Z, windows.label, windows.classes)
+    if getattr(model, "replicability_", None) is not None:
+        drawn["replicability"] = plot.replicability(model)
+    if model.history_["loss"]:
+        drawn["training-sweeps"] = plot.training(model)
+        drawn["training-seconds"] = plot.training(model, "seconds")
+    count = len(contents.components)
+    for place, component in enumerate(contents.components):
+        begin(1 + place, f"component {place + 1} of {count}")
+        parts = _profiles(model, contents, component)
+        if windows is not None and place < _DRAWN_COMPONENTS:
+            parts["windows"] = _expressing_windows(model, contents, component, windows)
+        drawn |= {f"component-{component.number}-{name}": figure for name, figure in parts.items()}
+    return {name: _without_template(figure) for name, figure in drawn.items()}
 
 
 def _without_template(figure: Figure) -> Any:
@@ -114,81 +90,56 @@ def _without_template(figure: Figure) -> Any:
     return content
 
 
-def _component_figures(model: Any, contents: ReportContents, begin: Callable[[int, str], None]) -> dict[str, Figure]:
-    found: dict[str, Figure] = {}
-    windows = None if contents.sample is None else contents.sample.windows
-    drawn = 0 if windows is None else min(_DRAWN_COMPONENTS, len(contents.components))
-    for place, component in enumerate(contents.components):
-        begin(place, f"component {place + 1} of {len(contents.components)}")
-        name = f"component-{component.number}"
-        found |= {f"{name}-{key}": figure for key, figure in _profile_figures(model, contents, component).items()}
-        if windows is not None and place < drawn:
-            found[f"{name}-windows"] = _expressing_windows(model, contents, component, windows, drawn)
-    return found
-
-
-def _profile_figures(model: Any, contents: ReportContents, component: Component) -> dict[str, Figure]:
+def _profiles(model: Any, contents: ReportContents, component: Component) -> dict[str, Figure]:
     """Build the figures of a component: its profile along each mode, and its strength by class."""
     sample, typical, r = contents.sample, contents.typical, component.index
     windows = None if sample is None else sample.windows
-    by_channel = _has_channel_axis(contents)
-    found = {
-        "0": plot.channels(model, r, windows, typical) if by_channel else plot.profile(model, r, 0, typical=typical)
-    }
-    for mode in range(1, len(contents.axes)):
-        found[str(mode)] = plot.profile(model, r, mode, windows, typical)
+    by_channel = contents.axes[0].kind == "channel"
+    drawn = {str(mode): plot.profile(model, r, mode, windows, typical) for mode in range(1, len(contents.axes))}
+    drawn["0"] = plot.channels(model, r, windows, typical) if by_channel else plot.profile(model, r, 0, None, typical)
     if windows is None or sample is None or len(contents.classes) < 2:
-        return found
-    found["classes"] = plot.class_means(sample.x, windows.label, r, windows.classes)
+        return drawn
+    drawn["classes"] = plot.class_means(sample.x, windows.label, r, windows.classes)
     if typical is not None and by_channel and any(axis.kind == "frequency" for axis in contents.axes):
         part, channel = divmod(typical.peak_row(model, r), len(contents.axes[0].labels))
-        shaded = None if component.band is None else component.band[1:]
-        found["spectra"] = plot.spectrum_by_class(typical, channel, part, shaded)
-    return found
+        band = None if component.band is None else component.band[1:]
+        drawn["spectra"] = plot.spectrum_by_class(typical, channel, part, band)
+    return drawn
 
 
-def _expressing_windows(model: Any, contents: ReportContents, component: Component, windows: Any, drawn: int) -> Figure:
-    """Plot the windows with the largest coefficients of a component, around the time where it is strongest."""
-    rows, points = component.windows, _points_per_channel(windows.shape, drawn)
-    centre = where_strongest(model, windows[rows], component.index) if windows.shape[2] > points else None
-    return plot.signals(windows, rows, points, _strongest_channels(model, contents, component.index), centre)
+def _expressing_windows(model: Any, contents: ReportContents, component: Component, windows: Any) -> Figure:
+    """Plot the windows with the largest coefficients of a component, around the time where it is strongest.
 
-
-def _strongest_channels(model: Any, contents: ReportContents, r: int) -> NDArray[np.intp] | None:
-    """Return the channels with the largest weights, in the order of the data; None if channels are not a mode."""
-    if not _has_channel_axis(contents):
-        return None
-    weights = np.abs(contents.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
-    return np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
-
-
-def _has_channel_axis(contents: ReportContents) -> bool:
-    return contents.axes[0].kind == "channel"
-
-
-def _points_per_channel(shape: tuple[int, ...], count: int) -> int:
-    """Return how many samples to draw per channel, given the limit on the size of the page."""
-    lines = 3 * max(count, 1) * min(shape[1], _DRAWN_CHANNELS)
-    return min(_DRAWN_NUMBERS // lines, _POINTS)
+    The channels are those with the largest weights, in the order of the data. The number of samples per channel is
+    bounded, and so is the size of the page.
+    """
+    rows, r = component.windows, component.index
+    channels = None
+    if contents.axes[0].kind == "channel":
+        weights = np.abs(contents.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
+        channels = np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
+    lines = 3 * min(_DRAWN_COMPONENTS, len(contents.components)) * min(windows.shape[1], _DRAWN_CHANNELS)
+    points = min(_DRAWN_NUMBERS // lines, _POINTS)
+    centre = where_strongest(model, windows[rows], r) if windows.shape[2] > points else None
+    return plot.signals(windows, rows, points, channels, centre)
 
 
 def _feature_maps(sample: Sample, standardise: bool) -> dict[str, Figure]:
     """Build a map for each embedding and each colouring with more than one colour."""
     rows = thinned(np.arange(len(sample.Z)), _MAPPED)
     windows = None if sample.windows is None else sample.windows[rows]
-    colours = ["class"]
+    colours = []
     if windows is not None:
         columns = {"class": windows.label, "subject": windows.subject, "recording": windows.recording}
-        told = [name for name, column in columns.items() if len(np.unique(column)) > 1]
-        if "subject" in told and np.array_equal(windows.subject, windows.recording):
-            told = [name for name in told if name != "recording"]
-        colours = told or colours
-    found = {}
+        if np.array_equal(windows.subject, windows.recording):
+            del columns["recording"]
+        colours = [name for name, column in columns.items() if len(np.unique(column)) > 1]
+    drawn = {}
     for method in ("pca", "t-sne"):
         points = plot.embedded(sample.Z[rows], method, standardise)
-        for colour in colours:
-            found[f"map {method} {colour}"] = plot.features(points, windows, colour)  # type: ignore[arg-type]
-    return found
+        for colour in colours or ["class"]:
+            drawn[f"map {method} {colour}"] = plot.features(points, windows, colour)  # type: ignore[arg-type]
+    return drawn
 
 
 def previews(sample: Sample | None) -> dict[str, Any] | None:
@@ -205,16 +156,15 @@ def previews(sample: Sample | None) -> dict[str, Any] | None:
     windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
     count = min(windows.shape[1], MOST_CHANNELS)
     room = int(np.clip(_PREVIEW_BYTES // (len(windows) * count), 24, 1000))
-    digits, texts, first = [], list[list[str]](), None
+    digits, texts = [], list[list[str]]()
     # Read windows in chunks: a thousand long windows need much more memory than their outlines.
     for rows in np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME)):
         drawn = outlines(windows.read(rows)[:, :count], room)
-        first = first or drawn
         digits.append(np.rint(127 * drawn.values).astype(np.int8))
         texts += [scale_texts(windows, np.arange(count), spread) for spread in drawn.spread]
-    assert isinstance(first, Outlines)
+    first = outlines(windows.read(np.arange(1))[:, :count], room)
     return {
-        "figure": _without_template(preview_figure(windows, 0, first)),
+        "figure": _without_template(preview_figure(windows, first)),
         "bytes": base64.b64encode(np.concatenate(digits).tobytes()).decode(),
         "lines": first.values.shape[2],
         "points": first.values.shape[3],

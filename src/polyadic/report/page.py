@@ -16,14 +16,14 @@ from polyadic._util.version import __version__
 from polyadic.core.persist import encode
 from polyadic.data.splits import Protocol
 from polyadic.evaluate.probes import AUTO
-from polyadic.plot.canvas import graph_objects
 from polyadic.plot.electrodes import positions
 from polyadic.plot.sketches import picture
-from polyadic.report.again import fit_script
-from polyadic.report.citation import bibtex
+from polyadic.plot.style import new_figure
 from polyadic.report.components import Component, large_but_not_replicating, strongest_class
-from polyadic.report.contents import ReportContents, as_windows, collect_contents, headline, methods_of
+from polyadic.report.contents import ReportContents, as_windows, collect_contents
 from polyadic.report.figures import figures, previews
+from polyadic.report.headline import headline, methods_of
+from polyadic.report.reproduce import BIBTEX, fit_script
 
 __all__ = ["packed", "render", "write"]
 
@@ -34,43 +34,13 @@ _COSTS = ("seconds", "sweeps", "fit")
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
 
-def write(
-    path: str | os.PathLike[str],
-    model: Any,
-    data: Any = None,
-    *,
-    result: dict[str, Any] | None = None,
-    origin: Mapping[str, Any] | None = None,
-    title: str = "",
-    protocol: Protocol | None = None,
-    seed: int = 0,
-    probe: str = AUTO,
-    transductive: bool = False,
-    source: str = "",
-    check_note: str = "",
-    on_stage: Callable[[int, int, str], None] | None = None,
-) -> None:
+def write(path: str | os.PathLike[str], model: Any, data: Any = None, **options: Any) -> None:
     """Write the report of a model as one self-contained HTML file.
 
     Parameters
     ----------
     path : the file to write, usually with extension .html
-    model : fitted
-    data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has only the
-        components and the training
-    result : content of the results.json of `polyadic run`, for the comparison of methods
-    origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
-        name
-    title : title of the page; by default the estimator's name
-    protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
-        subjects are known, "paper" for one random split
-    probe : as for `polyadic.evaluate.probes`
-    transductive : keep the model's features in cross-validation, even if they were learned from windows of test
-        subjects; otherwise they are refitted in every fold
-    source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the
-        model
-    check_note : a sentence on the origin of `model.replicability_`
-    on_stage : called with the number of parts done, the total and the name of the next; each component is a part
+    model, data, options : as for `polyadic.report.render`
 
     Examples
     --------
@@ -81,25 +51,11 @@ def write(
     >>> signals = synthetic(60)
     >>> model = SALS(rank=2, max_sweeps=2).fit(signals)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write(f"{folder}/report.html", model, signals)
+    ...     write(f"{folder}/report.html", model, signals, title="Four rhythms")
     ...     Path(f"{folder}/report.html").stat().st_size < 6_000_000
     True
     """
-    page = render(
-        model,
-        data,
-        result=result,
-        origin=origin,
-        title=title,
-        protocol=protocol,
-        seed=seed,
-        probe=probe,
-        transductive=transductive,
-        source=source,
-        check_note=check_note,
-        on_stage=on_stage,
-    )
-    write_atomically(path, page.encode())
+    write_atomically(path, render(model, data, **options).encode())
 
 
 def render(
@@ -117,23 +73,39 @@ def render(
     check_note: str = "",
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
-    """Render the page that `write` writes."""
+    """Return the report of a model as HTML.
+
+    Parameters
+    ----------
+    model : fitted
+    data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has only the
+        components and the training
+    result : content of the results.json of `polyadic run`, for the comparison of methods
+    origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
+        name
+    title : title of the page; by default the estimator's name
+    protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
+        subjects are known, "paper" for one random split
+    probe : as for `polyadic.evaluate.probes`
+    transductive : keep the model's features in cross-validation, even if they were learned from windows of test
+        subjects; otherwise they are refitted in every fold
+    source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the
+        model
+    check_note : a sentence on the origin of `model.replicability_`
+    on_stage : called with the number of parts done, the total and the name of the next; each component is a part
+    """
 
     def begin(done: int, stage: str) -> None:
         if on_stage is not None:
             on_stage(done, model.rank + 3, stage)
 
-    graph_objects()  # fails early if plotly is not installed
+    new_figure()  # fails early if plotly is not installed
     begin(0, "features and probe")
-    contents = collect_contents(
-        model,
-        data,
-        protocol,
-        seed,
-        probe,
-        transductive,
-        on_fold=lambda done, count: begin(0, f"features and probe, fold {done} of {count} done"),
-    )
+
+    def on_fold(done: int, count: int) -> None:
+        begin(0, f"features and probe, fold {done} of {count} done")
+
+    contents = collect_contents(model, data, protocol, seed, probe, transductive, on_fold)
     methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
     drawn = figures(model, contents, shown, lambda done, stage: begin(1 + done, stage))
@@ -161,12 +133,10 @@ def render(
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
         "way": _way(model),
         "readout": getattr(model, "readout_", None),
-        "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
         "checked": getattr(model, "replicability_", None),
         "check_note": check_note,
         "large_hidden": large_but_not_replicating(contents.components),
-        "rhythms": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
-        "cite": bibtex(),
+        "cite": BIBTEX,
         "version": __version__,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
@@ -175,7 +145,7 @@ def render(
         "modes": _mode_names(contents),
         "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "sections": _sections(contents, drawn),
-        "plotly": packed(_plotly_script()),
+        "plotly": packed((resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
     }
     return str(_template().render(values))
 
@@ -230,11 +200,6 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     return environment.get_template("report.html.j2")
-
-
-def _plotly_script() -> bytes:
-    """Read plotly's script from the installed package."""
-    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
 
 
 def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]]:

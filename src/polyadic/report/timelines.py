@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from polyadic.data.windows import Windows
 from polyadic.report.components import Component
-from polyadic.report.scores import ProbeResult, thinned
+from polyadic.report.probe import ProbeResult, thinned
 
 __all__ = ["Timeline", "timelines"]
 
@@ -45,7 +45,7 @@ def timelines(
 ) -> tuple[list[Timeline], int]:
     """Build the timelines of at most twelve evenly spaced recordings.
 
-    Recordings with fewer than eight windows are skipped.
+    Recordings with fewer than eight windows, or without a prediction although there is a probe, are skipped.
 
     Parameters
     ----------
@@ -60,42 +60,30 @@ def timelines(
     """
     if windows is None:
         return [], 0
-    known = (windows.recording != "").any()
-    names = windows.recording if known else windows.subject
+    names = windows.recording if (windows.recording != "").any() else windows.subject
+    tested = np.full(len(windows), probe is None)
+    predicted = probability = None
+    if probe is not None:
+        tested[probe.rows] = True
+        predicted = np.full(len(windows), -1)
+        predicted[probe.rows] = probe.predicted
+        if probe.probability is not None:
+            probability = np.full((len(windows), len(windows.classes)), np.nan, np.float32)
+            probability[probe.rows] = probe.probability
     groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
-    groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and _tells(windows, probe, rows)]
-    chosen = [one for one in components if one.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
+    groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
+    chosen = [each for each in components if each.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
+    columns, numbers = [each.index for each in chosen], [each.number for each in chosen]
     room = _MOST_NUMBERS // (len(windows.classes) + len(chosen) + 2)
-    found, mean, spread = list[Timeline](), x.mean(axis=0), x.std(axis=0)
+    shown, mean, spread = list[Timeline](), x.mean(axis=0), x.std(axis=0)
     for place in thinned(np.arange(len(groups)), _MOST_RECORDINGS).tolist():
         name, rows = groups[place]
         rows = rows[np.argsort(windows.start[rows], kind="stable")]
         if len(rows) > room:
             continue
         room -= len(rows)
-        own = windows[rows]
-        columns = [component.index for component in chosen]
-        strengths = (np.asarray(model.coefficients(own), np.float64) - mean) / np.where(spread > 0, spread, 1.0)
-        numbers = [component.number for component in chosen]
-        found.append(Timeline(name, own, *_predictions(probe, rows), strengths[:, columns], numbers))
-    return found, len(groups)
-
-
-def _tells(windows: Windows, probe: ProbeResult | None, rows: NDArray[np.intp]) -> bool:
-    """Return whether a recording has predictions, or there is no probe."""
-    return probe is None or bool(np.isin(rows, probe.rows).any())
-
-
-def _predictions(
-    probe: ProbeResult | None, rows: NDArray[np.intp]
-) -> tuple[NDArray[np.int64] | None, NDArray[np.float32] | None]:
-    if probe is None:
-        return None, None
-    order = np.argsort(probe.rows)
-    place = np.searchsorted(probe.rows, rows, sorter=order).clip(max=len(order) - 1)
-    mine = order[place]
-    tested = probe.rows[mine] == rows
-    predicted = np.where(tested, probe.predicted[mine], -1)
-    if probe.probability is None:
-        return predicted, None
-    return predicted, np.where(tested[:, None], probe.probability[mine], np.nan).astype(np.float32)
+        recording = windows[rows]
+        strengths = (np.asarray(model.coefficients(recording), np.float64) - mean) / np.where(spread > 0, spread, 1.0)
+        labels, chances = (None if values is None else values[rows] for values in (predicted, probability))
+        shown.append(Timeline(name, recording, labels, chances, strengths[:, columns], numbers))
+    return shown, len(groups)

@@ -1,4 +1,4 @@
-"""The scores of a probe in a report: predictions, their spread over subjects, and a learning curve."""
+"""The probe of a report: its predictions, scores, their spread over subjects, and a learning curve."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _by_subject(
             f"{people}"
         )
     folds, repeats = default_folds(people)
-    seen_folds = _SeenFolds(kind, windows, on_fold)
+    records = _FoldRecords(kind, windows, on_fold)
     found = cross_validate(
         model,
         windows,
@@ -162,11 +162,14 @@ def _by_subject(
         transductive=transductive,
         seed=seed,
         rows=rows,
-        on_fold=seen_folds,
+        on_fold=records,
     )
     codes = {name: code for code, name in enumerate(windows.classes)}
-    over, counted = _over_subjects(found, windows)
-    holders = _subjects_by_class(found, windows)
+    subject, label = windows.subject[found.rows], windows.label[found.rows]
+    several = [name for name in found.per_subject if len(np.unique(label[subject == name])) > 1]
+    holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
+    enough = len(several) >= _FEWEST_SUBJECTS
+    over = spread([found.per_subject[name]["balanced_accuracy"] for name in several]) if enough else {}
     return _result(
         windows,
         found.rows,
@@ -177,18 +180,18 @@ def _by_subject(
         reason=found.reasons[0] if found.reasons else "",
         features=found.features,
         seen=found.transductive,
-        n_train=round(float(np.mean(seen_folds.trained))),
-        probability=seen_folds.probability,
+        n_train=round(float(np.mean(records.trained))),
+        probability=records.probability,
         scores={name: getattr(found, name) for name in MEASURES},
         per_subject={name: row["balanced_accuracy"] for name, row in found.per_subject.items()},
         over_subjects=over,
-        spread_over=counted,
+        spread_over=len(several) if enough else 0,
         classes=[{"name": name, **found.per_class[name]} for name in windows.classes if name in found.per_class],
         guess=found.majority,
-        curve=seen_folds.curve.values,
-        curve_of=seen_folds.curve_of,
+        curve=records.curve.values,
+        curve_of=records.curve_of,
         classes_differ=min(holders.values()) < len(found.per_subject),
-        of_one_subject=tuple(name for name, count in holders.items() if count == 1),
+        of_one_subject=tuple(windows.classes[code] for code, count in holders.items() if count == 1),
     )
 
 
@@ -199,53 +202,33 @@ def _way(found: CrossValidation) -> str:
     return f"{found.folds}-fold cross-validation by subject{times}"
 
 
-def _over_subjects(found: CrossValidation, windows: Windows) -> tuple[dict[str, float], int]:
-    """Return statistics over the subjects with two classes or more, and their number; empty for fewer than four."""
-    subject, label = windows.subject[found.rows], windows.label[found.rows]
-    several = [name for name in found.per_subject if len(np.unique(label[subject == name])) > 1]
-    if len(several) < _FEWEST_SUBJECTS:
-        return {}, 0
-    return spread([found.per_subject[name]["balanced_accuracy"] for name in several]), len(several)
-
-
-def _subjects_by_class(found: CrossValidation, windows: Windows) -> dict[str, int]:
-    """Return the number of tested subjects that have each class."""
-    subject, label = windows.subject[found.rows], windows.label[found.rows]
-    return {windows.classes[code]: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
-
-
-class _SeenFolds:
+class _FoldRecords:
     """Collects probabilities, training sizes and a learning curve from the folds of a cross-validation."""
 
     def __init__(self, kind: str, windows: Windows, on_fold: _OnFold | None) -> None:
-        self.curve, self.trained, self._on_fold = _Curve(kind), list[int](), on_fold
+        self.curve, self.curve_of, self.trained, self._on_fold = _Curve(kind), "", list[int](), on_fold
         self._codes = {name: code for code, name in enumerate(windows.classes)}
-        self.curve_of = ""
         self.probability: NDArray[np.float32] | None = None
-        self._tested: NDArray[np.bool_] | None = None
+        self._tested = np.zeros(0, bool)
 
     def __call__(self, fold: Fold) -> None:
-        train = ~fold.test
-        parts = fold.Z[train], fold.y[train], fold.Z[fold.test], fold.y[fold.test]
+        train, test = ~fold.test, fold.test
         drawn = thinned(np.arange(1, fold.count + 1), _DRAWS)
         self.curve_of = f"{len(drawn)} of the {fold.count} folds" if fold.count > len(drawn) else f"{fold.count} folds"
         if fold.number in drawn:
-            self.curve.add(*parts, fold.subject[train], fold.level_columns, fold.number, fold.probe)
+            parts = fold.Z[train], fold.y[train], fold.Z[test], fold.y[test], fold.subject[train]
+            self.curve.add(*parts, fold.level_columns, fold.number, fold.probe)
         self.trained.append(int(train.sum()))
-        self._keep_probabilities(fold)
+        if not len(self._tested):
+            self._tested = np.zeros(len(test), bool)
+            if hasattr(fold.probe, "predict_proba"):
+                self.probability = np.zeros((len(test), len(self._codes)), np.float32)
+        if self.probability is not None and not self._tested.all():  # in the first repeat
+            columns = np.array([self._codes[str(name)] for name in fold.probe.classes_])
+            self.probability[np.flatnonzero(test)[:, None], columns] = fold.probe.predict_proba(fold.Z[test])
+        self._tested |= test
         if self._on_fold is not None:
             self._on_fold(fold.number, fold.count)
-
-    def _keep_probabilities(self, fold: Fold) -> None:
-        """Store the probabilities of the first repeat."""
-        if self._tested is None:
-            self._tested = np.zeros(len(fold.y), bool)
-            if hasattr(fold.probe, "predict_proba"):
-                self.probability = np.zeros((len(fold.y), len(self._codes)), np.float32)
-        if self.probability is not None and not self._tested.all():
-            columns = np.array([self._codes[str(name)] for name in fold.probe.classes_])
-            self.probability[np.flatnonzero(fold.test)[:, None], columns] = fold.probe.predict_proba(fold.Z[fold.test])
-        self._tested |= fold.test
 
 
 def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind: str) -> ProbeResult:
@@ -271,7 +254,7 @@ def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind:
         how=f"one random split, hash {part.hash}",
         kind=kind,
         reason=getattr(fitted, "reason_", ""),
-        features=_told_of_split(model.split_, held_out),
+        features=_seen_sentence(model.split_, held_out),
         seen=not held_out,
         n_train=len(train),
         probability=probability,
@@ -285,18 +268,14 @@ def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind:
     )
 
 
-def _told_of_split(own: str, held_out: bool) -> str:
+def _seen_sentence(own_split: str, held_out: bool) -> str:
+    """Return one sentence on whether the model was fitted to the test windows of a random split."""
     if held_out:
         return "The windows tested were held out when the model was fitted."
-    if own:
-        return (
-            f"The model was fitted on a part of another split ({own}): it may have seen test windows, though not their "
-            "labels."
-        )
-    return (
-        "The model does not record which windows it was fitted on: it may have seen test windows, though not their "
-        "labels."
-    )
+    origin = f"was fitted on a part of another split ({own_split})"
+    if not own_split:
+        origin = "does not record which windows it was fitted on"
+    return f"The model {origin}: it may have seen test windows, though not their labels."
 
 
 def _result(windows: Windows, test: NDArray[np.intp], predicted: NDArray[Any], **told: Any) -> ProbeResult:
@@ -357,11 +336,10 @@ def interval(
 def _scores_by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return name, precision, recall, F1 and number of windows of every class that occurs or was predicted."""
     present = np.union1d(y, predicted)
-    columns = precision_recall_fscore_support(y, predicted, labels=present, zero_division=0)
-    keys = ("precision", "recall", "f1", "windows")
+    table = np.array(precision_recall_fscore_support(y, predicted, labels=present, zero_division=0), float).T
     return [
-        {"name": names[code], **dict(zip(keys, (float(value) for value in row), strict=True))}
-        for code, row in zip(present.tolist(), zip(*columns, strict=True), strict=True)
+        {"name": names[code], "precision": p, "recall": r, "f1": f, "windows": count}
+        for code, (p, r, f, count) in zip(present.tolist(), table.tolist(), strict=True)
     ]
 
 
@@ -369,10 +347,9 @@ class _Curve:
     """A learning curve: accuracies in percent of probes trained on some of the labels, by number of labels."""
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self._found: dict[int, list[float]] = {}
+        self._kind = kind
+        self._accuracies: dict[int, list[float]] = {}
         self._counts: list[int] = []
-        self._most = 0
 
     def add(
         self,
@@ -387,20 +364,21 @@ class _Curve:
     ) -> None:
         """Train on one random draw for each number of labels; `whole` is the probe trained on all labels."""
         classes = len(np.unique(y))
-        self._counts = self._counts or [classes * step for step in _STEPS if classes * step < 0.7 * len(y)]
-        for count in self._counts:
-            rows = low_label_rows(y, min(count, len(y)), seed)
-            theirs = None if groups is None else groups[rows]
-            with unthreaded():
-                self._note(count, train_probe(probe(self.kind), Z[rows], y[rows], theirs, levels), Z_test, y_test)
         # Folds differ in size: the score with all labels is shown at the number of labels of the first fold.
-        self._most = self._most or len(y)
-        self._note(self._most, whole, Z_test, y_test)
-
-    def _note(self, count: int, fitted: Any, Z_test: NDArray[Any], y_test: NDArray[Any]) -> None:
-        self._found.setdefault(count, []).append(100 * float(np.mean(fitted.predict(Z_test) == y_test)))
+        self._counts = self._counts or [*(classes * n for n in _STEPS if classes * n < 0.7 * len(y)), len(y)]
+        for count in self._counts:
+            fitted = whole
+            if count != self._counts[-1]:
+                rows = low_label_rows(y, min(count, len(y)), seed)
+                with unthreaded():
+                    some = None if groups is None else groups[rows]
+                    fitted = train_probe(probe(self._kind), Z[rows], y[rows], some, levels)
+            right = fitted.predict(Z_test) == y_test
+            self._accuracies.setdefault(count, []).append(100 * float(np.mean(right)))
 
     @property
     def values(self) -> dict[int, list[float]]:
         """The accuracies by number of labels, in ascending order; a single value if all draws give the same one."""
-        return {count: found[:1] if len(set(found)) == 1 else found for count, found in sorted(self._found.items())}
+        return {
+            count: draws[:1] if len(set(draws)) == 1 else draws for count, draws in sorted(self._accuracies.items())
+        }

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyadic.errors import PolyadicError
-from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
+from polyadic.plot.style import PALETTE, compact, line_up, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -95,8 +95,8 @@ class _TimeGrid(NamedTuple):
 
     @property
     def cells(self) -> dict[str, float]:
-        """The centres of the slots, in plotly's format."""
-        return {"x0": self.first + self.step / 2, "dx": self.step}
+        """The centres of the cells of a heat map, in plotly's format."""
+        return {"x0": self.first + self.step / 2, "dx": self.step, "y0": 0, "dy": 1}
 
 
 def _time_grid(windows: Any) -> _TimeGrid:
@@ -118,48 +118,38 @@ def _time_grid(windows: Any) -> _TimeGrid:
 
 def _stacked(panels: list[tuple[str, int, Any]], grid: _TimeGrid, classes: list[str], names: list[str]) -> Figure:
     height = sum(size for _, size, _ in panels) + _GAP * (len(panels) - 1)
-    figure = blank(height=height + 110, showlegend=any(kind == "probability" for kind, _, _ in panels))
+    figure = new_figure(height=height + 110, showlegend=any(kind == "probability" for kind, _, _ in panels))
     figure.update_layout(legend_traceorder="normal")
     top = 1.0
     for number, (kind, size, values) in enumerate(panels, start=1):
-        axis = "" if number == 1 else str(number)
-        where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}
-        bottom = max(0.0, top - size / height)
-        down: dict[str, Any] = {"domain": [bottom, top], "anchor": f"x{axis}", "title": {"text": kind}}
+        bottom, last = max(0.0, top - size / height), number == len(panels)
+        x = {"showticklabels": last, "title": {"text": grid.title if last else ""}, "zeroline": False}
+        x |= {"showgrid": False} | ({} if last else {"matches": f"x{len(panels)}"})
+        y: dict[str, Any] = {"range": [0, 1]}
+        if kind != "probability":
+            y = line_up(names if kind == "components" else classes) | {"tickfont": {"size": 11}}
+        where = panel(figure, number - 1, x, y | {"domain": [bottom, top], "title": {"text": kind}})
         if kind == "probability":
             _add_probabilities(figure, _gridded(values, grid), grid, classes, where)
-            down |= {"range": [0, 1]}
         elif kind == "components":
             _add_strengths(figure, _gridded(values, grid), grid, where, (bottom + top) / 2)
-            down |= _rows(names)
         else:
             _add_classes(figure, values, grid, classes, where)
-            down |= _rows(classes)
-        last = number == len(panels)
-        across = {"anchor": f"y{axis}", "showticklabels": last, "title": {"text": grid.title if last else ""}}
-        across |= {"zeroline": False, "showgrid": False} | ({} if last else {"matches": f"x{len(panels)}"})
-        figure.update_layout({f"xaxis{axis}": across, f"yaxis{axis}": down})
         top = bottom - _GAP / height
     return figure
 
 
-def _rows(names: list[str]) -> dict[str, Any]:
-    ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 11}}
-    return ticks | {"range": [len(names) - 0.5, -0.5], "showgrid": False, "zeroline": False}
-
-
 def _gridded(values: NDArray[np.float64], grid: _TimeGrid) -> NDArray[np.float64]:
     """Place values (N, n) on the time grid, with NaN where there is no window: (slots, n)."""
-    found = np.full((int(grid.slots.max()) + 1, values.shape[1]), np.nan)
-    found[grid.slots] = values
-    return found
+    slots = np.full((int(grid.slots.max()) + 1, values.shape[1]), np.nan)
+    slots[grid.slots] = values
+    return slots
 
 
 def _add_classes(
     figure: Figure, codes: NDArray[Any], grid: _TimeGrid, classes: list[str], where: dict[str, str]
 ) -> None:
     """Draw a cell for each window, in the row and the colour of its class."""
-    go = graph_objects()
     cells = np.full((len(classes), int(grid.slots.max()) + 1), np.nan, np.float32)
     known = codes >= 0
     cells[codes[known], grid.slots[known]] = codes[known]
@@ -168,33 +158,28 @@ def _add_classes(
         colour = PALETTE[code % len(PALETTE)]
         scale += [[code / count, colour], [(code + 1) / count, colour]]
     colours = {"zmin": -0.5, "zmax": count - 0.5, "colorscale": scale, "showscale": False}
-    figure.add_trace(
-        go.Heatmap(z=cells, **grid.cells, y0=0, dy=1, **colours, hoverinfo="skip", hoverongaps=False, **where)
-    )
+    figure.add_heatmap(z=cells, **grid.cells, **colours, hoverinfo="skip", hoverongaps=False, **where)
 
 
 def _add_probabilities(
     figure: Figure, values: NDArray[np.float64], grid: _TimeGrid, classes: list[str], where: dict[str, str]
 ) -> None:
     """Draw the class probabilities as a stacked area; empty for windows without a prediction."""
-    go = graph_objects()
     # Steps are drawn from each window's start to the next one's; repeating the last value extends it to its end.
     steps = np.nan_to_num(np.concatenate([values, values[-1:]]))
     for code, name in enumerate(classes):
         colour = PALETTE[code % len(PALETTE)]
-        figure.add_trace(
-            go.Scatter(
-                x0=grid.first,
-                dx=grid.step,
-                y=compact(steps[:, code]),
-                mode="lines",
-                line={"width": 0, "color": colour, "shape": "hv"},
-                stackgroup="probability",
-                fillcolor=colour,
-                name=name,
-                hovertemplate="%{y:.2f}<extra>%{fullData.name}</extra>",
-                **where,
-            )
+        figure.add_scatter(
+            x0=grid.first,
+            dx=grid.step,
+            y=compact(steps[:, code]),
+            mode="lines",
+            line={"width": 0, "color": colour, "shape": "hv"},
+            stackgroup="probability",
+            fillcolor=colour,
+            name=name,
+            hovertemplate="%{y:.2f}<extra>%{fullData.name}</extra>",
+            **where,
         )
 
 
@@ -202,9 +187,8 @@ def _add_strengths(
     figure: Figure, values: NDArray[np.float64], grid: _TimeGrid, where: dict[str, str], middle: float
 ) -> None:
     """Draw a row for each component, coloured by its strength."""
-    go = graph_objects()
     bar = {"thickness": 8, "y": middle, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
     bar |= {"tickvals": [-_STRONG, 0, _STRONG], "ticktext": [f"−{_STRONG:g} SD", "0", f"+{_STRONG:g} SD"]}
     figure.update_layout(coloraxis={"cmin": -_STRONG, "cmax": _STRONG, "autocolorscale": True, "colorbar": bar})
     hover = {"hovertemplate": "%{y}: %{z:+.1f} SD<extra></extra>", "hoverongaps": False}
-    figure.add_trace(go.Heatmap(z=compact(values.T), **grid.cells, y0=0, dy=1, coloraxis="coloraxis", **hover, **where))
+    figure.add_heatmap(z=compact(values.T), **grid.cells, coloraxis="coloraxis", **hover, **where)

@@ -1,0 +1,309 @@
+"""Plots of fits: loss, replicability, features, and what `suggest_rank` and `tune` tried."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from polyadic.errors import PolyadicError
+from polyadic.explain.replication import Replicability
+from polyadic.plot.style import LESS, NEUTRAL, PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from polyadic.explain.rank import RankSuggestion
+
+__all__ = ["levels", "ranks", "readout", "replicability", "training", "tuning"]
+
+_TERMS = {
+    "loss": "loss",
+    "fit": "fit",
+    "fit_augmented": "fit, augmented view",
+    "tikhonov": "Tikhonov",
+    "self_supervised": "self-supervised",
+    "graph": "graph",
+}
+_SETTINGS = {
+    "n_fft": "frame length",
+    "nonnegative": "non-negative",
+    "view": "view in the fit",
+    "whiten": "whitening",
+    "recenter": "recentring",
+}
+
+
+def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
+    """Plot the loss over sweeps or seconds and, below it, each of its terms on a logarithmic axis.
+
+    The axis of the loss is scaled to the sweeps after the first, to make convergence visible: the first sweep usually
+    decreases the loss much more than all others. Terms that are always zero are left out, except for the fit.
+
+    Parameters
+    ----------
+    model : fitted
+    x : "sweeps", or "seconds" since the fit began
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=3).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
+    >>> [trace.name for trace in training(model).data]
+    ['loss', 'fit', 'Tikhonov']
+    """
+    check_is_fitted(model)
+    if x not in ("sweeps", "seconds"):
+        raise PolyadicError(f"x must be 'sweeps' or 'seconds', but is {x!r}")
+    history = {term: np.array(values) for term, values in model.history_.items()}
+    count = len(history["seconds"])
+    figure = new_figure(height=440, showlegend=True)
+    for number, (term, name) in enumerate(_TERMS.items()):
+        values = history.get(term, np.empty(0))
+        if not len(values) or (term not in ("loss", "fit") and not values.any()):
+            continue
+        sign = "" if term == "loss" or values.min() >= 0 else "−" if values.max() < 0 else "|"
+        where = {"xaxis": "x", "yaxis": "y"} if term == "loss" else {"xaxis": "x2", "yaxis": "y2"}
+        figure.add_scatter(
+            x=np.cumsum(history["seconds"]) if x == "seconds" else np.arange(1, count + 1),
+            # The self-supervised term is negative if views agree: the logarithmic axis shows its absolute value.
+            y=values if term == "loss" else np.abs(values),
+            mode="lines+markers",
+            name=f"{sign}{name}{'|' * (sign == '|')}",
+            showlegend=term != "loss",
+            line={
+                "color": PALETTE[number % len(PALETTE)],
+                "width": 2.5 if term == "loss" else 1.5,
+                # The fits of both views nearly coincide: dashes keep the other line visible.
+                "dash": "dash" if term == "fit_augmented" else "solid",
+            },
+            marker={"size": 5, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+            hovertemplate=f"%{{x:.3g}} {x}: %{{y:.5g}}<extra>%{{fullData.name}}</extra>",
+            **where,
+        )
+    loss, terms = history["loss"], np.concatenate([trace.y for trace in figure.data[1:]])
+    low, high = float(loss.min()), float(loss[1 if len(loss) > 2 else 0 :].max())
+    margin = 0.08 * (high - low)
+    across = {"rangemode": "tozero"} | ({"dtick": max(1, -(-count // 10))} if x == "sweeps" else {})
+    above = {"title": {"text": "loss"}, "domain": [0.56, 1]}
+    above |= {"range": [low - margin, high + margin]} if margin > 0 else {}
+    panel(figure, 0, across | {"matches": "x2", "showticklabels": False}, above)
+    # Over several decades, label only powers of ten.
+    decades = float(np.log10(terms.max() / terms[terms > 0].min())) if terms.any() else 0.0
+    log = {"type": "log", "exponentformat": "power", "dtick": 1 if decades > 2 else "D2"}
+    below = {"title": {"text": "terms"}, "domain": [0, 0.48]} | log
+    panel(figure, 1, across | {"title": {"text": "sweep" if x == "sweeps" else "seconds"}}, below)
+    return figure
+
+
+def replicability(found: Any) -> Figure:
+    """Plot the replicability of each component: its median match, and on hover the percentage of refits that match it.
+
+    Parameters
+    ----------
+    found : a `polyadic.explain.replicability.Replicability`, or a model that has one
+
+    Examples
+    --------
+    >>> figure = replicability(Replicability(np.array([0.98, 0.6]), np.array([1.0, 0.25]), refits=4))
+    >>> [(trace.name, trace.x.tolist()) for trace in figure.data]
+    [('replicates', [1]), ('does not replicate', [2])]
+    """
+    known = getattr(found, "replicability_", found)
+    if not isinstance(known, Replicability):
+        raise PolyadicError(
+            "the model has no replicability_: run polyadic fit --check, or polyadic.explain.replicability"
+        )
+    count = len(known.match)
+    figure = new_figure(height=280, showlegend=True)
+    groups = (("replicates", known.replicates, LESS, "circle"),
+              ("does not replicate", ~known.replicates, NEUTRAL, "circle-open"))  # fmt: skip
+    for name, chosen, colour, symbol in groups:
+        if chosen.any():
+            figure.add_scatter(
+                x=np.flatnonzero(chosen) + 1,
+                y=known.match[chosen],
+                mode="markers",
+                name=name,
+                marker={"size": 9, "color": colour, "symbol": symbol},
+                customdata=100 * known.returned[chosen],
+                hovertemplate="component %{x}: match %{y:.2f}, in %{customdata:.0f} % of refits<extra></extra>",
+            )
+    figure.add_hline(y=known.threshold, line={"width": 1, "dash": "dash", "color": NEUTRAL})
+    ticks = {"range": [0.4, count + 0.6], "dtick": max(1, -(-count // 16)), "tick0": 1}
+    return figure.update_layout(
+        xaxis={"title": {"text": "component"}, **ticks},
+        yaxis={"title": {"text": f"median match in {known.refits} refits"}, "range": [0, 1.05]},
+    )
+
+
+def readout(model: Any, Z: ArrayLike) -> Figure:
+    """Plot the standard deviation of each feature, which is its weight in distances between windows.
+
+    Parameters
+    ----------
+    model : fitted
+    Z : (N, features), result of `model.transform`
+
+    Examples
+    --------
+    >>> from polyadic import ATD
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(60, n_channels=2)
+    >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
+    >>> [(trace.name, len(trace.y)) for trace in readout(model, model.transform(signals)).data]
+    [('spectral', 3), ('level', 2)]
+    """
+    check_is_fitted(model)
+    names = [str(name) for name in model.get_feature_names_out()]
+    spread = np.asarray(Z, np.float64).std(axis=0)
+    if len(spread) != len(names):
+        raise PolyadicError(f"Z must have {len(names)} columns, as returned by transform, but has {len(spread)}")
+    level = np.array([name.startswith("level ") for name in names])
+    figure = new_figure(height=260, showlegend=bool(level.any() and not level.all()))
+    for kind, columns, colour in (("spectral", ~level, PALETTE[0]), ("level", level, PALETTE[2])):
+        if columns.any():
+            figure.add_bar(
+                x=np.flatnonzero(columns),
+                y=compact(spread[columns]),
+                name=kind,
+                marker_color=colour,
+                customdata=[short(names[number]) for number in np.flatnonzero(columns)],
+                hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
+            )
+    shown = list(range(0, len(names), -(-len(names) // 16)))
+    ticks = {"tickvals": shown, "ticktext": [short(names[number], 14) for number in shown], "tickangle": -90}
+    return figure.update_layout(xaxis=ticks | {"tickfont": {"size": 10}}, yaxis_title_text="standard deviation")
+
+
+def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:
+    """Plot the mean level of each channel in each class, in standard deviations over all windows.
+
+    Parameters
+    ----------
+    model : fitted, with levels in its readout
+    Z : (N, features), result of `model.transform`
+    label : (N,), classes from 0; -1 for unlabelled windows
+    classes : names of the classes
+
+    Examples
+    --------
+    >>> from polyadic import ATD
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(60, n_channels=2)
+    >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
+    >>> len(levels(model, model.transform(signals), signals.label).data)
+    4
+    """
+    check_is_fitted(model)
+    names = [str(name) for name in model.get_feature_names_out()]
+    columns = [number for number, name in enumerate(names) if name.startswith("level ")]
+    if not columns:
+        raise PolyadicError("the model has no level features: its readout has levels=0, or it has no readout")
+    values, codes = np.asarray(Z, np.float64)[:, columns], np.asarray(label)
+    spread = values.std(axis=0)
+    scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    figure = new_figure(height=80 + 24 * max(4, len(columns)))
+    for code in np.unique(codes[codes >= 0]).tolist():
+        figure.add_scatter(
+            x=compact(scaled[codes == code].mean(axis=0)),
+            y=list(range(len(columns))),
+            mode="markers",
+            name=short(classes[code]) if len(classes) else str(code),
+            marker={"size": 9, "color": PALETTE[code % len(PALETTE)]},
+            hovertemplate="%{y}: %{x:+.2f} SD<extra>%{fullData.name}</extra>",
+        )
+    figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
+    rows = line_up([short(names[number].removeprefix("level ")) for number in columns])
+    return figure.update_layout(xaxis_title_text="mean level (SD)", yaxis=rows | {"showgrid": True})
+
+
+def ranks(found: RankSuggestion) -> Figure:
+    """Plot the share of components that replicate, mean match, fitness and (if known) accuracy against the rank.
+
+    A red line marks the suggested rank; dotted lines mark half of the components, and the match from which a component
+    counts as found again.
+
+    Parameters
+    ----------
+    found : result of `polyadic.suggest_rank`
+    """
+    curves = [
+        ("replicate (%)", 100 * found.share, [-5, 105], 50.0, PALETTE[2]),
+        ("mean match", found.match, [-0.05, 1.05], found.replicability[0].threshold, PALETTE[0]),
+        ("fitness", found.fitness, None, None, PALETTE[3]),
+    ]
+    if not np.isnan(found.accuracy).all():
+        curves.append(("balanced accuracy (%)", 100 * found.accuracy, None, None, PALETTE[5]))
+    reason = textwrap.wrap(found.reason, 75)
+    heading = {"text": "<br>".join(reason), "font": {"size": 12}, "y": 0.97, "yanchor": "top", "x": 0}
+    figure = new_figure(height=330 + 16 * len(reason), showlegend=False, margin_t=40 + 16 * len(reason), title=heading)
+    for number, (name, values, limits, threshold, colour) in enumerate(curves):
+        x = {"type": "log", "tickvals": list(found.ranks), "title": {"text": "rank"}}
+        x |= {"domain": [(number + 0.25 * (number > 0)) / len(curves), (number + 1) / len(curves)]}
+        where = panel(figure, number, x, {"range": limits})
+        figure.add_scatter(x=found.ranks, y=values, mode="lines+markers", line_color=colour, **where)
+        domain = {"xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
+        title = {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False, "font": {"size": 12}}
+        figure.add_annotation(text=name, **title, **domain)
+        rank = {"x0": found.rank, "x1": found.rank, "y0": 0, "y1": 1, "line": {"color": PALETTE[1], "width": 1}}
+        figure.add_shape(type="line", **rank, **domain | {"xref": where["xaxis"]})
+        if threshold is not None:
+            dots = {"x0": 0, "x1": 1, "y0": threshold, "y1": threshold, "line": {"color": NEUTRAL, "dash": "dot"}}
+            figure.add_shape(type="line", line_width=1, **dots, **domain | {"yref": where["yaxis"]})
+    return figure
+
+
+def tuning(
+    tries: Sequence[dict[str, Any]], recommended: dict[str, Any], chosen: dict[str, Any] | None = None
+) -> Figure:
+    """Plot the balanced accuracy of every try, by the value of each setting that was varied.
+
+    `*` marks the recommended value, `✓` the chosen one.
+
+    Parameters
+    ----------
+    tries : as in `Tuning.to_dict()["tries"]`
+    recommended : as in `Tuning.to_dict()["recommended"]`
+    chosen : as in `Tuning.to_dict()["settings"]`
+
+    Examples
+    --------
+    >>> tries = [{"rank": 8, "score": 0.7, "full": True}, {"rank": 16, "score": 0.8, "full": True}]
+    >>> tuning(tries, {"rank": 16}, {"rank": 8}).layout.yaxis.ticktext
+    ('rank: 8 ✓', '16 *')
+    """
+    rows: dict[tuple[str, Any], str] = {}
+    rules: list[float] = []
+    for name in recommended:
+        values = sorted({row[name] for row in tries}, key=lambda value: (isinstance(value, str), value))
+        if len(values) < 2:
+            continue
+        rules.append(len(rows) - 0.5)
+        for value in values:
+            text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+            mark = " *" if value == recommended[name] else ""
+            mark += " ✓" if chosen is not None and value == chosen[name] else ""
+            rows[name, value] = (f"{_SETTINGS.get(name, name)}: " if value == values[0] else "") + short(text) + mark
+    places = {setting: number for number, setting in enumerate(rows)}
+    figure = new_figure(height=90 + 19 * len(rows), showlegend=True)
+    for full, text, colour in ((False, "two", NEUTRAL), (True, "all", PALETTE[0])):
+        scored = [(row, name) for row in tries if row["full"] == full for name in recommended]
+        points = [(100 * row["score"], places[name, row[name]]) for row, name in scored if (name, row[name]) in places]
+        figure.add_scatter(
+            x=[x for x, _ in points],
+            y=[y for _, y in points],
+            mode="markers",
+            name=f"scored with {text} probe settings",
+            marker={"size": 7, "opacity": 0.6, "color": colour},
+            hovertemplate="%{x:.1f} %<extra></extra>",
+        )
+    for rule in rules[1:]:
+        figure.add_hline(y=rule, line={"color": "#e6e8ec", "width": 1})
+    marks = "* recommended" + ("" if chosen is None else ", ✓ chosen")
+    title = f"balanced accuracy on left-out subjects, % ({marks})"
+    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(list(rows.values())))

@@ -1,0 +1,174 @@
+"""Plots of channel weights: scalp maps for known electrodes, bars otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.core.tensorizer import Axis
+from polyadic.explain.spectra import Typical
+from polyadic.plot.components import checked_axes, in_unit
+from polyadic.plot.electrodes import positions, site
+from polyadic.plot.style import PALETTE, compact, line_up, new_figure, panel, short
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["channels", "interpolated"]
+
+_CIRCLE = " L ".join(
+    f"{np.cos(angle):.3f} {np.sin(angle):.3f}" for angle in np.linspace(0, 2 * np.pi, 72, endpoint=False)
+)
+_OUTSIDE_HEAD = f"M -1.1 -1.1 H 1.1 V 1.1 H -1.1 Z M {_CIRCLE} Z"
+_LETTERS = 72
+"""Maximum total length of the electrode names on a scalp map; above it, names are shown on hover only."""
+
+_Places = dict[int, tuple[float, float]]
+
+
+def channels(model: Any, r: int, data: Any = None, typical: Typical | None = None) -> Figure:
+    """Plot the weights of one component on the channels: scalp maps for known electrodes, bars otherwise.
+
+    Parts of an STFT, such as amplitude and phase, are shown as separate maps or in separate colours. Channels that are
+    not electrodes are shown as cells below the maps, on the same colour scale.
+
+    Parameters
+    ----------
+    model : fitted
+    r : number of the component, from 0
+    data : as for `components`
+    typical : result of `polyadic.explain.typical`; if given, the plot shows how much one standard deviation of the
+        component adds to each channel, where the component is strongest
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> from polyadic.data import Windows
+    >>> windows = Windows(np.eye(24).reshape(24, 4, 6), fs=100, channels=["Fz", "C3", "C4", "Pz"])
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
+    >>> channels(model, 0, windows).data[0].type
+    'heatmap'
+    """
+    axis = checked_axes(model, r, data)[0]
+    parts = axis.by_part(model.factors_[0][:, r] if typical is None else typical.effect(model, r, 0))
+    title = "weight"
+    if typical is not None:
+        title = in_unit("added", typical.scale(typical.peak_row(model, r)).difference_unit)
+    places = positions(axis.labels) if axis.kind == "channel" else {}
+    return _scalp_maps(axis, parts, places, title) if places else _bars(axis, parts, title)
+
+
+def _bars(axis: Axis, parts: NDArray[Any], title: str) -> Figure:
+    count = parts.shape[1]
+    figure = new_figure(height=70 + max(4, count) * max(24, 16 * len(parts)), barmode="group", bargap=0.25)
+    for number, weights in enumerate(parts):
+        figure.add_bar(
+            x=compact(weights),
+            orientation="h",
+            name=axis.parts[number],
+            marker_color=PALETTE[number],
+            hovertemplate="%{y}: %{x:.3g}<extra>%{fullData.name}</extra>",
+        )
+    names = [short(name) for name in axis.labels] or [f"{position:g}" for position in axis.positions]
+    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names), showlegend=len(parts) > 1)
+
+
+def _scalp_maps(axis: Axis, parts: NDArray[Any], places: _Places, title: str) -> Figure:
+    rest = [number for number in range(parts.shape[1]) if number not in places]
+    below = 50 + 30 * len(rest) if rest else 0
+    height = 310 + below
+    bottom = (below + 50) / height
+    limit = float(np.abs(parts).max()) or 1.0
+    low = -limit if float(parts.min()) < 0 else 0.0
+    bar: dict[str, Any] = {"orientation": "h", "thickness": 8, "len": 0.5, "y": bottom, "yanchor": "top"}
+    bar |= {"outlinewidth": 0, "tickvals": sorted({low, 0.0, limit}), "tickformat": ".2g"}
+    bar |= {"title": {"text": title, "side": "top", "font": {"size": 12}}}
+    colours = {"cmin": low, "cmax": limit, "autocolorscale": True, "colorbar": bar}
+    figure = new_figure(height=height, showlegend=False, coloraxis=colours)
+    width, hidden = 1.0 / len(parts), {"visible": False, "constrain": "domain"}
+    for number, weights in enumerate(parts):
+        where = panel(
+            figure,
+            number,
+            hidden | {"domain": [number * width, (number + 1) * width], "range": [-1.12, 1.12]},
+            hidden | {"domain": [bottom + 0.04, 1], "range": [-1.12, 1.45]},
+        )
+        figure.layout[where["yaxis"].replace("y", "yaxis")].scaleanchor = where["xaxis"]
+        _add_map(figure, axis, weights, places, where)
+        _add_head(figure, axis.parts[number], {"xref": where["xaxis"], "yref": where["yaxis"]})
+    if rest:
+        _add_other_channels(figure, axis, parts, rest, bottom - 80 / height)
+    return figure
+
+
+def _add_map(figure: Figure, axis: Axis, weights: NDArray[Any], places: _Places, where: dict[str, str]) -> None:
+    """Add one scalp map with its electrodes."""
+    xy, names = np.array(list(places.values())), [short(site(axis.labels[channel])) for channel in places]
+    values = weights[list(places)]
+    surface = interpolated(xy, values)
+    step = 2 / (len(surface) - 1)
+    grid = {"x0": -1, "dx": step, "y0": -1, "dy": step}
+    figure.add_heatmap(z=compact(surface), **grid, coloraxis="coloraxis", hoverinfo="skip", zsmooth="best", **where)
+    figure.add_scatter(
+        x=compact(xy[:, 0]),
+        y=compact(xy[:, 1]),
+        mode="markers+text" if len(names) * max(map(len, names)) <= _LETTERS else "markers",
+        text=names,
+        textposition="top center",
+        textfont={"size": 9},
+        marker={"size": 5, "color": "#777", "line": {"width": 1, "color": "white"}},  # visible on any colour
+        customdata=compact(values),
+        hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
+        **where,
+    )
+
+
+def _add_head(figure: Figure, title: str, where: dict[str, str]) -> None:
+    """Draw head and nose around a map."""
+    # Cover everything outside the head in the page colour. Reports find this shape by name to recolour it.
+    cover = {"fillrule": "evenodd", "fillcolor": "white", "line_width": 0, "layer": "above", "name": "ground"}
+    figure.add_shape(type="path", path=_OUTSIDE_HEAD, **cover, **where)
+    line = {"color": "#888", "width": 1.5}
+    figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, line=line, **where)
+    figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", line=line, **where)
+    if title:
+        figure.add_annotation(text=title, x=0, y=1.2, yanchor="bottom", showarrow=False, **where)
+
+
+def _add_other_channels(figure: Figure, axis: Axis, parts: NDArray[Any], rest: list[int], top: float) -> None:
+    """Add cells with values for channels that are not electrodes, on the colour scale of the maps."""
+    values = compact(parts[:, rest].T)
+    ticks = {"tickvals": list(range(len(parts))), "ticktext": list(axis.parts), "showticklabels": len(parts) > 1}
+    rows = line_up([short(axis.labels[number]) for number in rest]) | {"domain": [0, max(top, 0.05)]}
+    where = panel(figure, len(parts), ticks | {"showgrid": False, "zeroline": False}, rows)
+    text = [[f"{value:.2g}" for value in row] for row in values.tolist()]
+    cells = {"coloraxis": "coloraxis", "hoverinfo": "skip", "xgap": 2, "ygap": 2}
+    figure.add_heatmap(z=values, text=text, texttemplate="%{text}", **cells, **where)
+
+
+def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 32) -> NDArray[np.float64]:
+    """Interpolate values at electrodes on a square grid around the head.
+
+    Parameters
+    ----------
+    places : (n, 2), as returned by `polyadic.plot.electrodes.positions`
+    values : (n,)
+    size : number of grid points per side
+
+    Returns
+    -------
+    (size, size), from the back of the head to the front
+    """
+    from scipy.interpolate import RBFInterpolator
+
+    distinct, rows = np.unique(places, axis=0, return_inverse=True)
+    means = np.bincount(rows.ravel(), weights=values) / np.bincount(rows.ravel())
+    line = np.linspace(-1.0, 1.0, size)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    # Smooth and, unlike a thin-plate spline, also defined if all electrodes lie on one line.
+    surface = RBFInterpolator(distinct, means, kernel="multiquadric", epsilon=2.0, degree=0)(grid)
+    # Do not extrapolate: clip to the range of the electrodes' values.
+    picture: NDArray[np.float64] = np.clip(surface, means.min(), means.max()).reshape(size, size)
+    return picture

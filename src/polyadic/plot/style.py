@@ -1,0 +1,124 @@
+"""The common style of all plots: empty figures, panels, colour-blind safe colours, and names as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic._util.files import write_atomically
+from polyadic.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = [
+    "LESS",
+    "MORE",
+    "NEUTRAL",
+    "PALETTE",
+    "SYMBOLS",
+    "compact",
+    "line_up",
+    "new_figure",
+    "panel",
+    "save_figure",
+    "short",
+]
+
+PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
+"""Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
+
+LESS, MORE, NEUTRAL = PALETTE[0], PALETTE[1], PALETTE[-1]
+"""Colours for less, more and neither."""
+
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "triangle-down", "star")
+
+_SEQUENTIAL = [[0.0, "#f4f6f9"], [0.5, "#86a9cf"], [1.0, "#1f4e8c"]]
+_DIVERGING = [[0.0, "#2166ac"], [0.25, "#92c5de"], [0.5, "#f7f7f7"], [0.75, "#f4a582"], [1.0, "#b2182b"]]
+# Invisible ticks keep the labels of two axes apart.
+_AXIS = {"gridcolor": "#e6e8ec", "zerolinecolor": "#c3c8d0", "automargin": True, "title": {"standoff": 8}}
+_AXIS |= {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
+_LONGEST = 28
+
+
+def new_figure(height: int = 320, **layout: Any) -> Figure:
+    """Return an empty figure in the common style, or raise an error that says how to install plotly."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise MissingExtraError("plots need plotly, which is not installed: pip install 'polyadic[report]'") from error
+    style = go.layout.Template(
+        layout={
+            "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13},
+            "colorway": list(PALETTE),
+            "paper_bgcolor": "white",
+            "plot_bgcolor": "white",
+            "xaxis": _AXIS,
+            "yaxis": _AXIS,
+            "colorscale": {"sequential": _SEQUENTIAL, "diverging": _DIVERGING, "sequentialminus": _SEQUENTIAL[::-1]},
+        }
+    )
+    figure: Figure = go.Figure(
+        layout={
+            "template": style,
+            "height": height,
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0},
+            "hoverlabel": {"align": "left"},
+            "bargap": 0.3,
+        }
+    )
+    return figure.update_layout(**layout)
+
+
+def panel(figure: Figure, number: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, str]:
+    """Set up the axes of panel `number`, from 0, and return the arguments that add a trace to it."""
+    name = "" if number == 0 else str(number + 1)
+    figure.update_layout({f"xaxis{name}": {"anchor": f"y{name}"} | x, f"yaxis{name}": {"anchor": f"x{name}"} | y})
+    return {"xaxis": f"x{name}", "yaxis": f"y{name}"}
+
+
+def line_up(names: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a vertical axis with one row per name, the first at the top.
+
+    Names are labels of numeric ticks, because plotly would parse some names as dates or numbers.
+    """
+    ticks = {"tickvals": list(range(len(names))), "ticktext": list(names)}
+    return ticks | {"range": [len(names) - 0.5, -0.5], "showgrid": False, "zeroline": False}
+
+
+def short(name: str, most: int = _LONGEST) -> str:
+    """Shorten a name from the data and escape it, because plotly reads tags as markup.
+
+    Examples
+    --------
+    >>> short("<b>x</b>")
+    '&lt;b&gt;x&lt;/b&gt;'
+    """
+    text = " ".join(str(name).split())
+    return escape(text if len(text) <= most else text[: most - 1] + "…", quote=False)
+
+
+def compact(values: Any) -> NDArray[np.float32]:
+    """Convert the numbers of a plot to float32, which is precise enough to draw and halves the size of the figure."""
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure to an .html file or, by kaleido and a browser, to a .png, .svg or .pdf file."""
+    if path.suffix == ".html":
+        content = figure.to_html()
+    else:
+        try:
+            content = figure.to_image(path.suffix[1:], width=figure.layout.width or 900)
+        except (ValueError, RuntimeError) as error:
+            raise MissingExtraError(
+                f"{path.name} could not be drawn: images need kaleido (pip install 'polyadic[report]') and Chrome or "
+                "Chromium; .html needs neither"
+            ) from error
+    write_atomically(path, content if isinstance(content, bytes) else content.encode())
