@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from polyadic import ATD
 from polyadic._util.files import write_atomically
 from polyadic._util.provenance import provenance
-from polyadic.evaluate import probe_accuracy
+from polyadic.evaluate.scoring import probe_accuracy
 from polyadic.experiments.speed import race
 
 CANDIDATE = "blend 0.05"

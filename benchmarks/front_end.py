@@ -30,9 +30,7 @@ from polyadic._util.provenance import provenance
 from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe
-from polyadic.evaluate.logistic import unthreaded
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate.probe import Probe, level_columns, unthreaded
 from polyadic.experiments.labels.people import FILES, read_set
 from polyadic.readout import Readout
 from polyadic.spectral import FLOOR_SHARE, STFT, recommended_stft

@@ -23,8 +23,7 @@ from polyadic._util.files import write_atomically
 from polyadic._util.provenance import provenance
 from polyadic.baselines import MiniRocket
 from polyadic.data import Windows
-from polyadic.evaluate import Probe
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate.probe import Probe, level_columns
 
 ROUNDS = 3
 

@@ -22,7 +22,7 @@ import torch
 
 from polyadic import ATD, export
 from polyadic._util.provenance import provenance
-from polyadic.evaluate import probe as unfitted
+from polyadic.evaluate.probe import make_probe as unfitted
 from polyadic.export import Features
 from polyadic.presets import preset
 

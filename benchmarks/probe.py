@@ -25,16 +25,15 @@ from sklearn.metrics import balanced_accuracy_score
 from polyadic import SALS
 from polyadic._util.provenance import provenance
 from polyadic.data.folds import group_folds
-from polyadic.evaluate import Probe, validated_probe
-from polyadic.evaluate.logistic import regressions, unthreaded
-from polyadic.evaluate.stored_probe import SCALES, decisions, named
+from polyadic.evaluate import probe as probes
+from polyadic.evaluate.linear import SCALES, decisions, most_probable
+from polyadic.evaluate.probe import GRID, Probe, regressions, unthreaded
 from polyadic.experiments.labels.people import read_set
 from polyadic.spectral import STFT
 
 RANK, SWEEPS, LEVELS, FLOOR = 64, 30, 0.25, 0.1
 PARTS, DRAWS = 3, 4
 COUNTS = (1, 3, 10, 20, 30, "all")
-GRID = validated_probe.GRID
 
 
 def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
@@ -92,7 +91,7 @@ def every_setting(Z: np.ndarray, levels: int, y: np.ndarray, test: np.ndarray, t
             unit = 1.0 if scale == "standardised" else Z[:, :width].var(axis=0).mean()
             lines = regressions(Z[:, :width], y, scale, [C / unit for C in GRID], "balanced", 1e-4)
             for C, line in zip(GRID, lines, strict=True):
-                guess = named(decisions(test[:, :width], *line), np.unique(y))
+                guess = most_probable(decisions(test[:, :width], *line), np.unique(y))
                 scores[f"{scale}, {'levels' if used else 'no levels'}, C={C:g}"] = balanced(truth, guess)
     return scores
 
@@ -216,9 +215,9 @@ def page(result: dict) -> str:
 
 
 def main(folder: str, out: str) -> None:
-    validated_probe.FEWEST_LABELS = 0  # always use validation, for any number of labels
+    probes.FEWEST_LABELS = 0  # always use validation, for any number of labels
     path = Path(out)
-    fixed = f"{validated_probe.FIXED_SCALE}, levels, C={validated_probe.FIXED_C:g}"
+    fixed = f"{SCALES[0]}, levels, C={probes.FIXED_C:g}"
     result = {
         **provenance("cpu"),
         "rank": RANK,

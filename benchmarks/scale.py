@@ -37,7 +37,7 @@ from polyadic import ATD
 from polyadic._util.provenance import provenance
 from polyadic.augment import Jitter
 from polyadic.engine import processes
-from polyadic.evaluate import seconds_per_sweep
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.spectral import STFT
 
 RANK = 32

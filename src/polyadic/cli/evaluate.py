@@ -58,9 +58,6 @@ The probe in the model file, on recordings of other subjects:
 
 The paper's protocol and probes, on five random splits:
   polyadic evaluate model.safetensors sleep.store --protocol paper
-
-Two processes:
-  torchrun --nproc-per-node 2 -m polyadic evaluate model.safetensors s.store
 """
 
 
@@ -145,9 +142,7 @@ def evaluate(
     keeps its features and is tested on the subjects it has not seen.
     """
     from polyadic import load
-    from polyadic.engine import processes
 
-    team = processes.join()
     loaded = load(model).set_params(device=device)
     if hasattr(loaded, "verbose"):
         loaded.set_params(verbose=0)  # for fits in folds
@@ -159,14 +154,14 @@ def evaluate(
     if repeats is not None and seeds is not None:
         raise PolyadicError("give --repeats (folds of subjects) or --seeds (--protocol paper), not both")
     count = _number(folds)
-    hidden = not shows_progress(quiet, json) or team.index > 0
+    hidden = not shows_progress(quiet, json)
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
             )
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
-        if team.index == 0 and not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
+        if not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
             describe(windows, hidden=True)
         if not by_subject and (folds is not None or repeats is not None or transductive):
             raise PolyadicError(
@@ -174,12 +169,10 @@ def evaluate(
             )
         if not by_subject:
             kind = None if probe is None else probe.value
-            outcome = _score_at_random(loaded, windows, kind, seeds, own_probe, hidden, team)
+            outcome = _score_at_random(loaded, windows, kind, seeds, own_probe, hidden)
         else:
             kind = (probe or ProbeKind.AUTO).value
-            outcome = _cross_validate(loaded, windows, kind, count, repeats or seeds, transductive, hidden, team)
-    if team.index > 0:
-        return
+            outcome = _cross_validate(loaded, windows, kind, count, repeats or seeds, transductive, hidden)
     if out is not None:
         _write_scores(out, outcome)
     about = {"model": model.name, "data": data.name}
@@ -214,7 +207,6 @@ def _cross_validate(
     repeats: int | None,
     transductive: bool,
     hidden: bool,
-    team: Any,
 ) -> dict[str, Any]:
     """Return the scores of left-out subjects, and a summary in words."""
     from polyadic._util.progress import stage_bar
@@ -234,28 +226,27 @@ def _cross_validate(
             transductive,
             rows=rows,
             on_fold=lambda fold: show(fold.number, fold.count, ""),
-            team=team,
         )
     words = {"summary_text": result.summary()}
     return {"protocol": Protocol.SUBJECT.value, "probe": kind, **result.to_dict(), **words}
 
 
 def _score_at_random(
-    model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool, team: Any
+    model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool
 ) -> dict[str, Any]:
     """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
-    from polyadic.evaluate import PROBES
+    from polyadic.evaluate.probe import PROBES
     from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
 
     shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
     with window_bar("scoring", shape, hidden) as on_rows:
         if own_probe:
-            rows = score_own_probe(model, windows, on_rows, team)
+            rows = score_own_probe(model, windows, on_rows)
             return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
         own = own_split(model, windows, [Protocol.PAPER.value])
         chosen = [model.seed_] if own is not None and seeds is None else list(range(seeds or _SEEDS))
         kinds = PROBES if kind is None else (kind,)
-        rows = score_splits(model, windows, Protocol.PAPER.value, chosen, on_rows, team, kinds)
+        rows = score_splits(model, windows, Protocol.PAPER.value, chosen, on_rows, kinds)
     held_out = own is not None and chosen == [model.seed_]
     return {"protocol": Protocol.PAPER.value, "held_out": held_out, "summary": summarise(rows), "rows": rows}
 

@@ -10,7 +10,6 @@ import torch
 from polyadic.core import persist
 from polyadic.core.step import Statistics
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate.stored_probe import StoredProbe
 
 __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 
@@ -66,10 +65,11 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
             setattr(model, name, value)
     if hasattr(model, "augment"):
         model.augment_ = model._augmentation()
-    if StoredProbe.is_in(arrays, extra):
-        from polyadic.evaluate import linear_probe
+    from polyadic.evaluate.probe import Probe
 
-        model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model._n_features_out)
+    probe = Probe.unpack(arrays, extra.get("probe"), model._n_features_out)
+    if probe is not None:
+        model.probe_ = probe
     if extra.get("replicability") is not None:
         from polyadic.explain.replication import Replicability
 
@@ -77,6 +77,6 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
 
 
 def _packed_probe(model: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    from polyadic.evaluate import linear_probe
+    from polyadic.evaluate.probe import Probe
 
-    return linear_probe.pack(model.probe_)
+    return Probe.of(model.probe_).pack()

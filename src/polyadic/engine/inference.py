@@ -25,7 +25,7 @@ from polyadic.data.samples import Samples, choose_device
 from polyadic.engine.processes import write_rows
 from polyadic.engine.window_model import WindowModel
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate.stored_probe import StoredProbe
+from polyadic.evaluate.linear import LinearProbe
 from polyadic.readout import PREFIX, FittedReadout, Readout
 from polyadic.team import ALONE, Team
 
@@ -218,7 +218,7 @@ class StoredModel(Inference):
     probe_ : the classifier stored in the file, if any
     """
 
-    probe_: StoredProbe
+    probe_: LinearProbe
 
     @classmethod
     def _from_file(
@@ -230,8 +230,9 @@ class StoredModel(Inference):
         model.readout = persist.decode(parameters.get("readout", "auto"))
         model._restore_windows(header, tensorize)
         model._restore_components(arrays, header)
-        if StoredProbe.is_in(arrays, header):
-            model.probe_ = StoredProbe.of_file(arrays, header.get("probe"), model._n_features_out)
+        probe = LinearProbe.unpack(arrays, header.get("probe"), model._n_features_out)
+        if probe is not None:
+            model.probe_ = probe
         return model
 
 

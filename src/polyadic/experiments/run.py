@@ -37,9 +37,11 @@ from polyadic.data.samples import choose_device
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store_files import read_manifest
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.evaluate import PROBES, probe, score_split, seconds_per_sweep, summarise
-from polyadic.evaluate.probes import AUTO
-from polyadic.evaluate.scoring import default_protocol
+from polyadic.evaluate.probe import AUTO, PROBES
+from polyadic.evaluate.probe import make_probe as probe
+from polyadic.evaluate.robustness import score_split
+from polyadic.evaluate.scoring import default_protocol, summarise
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.experiments import markdown
 from polyadic.experiments.result_files import encode_result
 from polyadic.methods import paper_methods

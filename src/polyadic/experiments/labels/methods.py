@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polyadic import ATD, SALS
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, WindowIndex, split_pairing
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate.probe import level_columns
 from polyadic.experiments.labels.people import LabelSet
 from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout

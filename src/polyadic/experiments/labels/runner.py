@@ -28,9 +28,9 @@ from polyadic.core.persist import encode
 from polyadic.data import Windows
 from polyadic.data.samples import choose_device
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe
-from polyadic.evaluate.probes import probe, train_probe, unthreaded
-from polyadic.evaluate.recentring import FEWEST_WINDOWS, group_names, means_by_group, recentred
+from polyadic.evaluate.predictor import FEWEST_WINDOWS, group_names, means_by_group, recentred
+from polyadic.evaluate.probe import Probe, train_probe, unthreaded
+from polyadic.evaluate.probe import make_probe as probe
 from polyadic.experiments.labels.methods import METHODS, Features, Method, features_of, method
 from polyadic.experiments.labels.people import COUNTS, FILES, Count, Half, LabelSet, drawn, halves, read_set
 from polyadic.experiments.labels.tables import draw, page

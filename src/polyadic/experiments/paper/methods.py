@@ -20,9 +20,10 @@ from polyadic.augment import Augmentation, Compose, Jitter, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.data.splits import Protocol
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES, low_label_rows, seconds_per_sweep
-from polyadic.evaluate.probes import unthreaded
-from polyadic.evaluate.scoring import logistic_probes, score_classifier, score_split
+from polyadic.evaluate.probe import PROBES, unthreaded
+from polyadic.evaluate.robustness import logistic_probes, score_classifier, score_split
+from polyadic.evaluate.scoring import low_label_rows
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.spectral import STFT
 
 __all__ = [

@@ -19,7 +19,7 @@ import numpy as np
 from polyadic._util.files import check_regular_file
 from polyadic.data import Split
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES
+from polyadic.evaluate.probe import PROBES
 from polyadic.experiments.markdown import table
 from polyadic.experiments.paper.methods import (
     ExperimentSettings,

@@ -17,7 +17,7 @@ from polyadic._util.threads import thread_pool
 from polyadic.core import step as als
 from polyadic.core.algebra import collect, contract, project
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import seconds_per_sweep
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.experiments.paper import reference
 from polyadic.experiments.speed.measure import median_and_range, repeat_in_turn
 from polyadic.experiments.speed.stages import build_model, fit_quietly, random_windows

@@ -33,7 +33,8 @@ from polyadic.data.loading import open_windows
 from polyadic.data.samples import choose_device
 from polyadic.engine.loop import has_converged
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import probe_accuracy, seconds_per_sweep
+from polyadic.evaluate.scoring import probe_accuracy
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.experiments.drawing import new_figure, save_figure
 from polyadic.experiments.markdown import mean_and_std, table
 from polyadic.experiments.speed.runner import write_files

@@ -24,7 +24,7 @@ from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core import step as als
 from polyadic.core.tensorizer import tensors
-from polyadic.evaluate import seconds_per_sweep
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.experiments.speed.measure import Peak, repeat_in_turn, timed_calls
 from polyadic.experiments.speed.stages import build_model, fit_quietly
 from polyadic.presets import preset

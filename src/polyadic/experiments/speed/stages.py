@@ -28,7 +28,7 @@ from polyadic.core import step as als
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.core.tensorizer import tensors
 from polyadic.data.samples import Samples
-from polyadic.evaluate import seconds_per_sweep
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.experiments.paper import reference
 from polyadic.experiments.speed.measure import (
     Laps,
