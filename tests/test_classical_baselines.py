@@ -21,7 +21,7 @@ from polyadic.baselines import CPALS, STL, UMLDA, HandFeatures, MiniRocket, PCAF
 from polyadic.baselines.stl import _Problem, _rank_one
 from polyadic.data.synthetic import synthetic
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import probe_accuracy
+from polyadic.evaluate.scoring import probe_accuracy
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 

@@ -17,8 +17,8 @@ from polyadic.augment import Neighbour
 from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe
+from polyadic.evaluate.probe import level_columns
 from polyadic.evaluate.significance import corrected_resampled, holm
-from polyadic.evaluate.validated_probe import level_columns
 from polyadic.experiments.labels import methods, people, tables
 from polyadic.experiments.labels.runner import LabelRequest, run
 

@@ -18,8 +18,10 @@ from polyadic.cli import app
 from polyadic.data import Windows, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate.probe import PROBES, Probe, level_columns
+from polyadic.evaluate.robustness import score_split
+from polyadic.evaluate.scoring import probe_accuracy
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.experiments.result_files import encode_result
 from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.methods import paper_methods

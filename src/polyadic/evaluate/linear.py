@@ -78,6 +78,9 @@ class LinearProbe:
         self.levels = levels
         self.class_weight = class_weight
 
+    def __repr__(self) -> str:
+        return f"<LinearProbe of {self.coef_.shape[1]} features: {', '.join(map(str, self.classes_))}>"
+
     def decision_function(self, Z: Any) -> NDArray[np.float64]:
         """Return the log odds of the second of two classes (N,), or one score per class (N, K)."""
         return decisions(self._check_features(Z), self.coef_, self.intercept_)

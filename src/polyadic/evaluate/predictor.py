@@ -54,6 +54,9 @@ class WindowPredictor:
         self.features_, self.probe_, self.classes_ = model, model.probe_, model.probe_.classes_
         self.recenter = bool(getattr(model.probe_, "recenter_", False))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.features_!r}: {', '.join(map(str, self.classes_))}>"
+
     def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,).
 
