@@ -55,7 +55,7 @@ class WindowPredictor:
         self.recenter = bool(getattr(model.probe_, "recenter_", False))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.features_!r}: {', '.join(map(str, self.classes_))}>"
+        return f"<{type(self).__name__} of {type(self.features_).__name__}: {', '.join(map(str, self.classes_))}>"
 
     def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,).

@@ -196,7 +196,7 @@ class Probe(ClassifierMixin, BaseEstimator, LinearProbe):  # type: ignore[misc]
         if [type(step) for step in steps] not in ([Probe], [LogisticRegression], [StandardScaler, LogisticRegression]):
             raise PolyadicError(
                 "to be stored or exported, the probe must be a Probe, a LogisticRegression, or a pipeline of a "
-                f"StandardScaler and a LogisticRegression, but is {classifier!r}"
+                f"StandardScaler and a LogisticRegression, but is {' and '.join(type(step).__name__ for step in steps)}"
             )
         regression = steps[-1]
         check_is_fitted(regression)
