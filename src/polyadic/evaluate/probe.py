@@ -266,13 +266,9 @@ class Probe(ClassifierMixin, BaseEstimator, LinearProbe):  # type: ignore[misc]
         def try_all(variant: tuple[str, bool]) -> None:
             path = [setting for setting in candidates if setting[1:] == variant]
             Z, Cs = rows.Z[:, rows.columns(variant[1])], [setting.C for setting in path]
-            for setting, predicted in zip(
-                path,
-                left_out(Z, rows.y, fold, variant[0], Cs, self.class_weight, _SEARCH_TOLERANCE),
-                strict=True,
-            ):
-                recall = recall_score(rows.y, predicted, labels=np.unique(rows.y), average="macro", zero_division=0)
-                scores[setting] = float(recall)
+            predicted = left_out(Z, rows.y, fold, variant[0], Cs, self.class_weight, _SEARCH_TOLERANCE)
+            for setting, guess in zip(path, predicted, strict=True):
+                scores[setting] = float(recall_score(rows.y, guess, average="macro", zero_division=0))
 
         for_each(try_all, list(dict.fromkeys(setting[1:] for setting in candidates)))
 

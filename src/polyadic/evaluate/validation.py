@@ -151,9 +151,6 @@ class CrossValidation:
             )
         return "Features were learned once, from subjects other than the test subjects."
 
-    def __str__(self) -> str:
-        return self.summary()
-
 
 def cross_validate(
     model: Any,
