@@ -22,7 +22,10 @@ from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Augmentation, Compose, Jitter, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES, low_label_rows, score_split, seconds_per_sweep
+from polyadic.evaluate import low_label_rows
+from polyadic.evaluate.probe import PROBES
+from polyadic.evaluate.robustness import score_split
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.spectral import STFT
 
 __all__ = [

@@ -15,7 +15,9 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from polyadic.data import Split
-from polyadic.evaluate import PROBES, perturbed, scores
+from polyadic.evaluate import scores
+from polyadic.evaluate.probe import PROBES
+from polyadic.evaluate.robustness import perturbed
 
 __all__ = ["FEWEST_WINDOWS", "level_columns", "recentred", "score_classifier", "train_probe", "unthreaded"]
 

@@ -32,7 +32,7 @@ from paper.methods import (
 from paper.tables import Result, distinct_values, footer, heading
 from polyadic.data import Split
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES
+from polyadic.evaluate.probe import PROBES
 
 __all__ = [
     "SPACES",

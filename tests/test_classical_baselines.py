@@ -17,7 +17,7 @@ from polyadic import load
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data.synthetic import synthetic
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import probe_accuracy
+from polyadic.evaluate.scoring import probe_accuracy
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 

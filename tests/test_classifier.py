@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 from problems import paper
@@ -17,12 +16,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from polyadic import SALS, evaluate, load
-from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
-from polyadic.data.store import Header
+from polyadic import SALS, load
+from polyadic.data import Windows, synthetic
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import Probe, WindowClassifier, labels_of, linear_probe
-from polyadic.evaluate.recentring import means_by_group, recentred
+from polyadic.evaluate import Probe, WindowClassifier, labels_of
+from polyadic.evaluate.predictor import means_by_group, recentred
+from polyadic.evaluate.probe import make_probe
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(240)
@@ -39,8 +38,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-@pytest.mark.parametrize("kind", ["standardised", "plain"])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("kind", "n_classes"), [("standardised", 2), ("plain", 3)])
 def test_it_is_a_probe_on_the_features_and_the_file_predicts_the_same(kind, n_classes, features, path):
     chosen = SIGNALS[np.flatnonzero(SIGNALS.label < n_classes)]
     model = WindowClassifier(features, kind).fit(chosen)
@@ -53,8 +51,8 @@ def test_it_is_a_probe_on_the_features_and_the_file_predicts_the_same(kind, n_cl
     assert not hasattr(features, "probe_")
     model.save(path)
     again = WindowClassifier.load(path)
-    assert again.probe == kind
-    np.testing.assert_array_equal(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS))
+    assert (again.probe.C, again.probe.scale, again.probe.class_weight) == (1.0, kind, None)
+    np.testing.assert_allclose(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS), atol=1e-12)
     np.testing.assert_array_equal(again.predict(SIGNALS), model.predict(SIGNALS))
     assert again.score(chosen.X, labels_of(chosen)) == model.score(chosen.X, labels_of(chosen)) > 1 / n_classes
 
@@ -132,12 +130,6 @@ def test_groups_reach_it_in_a_pipeline_by_name_and_by_routing(features):
     np.testing.assert_array_equal(fitted[-1].probe_.told_["groups"], own)
 
 
-def test_groups_reach_the_last_step_of_a_probe_that_is_a_pipeline(features):
-    model = WindowClassifier(features, make_pipeline(StandardScaler(), Watching())).fit(SIGNALS)
-    np.testing.assert_array_equal(model.probe_[-1].told_["groups"], SIGNALS.subject)
-    assert model.probe_[-1].told_["level_columns"] is None
-
-
 def test_the_probe_receives_the_level_columns():
     features = Levelled(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(SIGNALS)
     told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_
@@ -151,7 +143,7 @@ def test_a_custom_classifier_is_accepted_and_save_refuses_one_that_cannot_be_sto
     np.testing.assert_array_equal(model.predict(SIGNALS), RidgeClassifier().fit(Z, labels_of(SIGNALS)).predict(Z))
     assert not hasattr(model, "predict_proba")
     assert hasattr(WindowClassifier(features, LogisticRegression()), "predict_proba")
-    with pytest.raises(PolyadicError, match="the probe of a model file must be a Probe, a LogisticRegression"):
+    with pytest.raises(PolyadicError, match="the probe must be a Probe, a LogisticRegression"):
         model.save(path)
     assert not path.exists()
 
@@ -160,19 +152,6 @@ def test_a_custom_classifier_is_accepted_and_save_refuses_one_that_cannot_be_sto
 def test_an_invalid_probe_is_refused(kind, features):
     with pytest.raises(PolyadicError, match="probe must be one of auto, plain, standardised, or a"):
         WindowClassifier(features, kind).fit(SIGNALS)
-
-
-def test_a_store_gives_its_own_labels_and_subjects(features, tmp_path):
-    names = tuple(f"c{number}" for number in range(SIGNALS.shape[1]))
-    shape = {"units": ("V",) * len(names), "length": SIGNALS.shape[2], "dtype": "float32"}
-    header = Header(fs=SIGNALS.fs, channels=names, classes=SIGNALS.classes, **shape)
-    with StoreWriter(tmp_path / "s.store", header) as writer:
-        for person in np.unique(SIGNALS.subject):
-            writer.add_windows(SIGNALS[SIGNALS.subject == person])
-    store = WindowStore(tmp_path / "s.store")
-    told = WindowClassifier(features, Watching()).fit(store).probe_.told_
-    np.testing.assert_array_equal(told["groups"], store.windows.subject)
-    assert set(told["y"]) == set(SIGNALS.classes)
 
 
 def test_polyadic_load_returns_the_features_with_the_probe_as_an_attribute(features, path, tmp_path):
@@ -201,13 +180,6 @@ def test_features_that_are_not_fitted_learn_from_windows_without_labels_too():
     assert model.classes_.tolist() == sorted(set(SIGNALS.label.tolist()))
 
 
-def test_numeric_classes_are_restored_as_numbers(features, path):
-    model = WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label + 5)
-    model.save(path)
-    assert WindowClassifier.load(path).predict(SIGNALS).dtype.kind == "i"
-    assert min(WindowClassifier.load(path).predict(SIGNALS)) >= 5
-
-
 @pytest.mark.parametrize("y", [None, np.zeros(240, int), np.full(240, -1), np.zeros(7, int)])
 def test_labels_that_cannot_be_learned_are_refused(y, features):
     with pytest.raises(PolyadicError, match="y must have"):
@@ -219,19 +191,6 @@ def test_a_file_without_a_probe_is_refused_with_advice(features, path):
     assert not hasattr(load(path), "probe_")
     with pytest.raises(ModelFileError, match=r"model\.safetensors has no probe.*--probe"):
         WindowClassifier.load(path)
-
-
-@pytest.mark.parametrize(
-    "probe",
-    [
-        RidgeClassifier().fit([[0.0], [1.0]], [0, 1]),
-        make_pipeline(StandardScaler(with_std=False), LogisticRegression()).fit([[0.0], [1.0]], [0, 1]),
-        LogisticRegression().fit([[0.0], [1.0]], [False, True]),
-    ],
-)
-def test_probes_that_a_model_file_cannot_store_are_errors(probe):
-    with pytest.raises(PolyadicError, match=r"stored in a model file|the probe of a model file must be"):
-        linear_probe.pack(probe)
 
 
 def change(path: Path, edit: Any) -> None:
@@ -259,13 +218,10 @@ def described(value: Any) -> Any:
     "edit",
     [
         dropped("probe.coef"),
-        dropped("probe.mean"),
-        dropped("probe.scale"),
-        dropped("probe.coef", "probe.intercept", "probe.mean", "probe.scale"),
+        dropped("probe.coef", "probe.intercept"),
         replaced("probe.coef", np.ones((3, 5))),
         replaced("probe.intercept", np.ones(2)),
-        replaced("probe.mean", np.full(4, np.nan)),
-        replaced("probe.scale", np.zeros(4)),
+        replaced("probe.intercept", np.full(3, np.nan)),
         replaced("probe.other", np.zeros(4)),
         described(None),
         described([]),
@@ -325,12 +281,6 @@ def test_rate_and_channels_are_kept_where_the_windows_know_them(path):
     assert (load(path).fs_, load(path).channel_names_) == (None, ())
 
 
-def test_columns_of_a_table_are_not_mistaken_for_rate_and_channels():
-    table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["fs", "channels", "other"])
-    model = paper(SALS, rank=2, max_sweeps=1).fit(table)
-    assert (model.fs_, model.channel_names_) == (None, ())
-
-
 def test_clones_share_fitted_features_and_forget_the_probe(features):
     model = WindowClassifier(features, "plain").fit(SIGNALS)
     copy = clone(model)
@@ -338,20 +288,6 @@ def test_clones_share_fitted_features_and_forget_the_probe(features):
     assert copy.probe == "plain"
     assert not hasattr(copy, "probe_")
     np.testing.assert_array_equal(copy.fit(SIGNALS).predict_proba(SIGNALS), model.predict_proba(SIGNALS))
-
-
-def test_clones_of_a_classifier_from_a_file_keep_its_features(features, path):
-    WindowClassifier(features).fit(SIGNALS).save(path)
-    copy = clone(WindowClassifier.load(path))
-    np.testing.assert_array_equal(copy.features.factors_[0], features.factors_[0])
-
-
-def test_clones_of_a_classifier_learn_features_that_were_not_fitted_by_themselves():
-    model = WindowClassifier(clone(FEATURES)).fit(SIGNALS)
-    copy = clone(model)
-    assert copy.features is not model.features
-    assert not hasattr(copy.features, "factors_")
-    assert copy.features.get_params() == model.features.get_params()
 
 
 def test_a_search_over_the_probe_leaves_fitted_features_unchanged(features):
@@ -366,13 +302,6 @@ def test_a_search_over_the_probe_leaves_fitted_features_unchanged(features):
             SIGNALS.X, SIGNALS.label
         )
     assert features.rank == 4
-
-
-def test_a_search_over_features_that_are_not_fitted_learns_them_in_every_fold():
-    search = GridSearchCV(WindowClassifier(FEATURES), {"features__rank": [2, 3]}, cv=2, error_score="raise")
-    search.fit(SIGNALS.X, SIGNALS.label)
-    assert search.best_estimator_.features_.rank == search.best_params_["features__rank"]
-    assert not hasattr(FEATURES, "factors_")
 
 
 # ------------------------------------------------------------------ recentring
@@ -393,7 +322,7 @@ def test_recentring_subtracts_each_subjects_own_mean_at_training_and_prediction(
     model = WindowClassifier(features, kind, recenter=True).fit(windows, y)
     Z = features.transform(windows).astype(float)
     centred = Z - np.stack([Z[windows.subject == person].mean(axis=0) for person in windows.subject])
-    known, again = y != "", {"auto": Probe()}.get(kind) or evaluate.probe(kind)
+    known, again = y != "", {"auto": Probe()}.get(kind) or make_probe(kind)
     words = {"groups": windows.subject[known]} if kind == "auto" else {}
     again.fit(centred[known], y[known], **words)
     np.testing.assert_allclose(model.predict_proba(windows), again.predict_proba(centred), atol=1e-7)
@@ -406,7 +335,7 @@ def test_recentring_subtracts_each_subjects_own_mean_at_training_and_prediction(
     model.save(path)
     loaded = WindowClassifier.load(path)
     assert loaded.recenter is True
-    np.testing.assert_array_equal(loaded.predict_proba(windows), model.predict_proba(windows))
+    np.testing.assert_allclose(loaded.predict_proba(windows), model.predict_proba(windows), atol=1e-12)
     assert WindowClassifier(features, kind).fit(windows).recenter is False
 
 
@@ -431,16 +360,6 @@ def test_windows_that_come_a_few_at_a_time_are_recentred_by_means_of_earlier_one
     np.testing.assert_allclose(few, model.predict_proba(windows)[:3], atol=1e-6)
     with pytest.raises(PolyadicError, match="none for 'new'"):
         model.predict(windows.X[:2], groups=["new", "new"], means=means)
-
-
-def test_the_mean_is_over_all_windows_of_a_subject_with_labels_or_without(features):
-    windows = moved(SIGNALS)
-    y = np.where(np.arange(240) < 120, labels_of(windows), "")
-    told = WindowClassifier(features, Watching(), recenter=True).fit(windows, y).probe_.told_
-    Z = features.transform(windows).astype(float)
-    centred = Z - np.stack([Z[windows.subject == person].mean(axis=0) for person in windows.subject])
-    np.testing.assert_allclose(told["Z"], centred[:120], atol=1e-5)
-    np.testing.assert_array_equal(told["groups"], windows.subject[:120])
 
 
 def test_recentring_refuses_small_groups_by_name_and_windows_of_unknown_subjects(features):
@@ -469,19 +388,10 @@ def test_recentring_has_no_onnx_form(features, path, tmp_path):
     assert not (tmp_path / "m.onnx").exists()
 
 
-@pytest.mark.parametrize("flag", [1, "yes", None, []])
-def test_a_damaged_flag_of_recentring_is_refused(flag, features, path):
-    WindowClassifier(features, recenter=True).fit(moved(SIGNALS)).save(path)
-    change(path, lambda arrays, header: header["probe"].update(recenter=flag))
-    with pytest.raises(ModelFileError, match="true or false as recenter"):
-        load(path)
-
-
 # ----------------------------------------------------------- component weights
 
 
-@pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("kind", ["auto", "plain", "standardised"])
+@pytest.mark.parametrize(("kind", "n_classes"), [("auto", 4), ("plain", 2), ("standardised", 4)])
 def test_component_weights_give_the_logits_from_coefficients_and_levels(kind, n_classes):
     windows = SIGNALS[SIGNALS.label < n_classes]
     features = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(windows)
@@ -504,5 +414,5 @@ def test_component_weights_without_a_readout_are_the_probes_own(features):
     np.testing.assert_array_equal(model.component_weights(), model.probe_.coef_)
     recentred_model = WindowClassifier(features, recenter=True).fit(moved(SIGNALS))
     np.testing.assert_array_equal(recentred_model.component_weights(), recentred_model.probe_.coef_)
-    with pytest.raises(PolyadicError, match="probe must be a LogisticRegression"):
+    with pytest.raises(PolyadicError, match="the probe must be a Probe, a LogisticRegression"):
         WindowClassifier(features, RidgeClassifier()).fit(SIGNALS).component_weights()

@@ -24,20 +24,10 @@ from polyadic.cli.manual import flowing
 from polyadic.cli.tables import harmless
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.loading import open_windows
-from polyadic.evaluate import (
-    PROBES,
-    Probe,
-    WindowClassifier,
-    cross_validate,
-    labels_of,
-    own_split,
-    probe,
-    score_own_probe,
-    score_splits,
-    scores,
-    summarise,
-)
-from polyadic.evaluate.prediction import WindowPredictor
+from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of, scores
+from polyadic.evaluate.predictor import WindowPredictor
+from polyadic.evaluate.probe import PROBES, make_probe
+from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 STOPPED = r"polyadic: warning: The fit stopped at max_sweeps=2 [^\n]*\n"
@@ -254,7 +244,7 @@ def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits
     for row in outcome["rows"]:
         part = parts[row["seed"]]
         Z_train, Z_test = (Z[rows] for rows in (part.train, part.test))
-        fitted = probe(row["probe"]).fit(Z_train, signals.label[part.train])
+        fitted = make_probe(row["probe"]).fit(Z_train, signals.label[part.train])
         expected = scores(signals.label[part.test], fitted.predict(Z_test), signals.subject[part.test])
         assert {name: row[name] for name in expected} == expected
         assert (row["trained"], row["tested"]) == (len(part.train), len(part.test))
@@ -332,7 +322,7 @@ def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here)
         words = ("-o", "p.safetensors", "--force", "--probe", kind, "--json")
         outcome = json.loads(run("fit", "w.npz", *QUICK, *words).stdout)
         assert outcome["reason"] is None
-        assert WindowClassifier.load(here / "p.safetensors").probe == kind
+        assert WindowClassifier.load(here / "p.safetensors").probe.scale == kind
     outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--force", "--json").stdout)
     assert (outcome["reason"], outcome["classes"]) == (None, [])
 

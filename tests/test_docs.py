@@ -44,7 +44,7 @@ BEFORE = {
         WindowClassifier(SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)).fit(X).save("model.safetensors")
         """,
     "deploy.md": """
-        from polyadic.evaluate import probe as probes
+        from polyadic.evaluate import Probe as probes
         X = rng.normal(size=(40, 9, 128)).astype(np.float32)
         window = X[0]
         model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2).fit(X)

@@ -1,15 +1,9 @@
-"""How features are scored: metrics, significance, timing, few labels, probes on augmented copies, and the scorer."""
+"""How features are scored: metrics, significance, timing, few labels, robustness, and the scorer."""
 
 from __future__ import annotations
 
 import math
-import pickle
-import sys
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,41 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import paper
 from scipy import stats
-from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from sklearn.metrics import balanced_accuracy_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.naive_bayes import GaussianNB
-from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor
 
-from polyadic import ATD, SALS
+from polyadic import SALS
 from polyadic._util.random_streams import integer_seed, window_keys
-from polyadic.augment import Augmentation, Jitter, Rotate3D
-from polyadic.data import Split, StoreWriter, Windows, WindowStore, split, synthetic
-from polyadic.data.store import Header
+from polyadic.augment import Augmentation, Jitter
+from polyadic.data import Split, Windows, split, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import (
-    PROBES,
-    AugmentedProbe,
-    augmented_features,
-    corrected_resampled,
-    holm,
-    low_label_rows,
-    paired,
-    perturbed,
-    probe,
-    probe_accuracy,
-    score_features,
-    score_split,
-    score_splits,
-    scores,
-    seconds_per_sweep,
-    unpaired,
-)
-from polyadic.evaluate.scoring import score_classifier
+from polyadic.evaluate import corrected_resampled, holm, low_label_rows, paired, scores, unpaired
+from polyadic.evaluate.probe import PROBES
+from polyadic.evaluate.robustness import augmented_features, perturbed, score_classifier, score_split
+from polyadic.evaluate.scoring import probe_accuracy, score_features, score_splits
+from polyadic.evaluate.timing import seconds_per_sweep
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
@@ -87,23 +59,12 @@ def test_scores_follow_their_definitions_even_if_a_class_never_occurs_or_is_neve
     assert scores(y, predicted) == pytest.approx(slow_scores(y, predicted), abs=1e-12, nan_ok=True)
 
 
-def test_balanced_accuracy_is_scikit_learns_where_that_has_no_complaint():
-    rng = np.random.default_rng(0)
-    y, predicted = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
-    assert scores(y, predicted)["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, predicted))
-
-
 def test_each_subject_has_its_accuracy_and_weighs_the_same_in_their_mean():
     found = scores([0, 1, 1, 0, 1], [0, 1, 0, 1, 1], subject=["b", "b", "b", "a", "b"])
     assert found["accuracy"] == 0.6
     assert found["per_subject"] == {"a": 0.0, "b": 0.75}
     assert found["worst_subject"] == 0.0
     assert found["mean_subject"] == 0.375
-
-
-def test_one_subject_is_the_worst_and_the_mean():
-    found = scores([0, 1], [0, 0], subject=[7, 7])
-    assert (found["per_subject"], found["worst_subject"], found["mean_subject"]) == ({7: 0.5}, 0.5, 0.5)
 
 
 def test_windows_of_unknown_subjects_are_not_treated_as_one_subject():
@@ -139,12 +100,6 @@ def several(values: list[float]) -> bool:
 def test_the_unpaired_test_is_scipys(a, b, equal):
     expected = stats.ttest_ind(a, b, equal_var=equal)
     assert unpaired(a, b, equal_variances=equal) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-9)
-
-
-def test_the_unpaired_test_is_students_by_default():
-    a, b = [0.9, 0.92, 0.97], [0.8, 0.81, 0.82, 0.8]
-    assert unpaired(a, b)[1] == pytest.approx(stats.ttest_ind(a, b).pvalue)
-    assert unpaired(a, b)[1] != pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=0.1)
 
 
 @steady
@@ -207,11 +162,6 @@ def test_scores_equal_up_to_rounding_are_not_a_difference():
 @pytest.mark.parametrize("seeds", [[], [0.5]])
 def test_fewer_than_two_seeds_say_nothing(test, seeds):
     assert all(math.isnan(value) for value in test(seeds, seeds))
-
-
-def test_one_seed_of_either_says_nothing():
-    assert math.isnan(unpaired([0.1, 0.2], [0.3])[1])
-    assert math.isnan(unpaired([0.1], [0.3, 0.4])[1])
 
 
 def test_scores_that_cannot_be_compared_are_refused_by_name():
@@ -299,28 +249,13 @@ def test_the_most_frequent_classes_come_first_where_there_are_fewer_labels_than_
         assert set(y[low_label_rows(y, 2, seed)]) == {"common", "usual"}
 
 
-def test_every_window_of_a_class_is_as_likely_and_every_seed_has_its_own():
-    y = np.repeat([0, 1], [8, 4])
-    chosen = np.zeros(len(y))
-    for seed in range(600):
-        chosen[low_label_rows(y, 6, seed)] += 1
-    assert (abs(chosen / 600 - 0.5) < 4.5 * math.sqrt(0.25 / 600)).all()
-    assert np.array_equal(low_label_rows(y, 6, 1), low_label_rows(y, 6, 1))
-
-
-def test_classes_of_one_size_take_turns_by_chance():
-    y = np.repeat([0, 1], 50)
-    larger = [int(np.bincount(y[low_label_rows(y, 11, seed)]).argmax()) for seed in range(40)]
-    assert 5 < sum(larger) < 35
-
-
 @pytest.mark.parametrize(("arguments", "name"), [(([0, 1], 3), "count"), (([0, 1], 0), "count"), (([[0, 1]], 1), "y")])
 def test_labels_that_cannot_be_chosen_are_refused_by_name(arguments, name):
     with pytest.raises(PolyadicError, match=f"^{name} must"):
         low_label_rows(*arguments)
 
 
-# ------------------------------------------------------------ augmented probe
+# ----------------------------------------------------------------- robustness
 
 
 class Moments:
@@ -333,26 +268,6 @@ class Moments:
         self.given.append(X)
         X = np.asarray(X, dtype=np.float64)
         return np.concatenate([X.mean(axis=2), (X**2).mean(axis=2)], axis=1)
-
-
-@dataclass
-class Recorded:
-    """Samples that are read when wanted, and note how many at a time."""
-
-    X: np.ndarray
-    most: int = 0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.X.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
-
-    def read(self, rows: np.ndarray) -> np.ndarray:
-        self.most = max(self.most, len(rows))
-        return self.X[rows]
 
 
 def noisy(batch: Tensor) -> Tensor:
@@ -388,155 +303,14 @@ def slow_copy(X: np.ndarray, augment: Any, sweep: int, seed: int) -> np.ndarray:
 
 
 @either
-def test_augmented_features_are_those_of_each_windows_own_copy_whatever_the_batch(augment):
+def test_augmented_features_are_those_of_each_windows_own_copy_whatever_the_batch(augment, monkeypatch):
+    monkeypatch.setattr("polyadic.evaluate.robustness._BATCH", 7)
     X, _ = windows(23)
     expected = Moments().transform(slow_copy(X, augment, 2, 5))
-    for size in (1, 7, 23, 256):
-        found = augmented_features(Moments(), X, augment, 2, 5, batch_size=size)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for same in (X, torch.from_numpy(X), Windows(X)):
+        np.testing.assert_allclose(augmented_features(Moments(), same, augment, 2, 5), expected, rtol=1e-12)
     assert not np.allclose(augmented_features(Moments(), X, augment, 1, 5), expected)
     assert not np.allclose(augmented_features(Moments(), X, augment, 2, 6), expected)
-
-
-@either
-def test_the_probe_is_a_classifier_trained_on_windows_and_on_every_view_of_them(augment):
-    X, y = windows()
-    X_test, _ = windows(60, seed=1)
-    copies = [X, *(slow_copy(X, augment, view, 3) for view in range(2))]
-    Z = np.concatenate([Moments().transform(copy) for copy in copies])
-    expected = probe("standardised").fit(Z, np.concatenate([y, y, y]))
-    found = AugmentedProbe(Moments(), augment, views=2, random_state=3).fit(X, y)
-    np.testing.assert_allclose(
-        found.predict_proba(X_test), expected.predict_proba(Moments().transform(X_test)), rtol=1e-9
-    )
-    assert found.classes_.tolist() == ["high", "low", "middle"]
-    assert found.predict(X_test).tolist() == expected.predict(Moments().transform(X_test)).tolist()
-
-
-@pytest.mark.parametrize("standardise", [False, True])
-def test_without_views_the_probe_is_the_plain_probe_exactly(standardise):
-    X, y = windows()
-    X_test, y_test = windows(60, seed=1)
-    features = paper(SALS, rank=4, max_sweeps=3, device="cpu").fit(X)
-    kind = "standardised" if standardise else "plain"
-    plain = probe(kind).fit(features.transform(X), y)
-    found = AugmentedProbe(features, None, views=0, standardise=standardise).fit(X, y)
-    assert np.array_equal(found.predict_proba(X_test), plain.predict_proba(features.transform(X_test)))
-    assert np.array_equal(found.decision_function(X_test), plain.decision_function(features.transform(X_test)))
-    Z, Z_test = features.transform(X), features.transform(X_test)
-    assert found.score(X_test, y_test) == probe_accuracy(kind, Z, y, Z_test, y_test)
-
-
-@either
-def test_the_same_seed_gives_the_same_probe_and_another_seed_another(augment):
-    X, y = windows()
-
-    def coefficients(seed: Any) -> np.ndarray:
-        fitted = AugmentedProbe(Moments(), augment, views=2, random_state=seed).fit(X, y)
-        found: np.ndarray = fitted.classifier_[-1].coef_
-        return found
-
-    before = torch.get_rng_state()
-    assert np.array_equal(coefficients(0), coefficients(0))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not np.array_equal(coefficients(0), coefficients(1))
-    assert np.array_equal(coefficients(np.random.RandomState(0)), coefficients(np.random.RandomState(0)))
-
-
-@either
-def test_the_size_of_batches_does_not_change_the_probe(augment):
-    X, y = windows()
-    whole, parts = (
-        AugmentedProbe(Moments(), augment, views=2, batch_size=size).fit(X, y).predict_proba(X) for size in (256, 7)
-    )
-    np.testing.assert_allclose(whole, parts, rtol=1e-9)
-
-
-@either
-def test_arrays_tensors_and_windows_of_the_same_samples_give_the_same_probe(augment):
-    X, y = windows()
-    expected = AugmentedProbe(Moments(), augment).fit(X, y).predict_proba(X)
-    for same in (torch.from_numpy(X), Windows(X), Recorded(X), X.tolist()):
-        found = AugmentedProbe(Moments(), augment).fit(same, y).predict_proba(same)
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_tensors_are_augmented_where_they_lie(device: torch.device):
-    X, y = windows()
-    features = paper(SALS, rank=4, max_sweeps=3, device=str(device)).fit(X)
-    places = []
-
-    def augment(batch: Tensor) -> Tensor:
-        places.append(batch.device.type)
-        return 0.9 * batch
-
-    on_device = torch.from_numpy(X).to(device)
-    found = AugmentedProbe(features, augment).fit(on_device, y).predict_proba(on_device)
-    assert set(places) == {device.type}
-    np.testing.assert_allclose(found, AugmentedProbe(features, augment).fit(X, y).predict_proba(X), atol=1e-6)
-
-
-def test_features_of_a_store_are_those_of_its_samples(tmp_path: Path):
-    X, y = windows()
-    header = Header(fs=10.0, channels=("a", "b", "c"), units=("V",) * 3, length=30, dtype="float32")
-    with StoreWriter(tmp_path / "store", header) as writer:
-        writer.add_windows(Windows(X.astype(np.float32), 10.0, subject=["s"] * 40, channels=("a", "b", "c")))
-    store = WindowStore(tmp_path / "store")
-    samples = store.windows.X
-    features = paper(ATD, rank=4, augment=Jitter(0.1), beta=0.1, max_sweeps=3, device="cpu").fit(samples)
-    expected = AugmentedProbe(features, Jitter(0.1)).fit(samples, y).predict_proba(samples)
-    for same in (store, store.windows):
-        found = AugmentedProbe(features, Jitter(0.1), batch_size=16).fit(same, y).predict_proba(same)
-        np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_no_more_than_a_batch_of_windows_or_of_copies_is_in_memory():
-    X, y = windows()
-    source, features = Recorded(X), Moments()
-    fitted = AugmentedProbe(features, Jitter(0.1), views=3, batch_size=8).fit(source, y)
-    fitted.predict(source)
-    assert source.most == 8
-    assert {len(batch) for batch in features.given} == {8}
-    assert len(features.given) == (1 + 3 + 1) * 5
-
-
-def test_an_extractor_is_given_tensors_for_tensors_and_arrays_for_all_else():
-    X, y = windows()
-    for same, kind in ((torch.from_numpy(X), Tensor), (X, np.ndarray), (Windows(X), np.ndarray)):
-        features = Moments()
-        AugmentedProbe(features, Jitter(0.1), views=1).fit(same, y).predict(same)
-        assert {type(batch) for batch in features.given} == {kind}
-
-
-@either
-def test_neither_windows_nor_extractor_are_changed(augment):
-    X, y = windows()
-    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
-    before, state = X.copy(), pickle.dumps(features)
-    AugmentedProbe(features, augment).fit(X, y).predict(X)
-    perturbed(X, augment)
-    assert np.array_equal(X, before)
-    assert pickle.dumps(features) == state
-
-
-def turned_task(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A sensor that always points the same way, with a class that is the strength of what it feels."""
-    rng = np.random.default_rng(seed)
-    y = np.arange(count) % 2
-    X = 0.1 * rng.normal(size=(count, 3, 20))
-    X[:, 0] += 1.0 + y[:, None]
-    return X, y
-
-
-def test_a_probe_that_saw_copies_keeps_its_accuracy_on_perturbed_windows():
-    turn = Rotate3D([(0, 1, 2)])
-    (X, y), (X_test, y_test) = turned_task(60, 0), turned_task(200, 1)
-    rough = perturbed(X_test, turn)
-    plain, augmented = (AugmentedProbe(Moments(), turn, views=views).fit(X, y) for views in (0, 4))
-    assert plain.score(X_test, y_test) == 1
-    assert plain.score(rough, y_test) < 0.7
-    assert augmented.score(X_test, y_test) > 0.95
-    assert augmented.score(rough, y_test) > 0.95
 
 
 @either
@@ -546,173 +320,8 @@ def test_perturbed_windows_are_augmented_by_draws_of_their_own(augment):
     assert found.dtype == X.dtype
     assert not any(np.array_equal(found, slow_copy(X, augment, sweep, 5)) for sweep in range(8))
     np.testing.assert_allclose(found, slow_copy(X, augment, 0, integer_seed(5, 0x7E57)), rtol=1e-12)
-    assert np.array_equal(found, perturbed(Recorded(X), augment, 5, batch_size=7))
     assert not np.allclose(found, perturbed(X, augment, 6))
     assert perturbed(torch.from_numpy(X).float(), augment).dtype == np.float32
-
-
-def test_a_clone_shares_the_fitted_extractor_and_is_not_fitted_itself():
-    X, y = windows()
-    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
-    original = AugmentedProbe(features, Jitter(0.1), views=2, classifier=LogisticRegression(C=0.3)).fit(X, y)
-    copy = clone(original)
-    assert copy.features is features
-    assert copy.classifier is not original.classifier
-    assert copy.classifier.C == 0.3
-    assert {name: copy.get_params()[name] for name in ("views", "augment", "standardise", "random_state")} == {
-        "views": 2,
-        "augment": Jitter(0.1),
-        "standardise": True,
-        "random_state": 0,
-    }
-    with pytest.raises(NotFittedError):
-        copy.predict(X)
-    assert np.array_equal(copy.fit(X, y).predict_proba(X), original.predict_proba(X))
-
-
-@either
-def test_scikit_learns_cross_validation_and_grid_search_take_the_probe(augment):
-    X, y = windows(60)
-    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
-    found = cross_val_score(AugmentedProbe(features, augment, views=1), X, y, cv=3)
-    assert found.shape == (3,)
-    assert np.isfinite(found).all()
-    search = GridSearchCV(AugmentedProbe(features, augment), {"views": [0, 1]}, cv=2, error_score="raise").fit(X, y)
-    assert search.best_params_["views"] in (0, 1)
-
-
-def test_parameters_of_the_shared_extractor_cannot_be_set_through_the_probe():
-    X, _ = windows()
-    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
-    with pytest.raises(PolyadicError, match=r"^features__rank cannot be set"):
-        AugmentedProbe(features, None).set_params(features__rank=5)
-    assert features.rank == 3
-
-
-def test_any_classifier_can_be_the_probe_and_has_the_methods_that_it_has():
-    X, y = windows()
-    for standardise in (False, True):
-        ridge = AugmentedProbe(Moments(), Jitter(0.1), classifier=RidgeClassifier(), standardise=standardise)
-        bayes = AugmentedProbe(Moments(), Jitter(0.1), classifier=GaussianNB(), standardise=standardise)
-        for fitted in (False, True):
-            assert not hasattr(ridge, "predict_proba"), fitted
-            assert hasattr(ridge, "decision_function")
-            assert hasattr(bayes, "predict_proba")
-            assert not hasattr(bayes, "decision_function")
-            ridge.fit(X, y)
-            bayes.fit(X, y)
-        assert bayes.predict_proba(X).shape == (40, 3)
-        assert hasattr(ridge.classifier_, "steps") == standardise
-    assert is_classifier(ridge)
-    assert not hasattr(ridge.classifier, "coef_")
-
-
-def test_standardising_is_left_out_where_it_is_not_wanted():
-    X, y = windows()
-    plain = AugmentedProbe(Moments(), Jitter(0.1), standardise=False).fit(X, y)
-    assert isinstance(plain.classifier_, LogisticRegression)
-
-
-class Grouped(BaseEstimator, ClassifierMixin):
-    """A classifier that stores the groups passed to `fit`."""
-
-    def fit(self, Z: Any, y: Any, groups: Any = None) -> Grouped:
-        self.groups_, self.classes_ = groups, np.unique(y)
-        return self
-
-    def predict(self, Z: Any) -> Any:
-        return np.repeat(self.classes_[:1], len(Z))
-
-
-@pytest.mark.parametrize("standardise", [True, False])
-def test_copies_share_the_group_of_their_window(standardise):
-    X, y = windows()
-    people = np.arange(40) // 8
-    named = Windows(X, subject=[f"s{person}" for person in people])
-
-    def groups(X: Any, given: Any = None) -> Any:
-        own = AugmentedProbe(Moments(), Jitter(0.1), views=2, classifier=Grouped(), standardise=standardise)
-        fitted = own.fit(X, y, given).classifier_
-        return (fitted[-1] if standardise else fitted).groups_
-
-    np.testing.assert_array_equal(groups(X, people), np.tile(people, 3))
-    np.testing.assert_array_equal(groups(named), np.tile(named.subject, 3))
-    blocks = groups(X)
-    assert len(np.unique(blocks)) == 5
-    np.testing.assert_array_equal(blocks, np.tile(blocks[:40], 3))
-    with pytest.raises(PolyadicError, match="groups must have shape"):
-        groups(X, people[:3])
-
-
-def test_convergence_warnings_are_hidden_for_the_default_probe_and_shown_for_a_custom_classifier(monkeypatch):
-    X, y = windows()
-    module = sys.modules["polyadic.evaluate.probes"]
-    monkeypatch.setattr(module, "LogisticRegression", lambda max_iter: LogisticRegression(max_iter=1))
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        AugmentedProbe(Moments(), Jitter(0.1), standardise=False).fit(X, y)
-        assert not heard
-        AugmentedProbe(Moments(), Jitter(0.1), classifier=LogisticRegression(max_iter=1)).fit(X, y)
-    assert heard
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"views": -1}, "^views must"),
-        ({"views": 1.5}, "^views must"),
-        ({"augment": None}, "^augment is None, but views=4"),
-        ({"augment": "jitter"}, "^augment must be"),
-        ({"augment": lambda batch: batch[:, :1]}, "^augment must return"),
-        ({"features": 3}, "^features must be"),
-        ({"features": FunctionTransformer(lambda X: X[:, 0, 0])}, "^features.transform must return"),
-        ({"features": FunctionTransformer()}, "^features.transform must return"),
-        ({"batch_size": 0}, "^batch_size must"),
-        ({"random_state": "x"}, "random_state must be an integer, a numpy RandomState or None, but is 'x'"),
-    ],
-)
-def test_parameters_that_cannot_be_used_are_refused_by_name_and_leave_the_probe_as_it_was(changes, message):
-    X, y = windows()
-    fitted = AugmentedProbe(Moments(), Jitter(0.1)).fit(X, y)
-    fitted.set_params(**{"random_state": 9} | changes)
-    before = dict(vars(fitted))
-    with pytest.raises(ValueError, match=message):
-        fitted.fit(X[:, :2], y)
-    assert vars(fitted) == before
-
-
-def test_labels_that_do_not_fit_the_windows_are_refused():
-    X, y = windows()
-    with pytest.raises(PolyadicError, match=r"^y must have shape \(40,\)"):
-        AugmentedProbe(Moments(), Jitter(0.1)).fit(X, y[:-1])
-    with pytest.raises(PolyadicError, match="y is None"):
-        AugmentedProbe(Moments(), Jitter(0.1)).fit(X, None)  # type: ignore[arg-type]
-
-
-def test_an_extractor_that_was_not_fitted_is_an_error():
-    X, y = windows()
-    with pytest.raises(NotFittedError):
-        AugmentedProbe(paper(SALS, rank=2), Jitter(0.1)).fit(X, y)
-
-
-@dataclass(frozen=True)
-class Fainter:
-    """An augmentation that can be copied and compared as scikit-learn asks."""
-
-    share: float = 0.9
-
-    def __call__(self, batch: Tensor) -> Tensor:
-        return self.share * batch
-
-
-@parametrize_with_checks(
-    [AugmentedProbe(FunctionTransformer(), Fainter(), views=1)],
-    expected_failed_checks=lambda _: {"check_classifiers_classes": "its classes are -1 and 1, but -1 is unknown here"},
-)
-def test_every_common_check_of_scikit_learn_passes(
-    estimator: BaseEstimator, check: Callable[[BaseEstimator], None]
-) -> None:
-    check(estimator)
 
 
 # --------------------------------------------------------------------- scorer
@@ -738,18 +347,11 @@ def test_scores_of_features_are_those_of_a_probe_fitted_by_hand():
     (X, y), (X_test, y_test) = windows(60), windows(90, seed=1)
     Z, Z_test = Moments().transform(X), Moments().transform(X_test)
     subject = np.arange(90) % 4
-    found = score_features({kind: probe(kind) for kind in PROBES}, Z, y, Z_test, y_test, subject)
+    found = score_features(dict(zip(PROBES, PROBES, strict=True)), Z, y, Z_test, y_test, subject)
     assert list(found) == list(PROBES)
     for kind in PROBES:
         assert found[kind] == scores(y_test, by_hand(kind, Z, y, Z_test), subject)
         assert probe_accuracy(kind, Z, y, Z_test, y_test) == found[kind]["accuracy"] < 1
-
-
-def test_scoring_features_leaves_the_probes_unfitted():
-    X, y = windows()
-    probes = {"own": LogisticRegression()}
-    score_features(probes, Moments().transform(X), y, Moments().transform(X), y)
-    assert not hasattr(probes["own"], "classes_")
 
 
 def test_a_split_is_scored_on_windows_as_they_are_and_perturbed_by_every_probe_and_the_augmented_one():

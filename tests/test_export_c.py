@@ -481,7 +481,7 @@ def test_models_without_a_c_form_are_refused(small, tmp_path):
         ({"units": ["g"]}, "units must have 3 entries"),
         ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
         ({"test_window": np.full((3, 96), np.nan)}, "test_window must be finite"),
-        ({"probe": "logistic"}, "probe must be a LogisticRegression"),
+        ({"probe": "logistic"}, "the probe must be a Probe, a LogisticRegression"),
     ],
 )
 def test_wrong_options_are_refused(small, options, said, tmp_path):

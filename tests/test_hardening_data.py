@@ -35,7 +35,8 @@ from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.samples import Samples
 from polyadic.errors import DataError, MissingExtraError, ModelFileError, PolyadicError
-from polyadic.evaluate import AugmentedProbe, Probe, WindowClassifier
+from polyadic.evaluate import Probe, WindowClassifier
+from polyadic.evaluate.robustness import augmented_features
 from polyadic.spectral import STFT
 
 FS = 20.0
@@ -163,21 +164,6 @@ def test_supervised_baselines_learn_no_class_from_windows_without_a_label(kind: 
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
-@pytest.mark.parametrize("wrapped", ["array", "Windows", "store"])
-def test_an_augmented_probe_learns_no_class_from_windows_without_a_label(
-    kind: str, wrapped: str, tmp_path: Path
-) -> None:
-    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
-    X: Any = SIGNALS.X
-    if wrapped != "array":
-        X = Windows(SIGNALS.X) if wrapped == "Windows" else write_windows(Windows(SIGNALS.X, FS), tmp_path / "s")
-    reference = AugmentedProbe(features, Jitter(0.05), views=1).fit(SIGNALS.X[:20], np.array([0, 1] * 10))
-    model = AugmentedProbe(features, Jitter(0.05), views=1).fit(X, UNKNOWN[kind]())
-    assert len(model.classes_) == 2
-    np.testing.assert_array_equal(model.predict_proba(SIGNALS.X), reference.predict_proba(SIGNALS.X))
-
-
-@pytest.mark.parametrize("kind", UNKNOWN)
 def test_a_validated_probe_learns_no_class_from_rows_without_a_label(kind: str) -> None:
     Z = SIGNALS.X.reshape(22, -1)[:, :5].astype(float)
     reference = Probe().fit(Z[:20], np.array([0, 1] * 10))
@@ -207,8 +193,6 @@ def test_labels_that_are_all_unknown_or_one_class_are_refused_with_the_rule(tmp_
     for y in (["a"] * 21 + [""], [-1, 1] * 11, [None] * 22):
         with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
             WindowClassifier(features).fit(SIGNALS.X, np.array(y, object))
-        with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
-            AugmentedProbe(features, None, views=0).fit(SIGNALS.X, np.array(y, object))
         with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
             Probe().fit(SIGNALS.X[:, 0], np.array(y, object))
 
@@ -273,11 +257,8 @@ def test_channels_in_another_order_are_matched_by_name(named_model: SALS, kind: 
 def test_every_estimator_matches_channels_by_name(named_model: SALS, tmp_path: Path) -> None:
     model = WindowClassifier(named_model).fit(NAMED)
     np.testing.assert_array_equal(model.predict_proba(reordered()), model.predict_proba(NAMED))
-    augmented = AugmentedProbe(named_model, lambda X: 0.5 * X, views=1)
-    one, other = (
-        augmented.fit(given, np.array(["x", "y"] * 11)).predict_proba(NAMED) for given in (NAMED, reordered())
-    )
-    np.testing.assert_array_equal(one, other)
+    copies = [augmented_features(named_model, given, lambda X: 0.5 * X) for given in (NAMED, reordered())]
+    np.testing.assert_array_equal(*copies)
 
     hand = HandFeatures(device="cpu").fit(NAMED)
     hand.save(tmp_path / "b.safetensors")
@@ -451,7 +432,6 @@ def _saved(path: Path, **arrays: Any) -> Path:
 
 @pytest.mark.parametrize("kind", ["SALS", "ATD"])
 def test_a_fit_from_digits_with_an_offset_is_the_fit_of_the_values_to_the_bit(tmp_path: Path, kind: str) -> None:
-    from polyadic.augment import Jitter
 
     header, rng = Header(FS, ("a", "b", "c"), ("",) * 3, 48, "int16"), np.random.default_rng(0)
     with StoreWriter(tmp_path / "s", header) as writer:

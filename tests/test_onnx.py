@@ -288,7 +288,7 @@ def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"probe": "logistic"}, "probe must be a LogisticRegression or a pipeline"),
+        ({"probe": "logistic"}, "the probe must be a Probe, a LogisticRegression"),
         ({"probe": make_pipeline(MinMaxScaler(), LogisticRegression())}, "but is MinMaxScaler and LogisticRegression"),
         ({"probe": LogisticRegression().fit([[0.0], [1.0]], [0, 1])}, "model's 4 features, but was fitted to 1"),
         ({"channels": ["one"]}, "channels must name"),

@@ -32,7 +32,8 @@ from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synt
 from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import cross_validate, probe_accuracy
+from polyadic.evaluate import cross_validate
+from polyadic.evaluate.scoring import probe_accuracy
 from polyadic.explain.replication import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
 from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class

@@ -20,8 +20,10 @@ from polyadic.cli.run_methods import fit_and_score_methods, split_for, summarise
 from polyadic.data import Windows, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate.probe import PROBES, Probe, level_columns
+from polyadic.evaluate.robustness import score_split
+from polyadic.evaluate.scoring import probe_accuracy
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import preset
 
 METHODS = ["ATD", "ATD, paper", "PCA", "hand features"]

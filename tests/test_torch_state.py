@@ -26,7 +26,7 @@ from polyadic.baselines import (
     SimCLR,
 )
 from polyadic.data import synthetic
-from polyadic.evaluate import AugmentedProbe
+from polyadic.evaluate.robustness import augmented_features
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(48, n_channels=3, length=128)
@@ -123,7 +123,6 @@ def test_views_tensors_ranks_and_exports_do_not_depend_on_torchs_global_settings
         X = torch.from_numpy(SIGNALS.X)
         model = paper(SALS, rank=2, tensorize=FRAMES, max_sweeps=2).fit(SIGNALS)
         export.onnx(model, tmp_path / "m.onnx")
-        probe = AugmentedProbe(model, Jitter(0.1), views=1).fit(SIGNALS, SIGNALS.label)
         return [
             OneOf([VIEWS, Jitter(0.1)])(X).numpy(),
             FRAMES(X).numpy(),
@@ -131,7 +130,7 @@ def test_views_tensors_ranks_and_exports_do_not_depend_on_torchs_global_settings
             model.inverse_transform(model.transform(SIGNALS)),
             suggest_rank(SIGNALS, [1, 2], tensorize=FRAMES, n_windows=20, refits=1, max_sweeps=3).fitness,
             np.frombuffer((tmp_path / "m.onnx").read_bytes(), np.uint8),
-            probe.predict_proba(SIGNALS),
+            augmented_features(model, SIGNALS, Jitter(0.1)),
         ]
 
     plain = outcome()

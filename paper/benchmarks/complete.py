@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from paper.results import provenance, write_result
 from paper.speed import race
 from polyadic import ATD
-from polyadic.evaluate import probe_accuracy
+from polyadic.evaluate.scoring import probe_accuracy
 
 CANDIDATE = "blend 0.05"
 

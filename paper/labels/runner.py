@@ -29,7 +29,8 @@ from paper.scoring import FEWEST_WINDOWS, recentred, train_probe, unthreaded
 from polyadic.core.persist import encode
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe, probe
+from polyadic.evaluate import Probe
+from polyadic.evaluate.probe import make_probe as probe
 
 __all__ = ["LabelRequest", "run"]
 

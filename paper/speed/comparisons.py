@@ -21,7 +21,7 @@ from polyadic._util.threads import thread_pool
 from polyadic.core import step as als
 from polyadic.core.algebra import collect, contract, project
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import seconds_per_sweep
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import preset
 
 __all__ = ["against_mttkrp", "against_tensorly", "against_textbook"]

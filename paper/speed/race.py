@@ -32,7 +32,8 @@ from polyadic.core.algebra import gram, project
 from polyadic.core.tensorizer import tensors
 from polyadic.data import Split, Windows, open_windows, split, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import probe_accuracy, seconds_per_sweep
+from polyadic.evaluate.scoring import probe_accuracy
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 

@@ -26,7 +26,7 @@ from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core import step as als
 from polyadic.core.tensorizer import tensors
-from polyadic.evaluate import seconds_per_sweep
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 

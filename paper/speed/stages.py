@@ -35,7 +35,7 @@ from polyadic.augment import Bandpass, Compose
 from polyadic.core import step as als
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.core.tensorizer import tensors
-from polyadic.evaluate import seconds_per_sweep
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import Preset, preset
 from polyadic.spectral import STFT, recommended_stft
 

@@ -1032,9 +1032,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         for name in _RESOLVED:
             setattr(self, name, header["resolved"][name])
         if header["probe"] is not None:
-            from polyadic.evaluate import linear_probe
+            from polyadic.evaluate.probe import Probe
 
-            self.probe_ = linear_probe.unpack(arrays, header["probe"], self._n_features_out)
+            self.probe_ = Probe.unpack(arrays, header["probe"], self._n_features_out)
         if header["replicability"] is not None:
             from polyadic.explain.replication import Replicability
 
@@ -1076,9 +1076,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
 
 def _packed_probe(probe: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    from polyadic.evaluate import linear_probe
+    from polyadic.evaluate.probe import Probe
 
-    return linear_probe.pack(probe)
+    return Probe.of(probe).pack()
 
 
 def _moved(memory: Statistics | None, device: torch.device, dtype: torch.dtype) -> Statistics | None:

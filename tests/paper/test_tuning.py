@@ -207,7 +207,7 @@ def test_every_cell_keeps_the_commit_it_was_run_at(tmp_path, monkeypatch):
 
 def test_the_score_of_a_try_is_over_all_held_out_subjects(tmp_path):
     """Compare with a plain loop: each half of the held-out subjects trains the probe for the other."""
-    from polyadic.evaluate import probe
+    from polyadic.evaluate.probe import make_probe as probe
 
     inner = quick_settings(tmp_path)
     one = tuning.variants_to_try(inner)[0]

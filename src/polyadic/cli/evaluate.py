@@ -58,9 +58,6 @@ The probe in the model file, on recordings of other subjects:
 
 The paper's protocol and probes, on five random splits:
   polyadic evaluate model.safetensors sleep.store --protocol paper
-
-Two processes:
-  torchrun --nproc-per-node 2 -m polyadic evaluate model.safetensors s.store
 """
 
 
@@ -238,7 +235,7 @@ def _score_at_random(
     model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool
 ) -> dict[str, Any]:
     """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
-    from polyadic.evaluate import PROBES
+    from polyadic.evaluate.probe import PROBES
     from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
 
     shape = (int((windows.label >= 0).sum()), *windows.shape[1:])

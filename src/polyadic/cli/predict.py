@@ -76,12 +76,15 @@ def predict(
     unusual (1 for windows unlike those of the fit), and the probability of each class. Recordings are read in the
     same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
     """
-    from polyadic.evaluate.prediction import WindowPredictor
+    from polyadic import load
+    from polyadic.evaluate.predictor import WindowPredictor
     from polyadic.evaluate.unusual import QUANTILE, unusual_windows
 
     check_out_file(out, model, data, settings, endings=LABEL_ENDINGS, force=force)
     check_label_file(out, data)
-    classifier = WindowPredictor.load(model, device=device)
+    loaded = load(model)
+    loaded.device = device
+    classifier = WindowPredictor(loaded, model.name)
     hidden = not shows_progress(quiet, json)
     counts: Counter[str] = Counter()
     classes = [str(name) for name in classifier.classes_.tolist()]
@@ -96,7 +99,7 @@ def predict(
         probabilities = classifier.predict_proba(part, means=means)
         labels = [classes[place] for place in probabilities.argmax(axis=1)]
         counts.update(labels)
-        unusual = unusual_windows(classifier.features, part)
+        unusual = unusual_windows(classifier.features_, part)
         marks = [None] * len(part) if unusual is None else unusual.tolist()
         rare += sum(map(bool, marks))
         rows = []
@@ -108,12 +111,12 @@ def predict(
         return rows
 
     with (
-        opened_for(classifier.features, data, given, hidden=hidden) as windows,
+        opened_for(classifier.features_, data, given, hidden=hidden) as windows,
         window_bar("predicting", windows.shape, hidden) as on_rows,
     ):
         if classifier.recenter:
             means = classifier.subject_means(windows)
-        fs = windows.fs or classifier.features.fs_
+        fs = windows.fs or classifier.features_.fs_
         rate = fs or 1.0
         heads = ["label", "confidence", "unusual", *(f"p({name})" for name in classes)]
         count = len(windows)
@@ -127,7 +130,7 @@ def predict(
             for first in range(0, count, _STEP):
                 columns(windows[first : first + _STEP])
                 on_rows(min(first + _STEP, count))
-            merged = getattr(classifier.features, "reading_", {}).get("classes", {}).values()
+            merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
             write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     numbers = {name: counts[name] for name in classes}
     if json:

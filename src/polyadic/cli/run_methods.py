@@ -39,9 +39,11 @@ from polyadic.data.samples import choose_device
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store import WindowStore
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.evaluate import PROBES, probe, score_split, seconds_per_sweep, summarise
-from polyadic.evaluate.probes import AUTO
-from polyadic.evaluate.scoring import default_protocol
+from polyadic.evaluate.probe import AUTO, PROBES
+from polyadic.evaluate.probe import make_probe as probe
+from polyadic.evaluate.robustness import score_split
+from polyadic.evaluate.scoring import default_protocol, summarise
+from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import settings_for
 
 __all__ = ["RunSettings", "compare_methods", "fit_and_score_methods", "split_for", "summarise_methods"]
@@ -158,7 +160,7 @@ def fit_and_score_methods(
     protocols : how to split; if the data has its own unlabelled part, one fit serves all protocols
     jobs : number of processes
     on_fit : called with the method's name, the seed and the fitted model after each fit
-    probes : kinds of probes, as for `polyadic.evaluate.probes`
+    probes : kinds of probes, as for `polyadic.evaluate.probe.make_probe`
 
     Returns
     -------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -21,11 +22,15 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD, describe_fit
-from polyadic.evaluate.linear_probe import linear_form
-from polyadic.evaluate.prediction import WindowPredictor, check_probe, groups_of
-from polyadic.evaluate.probes import AUTO, PROBES, probe, quiet_training, train_probe
-from polyadic.evaluate.recentring import check_sizes, group_names, means_by_group, recentred
-from polyadic.evaluate.validated_probe import Probe, level_columns
+from polyadic.evaluate.predictor import (
+    WindowPredictor,
+    check_sizes,
+    group_names,
+    groups_of,
+    means_by_group,
+    recentred,
+)
+from polyadic.evaluate.probe import AUTO, Probe, level_columns, make_probe, train_probe
 
 __all__ = ["WindowClassifier", "labels_of", "rows_to_transform"]
 
@@ -45,10 +50,10 @@ def labels_of(windows: Any) -> NDArray[Any]:
 
 
 def _gives_probabilities(self: WindowClassifier) -> bool:
-    return hasattr(self.probe_ if hasattr(self, "probe_") else probe(self.probe), "predict_proba")
+    return hasattr(self.probe_ if hasattr(self, "probe_") else make_probe(self.probe), "predict_proba")
 
 
-class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type: ignore[misc]
     """Classify windows with learned features and a probe.
 
     Parameters
@@ -58,8 +63,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features, so `cross_val_score` and `GridSearchCV` train and score only the probe; to refit the features in
         every fold, pass an unfitted estimator
     probe : "auto" for a `Probe`, which selects its settings for unseen subjects; "plain" or "standardised" for one
-        logistic regression, as for `polyadic.evaluate.probes`; or any scikit-learn classifier. Model files can hold a
-        `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression
+        logistic regression, on features as they are or standardised; or any scikit-learn classifier. Model files can
+        hold a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression, and `load`
+        returns all of these as a `Probe`
     recenter : subtract from the features of each window the mean over all windows of its subject, in training and in
         prediction. This needs at least 20 windows (labelled or not) of every subject, with a similar mix of classes
 
@@ -106,81 +112,38 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             name, or by metadata routing (`set_fit_request(groups=True)`)
         on_rows : called with the number of windows done while features are computed
         """
-        classifier = probe(self.probe)
+        make_probe(self.probe)  # raises before the features are learned
         windows = X.windows if isinstance(X, WindowStore) else X
-        own_labels = y is None and isinstance(windows, Windows)
-        flat = column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y
-        known, labels = known_labels(labels_of(windows) if own_labels else flat, len(windows))
+        if y is None and isinstance(windows, Windows):
+            y = labels_of(windows)
+        known, labels = known_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y, len(windows))
         classes = len(np.unique(labels))
         if classes < 2:
             raise PolyadicError(
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
-        people = groups_of(windows, groups)
-        rows = rows_to_transform(known, people, self.recenter)
+        subjects = groups_of(windows, groups)
+        rows = rows_to_transform(known, subjects, self.recenter)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         # Double precision, as in model files: a loaded probe then makes exactly the same predictions.
         Z = np.asarray(self.features_.transform(_safe_indexing(windows, rows), on_rows=on_rows), np.float64)
-        theirs = None if people is None else people[rows]
         if self.recenter:
-            names = group_names(theirs, len(rows))
+            names = group_names(subjects, len(windows))[rows]
             Z = recentred(Z, names, means_by_group([(Z, names)]))
-        Z, theirs = Z[known[rows]], None if theirs is None else theirs[known[rows]]
-        with quiet_training(self.probe):
-            self.probe_ = train_probe(classifier, Z, labels, theirs, level_columns(self.features_))
+        Z, subjects = Z[known[rows]], None if subjects is None else subjects[known]
+        self.probe_ = train_probe(self.probe, Z, labels, subjects, level_columns(self.features_))
         if self.recenter:
             self.probe_.recenter_ = True
         self.classes_ = self.probe_.classes_
         return self
 
-    def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
-        """Predict the most probable class of each window: (N,).
-
-        Parameters
-        ----------
-        X : (N, channels, time)
-        groups : (N,), the subject of each window, needed with `recenter=True`; by default `X.subject`
-        means : the mean features of each subject, from `subject_means`, with `recenter=True`; by default computed
-            from X
-        """
-        return self._predictor().predict(X, groups, means)
-
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
-        """Predict the probability of each class, in the order of `classes_`: (N, classes).
-
-        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use
-        `probe=Probe(class_weight=None)` if they must reflect the class frequencies of the training data.
-
-        Parameters
-        ----------
-        X, groups, means : as for `predict`
-        """
-        return self._predictor().predict_proba(X, groups, means)
+    predict_proba = available_if(_gives_probabilities)(WindowPredictor.predict_proba)
 
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> float:
         """Return the accuracy of the predictions for labelled windows; `groups` as for `predict`."""
         return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
-
-    def subject_means(
-        self, X: Any, groups: ArrayLike | None = None, on_rows: Callable[[int], None] | None = None
-    ) -> dict[str, NDArray[np.float64]]:
-        """Return the mean features of each subject, which `recenter` subtracts; each subject needs at least 20 windows.
-
-        For online prediction, compute the means once from the windows recorded so far and pass them to `predict`.
-
-        Parameters
-        ----------
-        X, groups : as for `predict`
-        on_rows : called with the number of windows done
-
-        Returns
-        -------
-        for each subject, the mean features (F,)
-        """
-        return self._predictor().subject_means(X, groups, on_rows)
 
     def component_weights(self) -> NDArray[np.float64]:
         """Return the probe's weights on the components: (classes, R), or one row for two classes, as in `coef_`.
@@ -193,13 +156,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         readout = getattr(self.features_, "readout_", None)
         rank = int(self.features_.rank)
-        count = rank if readout is None else int(readout.n_features)
-        weights = linear_form(self.probe_, count)[0].T
+        weights = Probe.of(self.probe_).coef_
         return weights if readout is None else weights[:, :rank] @ np.asarray(readout.matrix, np.float64)
-
-    def _predictor(self) -> WindowPredictor:
-        check_is_fitted(self)
-        return WindowPredictor(self.features_, self.probe_, self.recenter)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write features and probe to one model file, which `polyadic.load` can also read."""
@@ -220,16 +178,17 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, model: CPD, name: str = "the model") -> Self:
-        """Return a loaded model with a probe as a classifier.
+        """Return a model with a probe as a classifier.
 
         Parameters
         ----------
         name : name of the model, for the error message if it has no probe
         """
-        check_probe(model, name)
-        self = cls(model, _kind(model.probe_), bool(getattr(model.probe_, "recenter_", False)))
-        self.features_, self.probe_, self.classes_ = model, model.probe_, model.probe_.classes_
-        return self
+        fitted = WindowPredictor(model, name)
+        is_default = fitted.probe_.get_params() == Probe().get_params()
+        classifier = cls(model, AUTO if is_default else clone(fitted.probe_), fitted.recenter)
+        classifier.features_, classifier.probe_, classifier.classes_ = model, fitted.probe_, fitted.classes_
+        return classifier
 
     # ------------------------------------------------ scikit-learn's contract
 
@@ -263,28 +222,25 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             lines.append(f"probe: {self.probe_.reason_}")
         return "\n".join([*lines, f"features: {describe_fit(self.features_)}"])
 
+    def _transform(self, windows: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return super()._transform(windows)
+
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())
 
 
-def rows_to_transform(known: NDArray[np.bool_], people: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
+def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
     """Return the windows whose features are needed: those with labels or, to recentre, all of subjects with labels.
 
     Parameters
     ----------
     known : (N,), which windows have a label
-    people : (N,), the subject of each window
+    subjects : (N,), the subject of each window
     """
     if not recenter:
         return np.flatnonzero(known)
-    names = group_names(people, len(known))
+    names = group_names(subjects, len(known))
     chosen = np.isin(names, np.unique(names[known]))
-    check_sizes(names[chosen])
+    check_sizes(Counter(names[chosen].tolist()))
     return np.flatnonzero(chosen)
-
-
-def _kind(fitted: Any) -> Any:
-    """Return the parameter `probe` that corresponds to a fitted probe of a model file."""
-    if not isinstance(fitted, Probe):
-        return PROBES[hasattr(fitted, "steps")]
-    return AUTO if fitted.get_params() == Probe().get_params() else clone(fitted)

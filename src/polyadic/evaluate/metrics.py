@@ -34,8 +34,8 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
 
     Examples
     --------
-    >>> found = scores([0, 0, 1, 1], [0, 0, 1, 0], subject=["a", "a", "b", "b"])
-    >>> found["accuracy"], found["kappa"], found["per_subject"]
+    >>> result = scores([0, 0, 1, 1], [0, 0, 1, 0], subject=["a", "a", "b", "b"])
+    >>> result["accuracy"], result["kappa"], result["per_subject"]
     (0.75, 0.5, {'a': 1.0, 'b': 0.5})
     """
     truth, guess = np.asarray(y), np.asarray(predicted)
@@ -44,14 +44,14 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
     _check_column("predicted", guess, len(truth))
     present = np.unique(truth)
     single = len(present) == 1 and bool((truth == guess).all())
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "accuracy": float(accuracy_score(truth, guess)),
         "balanced_accuracy": float(recall_score(truth, guess, labels=present, average="macro", zero_division=0)),
         "macro_f1": float(f1_score(truth, guess, average="macro", zero_division=0)),
         "kappa": float("nan") if single else float(cohen_kappa_score(truth, guess)),
     }
     if subject is None:
-        return found
+        return result
     people = np.asarray(subject)
     _check_column("subject", people, len(truth))
     accuracies = {
@@ -60,10 +60,10 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
         if person != ""
     }
     if accuracies:
-        found["per_subject"] = accuracies
-        found["worst_subject"] = min(accuracies.values())
-        found["mean_subject"] = float(np.mean(list(accuracies.values())))
-    return found
+        result["per_subject"] = accuracies
+        result["worst_subject"] = min(accuracies.values())
+        result["mean_subject"] = float(np.mean(list(accuracies.values())))
+    return result
 
 
 def _check_column(name: str, column: NDArray[Any], count: int) -> None:

@@ -1,7 +1,7 @@
 """Train probes on features of labelled windows, and score their predictions for other windows.
 
-`score_features` takes features, `score_split` a fitted model and a split, `score_splits` a fitted model and the seeds
-of several splits. Every command and experiment computes its scores here.
+`score_features` takes features, `score_splits` a fitted model and the seeds of several splits, `score_own_probe` a
+model with a probe.
 """
 
 from __future__ import annotations
@@ -10,45 +10,34 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from polyadic._util.checks import check_integer
+from polyadic._util.random_streams import permutation
 from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.evaluate.augmented import augmented_features, perturbed
-from polyadic.evaluate.classifier import WindowClassifier, labels_of
+from polyadic.evaluate.classifier import labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probes import PROBES, probe, train_probe, unthreaded
-from polyadic.evaluate.recentring import group_names, means_by_group, recentred
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate.predictor import WindowPredictor, group_names, groups_of, means_by_group, recentred
+from polyadic.evaluate.probe import PROBES, level_columns, train_probe, unthreaded
 
 __all__ = [
     "default_protocol",
     "features_of",
-    "logistic_probes",
+    "low_label_rows",
     "own_split",
     "probe_accuracy",
-    "score_classifier",
     "score_features",
     "score_own_probe",
-    "score_split",
     "score_splits",
-    "subjects_of",
     "summarise",
 ]
-
-Scores = dict[str, Any]
-"""Output of `polyadic.evaluate.scores`."""
 
 _OnRows = Callable[[int], None]
 
 _MEASURES = ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "worst_subject")
-_VIEWS = 4
-_PERTURBED = " perturbed"
-
-
-# --------------------------------------------------------------- from features
 
 
 def score_features(
@@ -60,12 +49,12 @@ def score_features(
     subject: NDArray[Any] | None = None,
     groups: NDArray[Any] | None = None,
     levels: Any = None,
-) -> dict[str, Scores]:
+) -> dict[str, dict[str, Any]]:
     """Train every probe on features of training windows and score its predictions for test windows.
 
     Parameters
     ----------
-    probes : unfitted classifiers by name
+    probes : classifiers by name, as for `make_probe`
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     subject : (n,), the subject of each test window, for the accuracy of each subject
@@ -79,20 +68,17 @@ def score_features(
     Examples
     --------
     >>> Z, y = np.array([[0.0], [0.1], [1.0], [1.1]]), np.array([0, 0, 1, 1])
-    >>> score_features({"plain": probe("plain")}, Z, y, Z, y)["plain"]["accuracy"]
+    >>> score_features({"plain": "plain"}, Z, y, Z, y)["plain"]["accuracy"]
     1.0
     """
-    found = {}
-    for name, classifier in probes.items():
+    results = {}
+    for name, kind in probes.items():
         with unthreaded():
-            fitted = train_probe(classifier, Z_train, y_train, groups, levels)
-            found[name] = scores(y_test, fitted.predict(Z_test), subject) | _reason(fitted)
-    return found
-
-
-def _reason(fitted: Any) -> dict[str, str]:
-    """Return the sentence on how a probe selected its settings, if it has one."""
-    return {"reason": fitted.reason_} if hasattr(fitted, "reason_") else {}
+            fitted = train_probe(kind, Z_train, y_train, groups, levels)
+            results[name] = scores(y_test, fitted.predict(Z_test), subject)
+        if hasattr(fitted, "reason_"):
+            results[name]["reason"] = fitted.reason_
+    return results
 
 
 def probe_accuracy(
@@ -102,24 +88,11 @@ def probe_accuracy(
 
     Parameters
     ----------
-    kind : as for `polyadic.evaluate.probes`
+    kind : as for `make_probe`
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     """
-    return float(score_features({kind: probe(kind)}, Z_train, y_train, Z_test, y_test)[kind]["accuracy"])
-
-
-def logistic_probes(Z_train: Any = None, y_train: Any = None) -> dict[str, Any]:
-    """Return an unfitted probe of every kind in `PROBES`, by name; features and labels are not used."""
-    return {kind: probe(kind) for kind in PROBES}
-
-
-# ----------------------------------------------------------------- from splits
-
-
-def subjects_of(windows: Windows) -> NDArray[Any] | None:
-    """Return the subjects of windows as groups to leave out, or None if no subject is known."""
-    return windows.subject if (windows.subject != "").any() else None
+    return float(score_features({kind: kind}, Z_train, y_train, Z_test, y_test)[kind]["accuracy"])
 
 
 def default_protocol(windows: Windows) -> Protocol:
@@ -134,83 +107,16 @@ def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROT
     ----------
     model : fitted; its `split_` and its seed identify the split
     """
-    for protocol in protocols if model.split_ else ():
+    if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
+        return None
+    for protocol in protocols:
         try:
-            found = split(windows, protocol, seed=model.seed_)
+            part = split(windows, protocol, seed=model.seed_)
         except PolyadicError:  # the windows do not allow this protocol
             continue
-        if model.split_ == f"{found.hash}:unlabelled":
-            return found
+        if model.split_ == f"{part.hash}:unlabelled":
+            return part
     return None
-
-
-def score_split(
-    model: Any,
-    part: Split,
-    choose_probes: Callable[[NDArray[Any], NDArray[Any]], Mapping[str, Any]] = logistic_probes,
-    augment: Any = None,
-    seed: int = 0,
-) -> dict[str, Scores]:
-    """Train probes on a model's features of a split's training windows, and score them on its test windows.
-
-    Parameters
-    ----------
-    model : a fitted feature extractor, with `transform`
-    choose_probes : a function from features and labels of the training windows to unfitted classifiers by name
-    augment : an augmentation to also test robustness: each probe is scored on augmented test windows, too, and a copy
-        of the probe "standardised" is trained on the training windows and four augmented copies of each
-    seed : seed of these augmentations
-
-    Returns
-    -------
-    for each probe, by name, what `polyadic.evaluate.scores` returns, and the `reason` for its settings if it has one;
-    with `augment` also an entry "augmented", and for every NAME an entry "NAME perturbed"
-    """
-    _, train, test = part
-    tests = _test_sets(test, augment, seed)
-    Z_train, Z_tests = model.transform(train), [model.transform(windows) for windows in tests.values()]
-    with unthreaded():
-        probes = choose_probes(Z_train, train.label)
-    groups, levels = subjects_of(train), level_columns(model)
-    trainings: dict[str, tuple[Any, ...]] = {
-        name: (classifier, Z_train, train.label, groups, levels) for name, classifier in probes.items()
-    }
-    if augment is not None:
-        copies = [augmented_features(model, train, augment, view, seed) for view in range(_VIEWS)]
-        labels = np.tile(train.label, 1 + _VIEWS)
-        trainings["augmented"] = (probes["standardised"], np.concatenate([Z_train, *copies]), labels, None, None)
-    found: dict[str, Scores] = {}
-    for name, training in trainings.items():
-        with unthreaded():
-            fitted = train_probe(*training)
-            predicted = dict(zip(tests, [np.asarray(fitted.predict(Z)) for Z in Z_tests], strict=True))
-        found |= _scores_by_test(name, test, predicted)
-        found[name] |= _reason(fitted)
-    return found
-
-
-def score_classifier(model: Any, part: Split, augment: Any = None, seed: int = 0) -> dict[str, Scores]:
-    """Score a model that is a classifier itself, with `predict`, on a split's test windows.
-
-    Returns
-    -------
-    the same scores for each of `PROBES`, as `score_split` returns them
-    """
-    _, _, test = part
-    predicted = {suffix: model.predict(windows) for suffix, windows in _test_sets(test, augment, seed).items()}
-    return {name: found for kind in PROBES for name, found in _scores_by_test(kind, test, predicted).items()}
-
-
-def _test_sets(test: Windows, augment: Any, seed: int) -> dict[str, Any]:
-    """Return the clean test windows and, with an augmentation, the perturbed ones, by suffix of the probe's name."""
-    return {"": test} if augment is None else {"": test, _PERTURBED: perturbed(test, augment, seed)}
-
-
-def _scores_by_test(name: str, test: Windows, predicted: Mapping[str, NDArray[Any]]) -> dict[str, Scores]:
-    """Score predictions for each of the test sets; by subject only for the clean one."""
-    return {
-        name + suffix: scores(test.label, one, None if suffix else test.subject) for suffix, one in predicted.items()
-    }
 
 
 def score_splits(
@@ -229,7 +135,7 @@ def score_splits(
     windows : with labels
     protocol, seeds : protocol and seeds of the splits
     on_rows : called with the number of windows done, while their features are computed
-    kinds : kinds of probes, as for `polyadic.evaluate.probes`
+    kinds : kinds of probes, as for `make_probe`
 
     Returns
     -------
@@ -243,15 +149,15 @@ def score_splits(
             )
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = features_of(model, windows[used], on_rows)
-    labels, probes, levels = labels_of(windows), {kind: probe(kind) for kind in kinds}, level_columns(model)
-    found = []
+    labels, levels = labels_of(windows), level_columns(model)
+    results = []
     for seed, part in parts.items():
         train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))
         about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
-        groups = subjects_of(windows[part.train])
-        own = score_features(probes, *train, *test, windows.subject[part.test], groups, levels)
-        found += [{"probe": kind, **about, **one} for kind, one in own.items()]
-    return found
+        subject, groups = windows.subject[part.test], groups_of(windows[part.train])
+        by_probe = score_features(dict(zip(kinds, kinds, strict=True)), *train, *test, subject, groups, levels)
+        results += [{"probe": kind, **about, **result} for kind, result in by_probe.items()]
+    return results
 
 
 def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None) -> list[dict[str, Any]]:
@@ -267,28 +173,62 @@ def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None
     -------
     one entry like those of `score_splits`, without a seed
     """
-    classifier = WindowClassifier.of(model)
+    predictor = WindowPredictor(model)
     part = own_split(model, windows)
     rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
     Z = features_of(model, tested, on_rows)
-    if classifier.recenter:
+    if predictor.recenter:
         names = group_names(tested.subject, len(tested))
         Z = recentred(Z, names, means_by_group([(Z, names)]))
-    predicted = classifier.probe_.predict(Z).astype(str)
-    found = scores(labels_of(tested), predicted, tested.subject)
-    return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **found}]
+    result = scores(labels_of(tested), predictor.probe_.predict(Z).astype(str), tested.subject)
+    return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **result}]
 
 
 def features_of(model: Any, windows: Windows, on_rows: _OnRows | None = None) -> NDArray[np.float64]:
-    """Compute features in float64."""
-    words = {} if on_rows is None else {"on_rows": on_rows}
+    """Compute features in double precision: (N, F); `on_rows` is called with the number of windows done."""
+    words = {} if on_rows is None else {"on_rows": on_rows}  # other feature extractors do not take it
     return np.asarray(model.transform(windows, **words), np.float64)
 
 
-# --------------------------------------------------------------------- summary
+def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
+    """Choose some of the labelled windows, for a learning curve over the number of labels.
+
+    The choice is stratified: classes keep their proportions, and each has at least one window if `count` allows it
+    (else the most frequent ones do). With the same seed, a smaller count gives a subset of a larger one.
+
+    Parameters
+    ----------
+    y : (N,), the labels of all
+    count : how many to choose
+
+    Returns
+    -------
+    (count,), row numbers in ascending order
+
+    Examples
+    --------
+    >>> y = np.array([0] * 80 + [1] * 20)
+    >>> np.bincount(y[low_label_rows(y, 10)])
+    array([8, 2])
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise PolyadicError(f"y must have shape (N,), one label per window, but has shape {labels.shape}")
+    check_integer("count", count, 1)
+    if count > len(labels):
+        raise PolyadicError(f"count must be at most the number of labelled windows, {len(labels)}, but is {count}")
+    shuffled = permutation(len(labels), seed, 0).numpy()
+    _, codes, sizes = np.unique(labels[shuffled], return_inverse=True, return_counts=True)
+    # An order of all windows whose every prefix is stratified: the k-th window of a class of n is placed at (k+½)/n,
+    # except that the first window of each class precedes all others.
+    turn = np.empty(len(labels))
+    for code, size in enumerate(sizes):
+        turn[codes == code] = [-size, *((np.arange(1, size) + 0.5) / size)]
+    chosen: NDArray[np.intp] = np.sort(shuffled[np.argsort(turn, kind="stable")[: int(count)]])
+    return chosen
 
 
 def summarise(

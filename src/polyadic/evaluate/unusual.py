@@ -34,10 +34,11 @@ def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
         Z, residual = Z[~flat], residual[~flat]
     mean, scale = Z.mean(axis=0), Z.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    found = {"mean": mean.tolist(), "scale": scale.tolist(), "quantile": QUANTILE}
-    distance = _distances(Z, mean, scale)
-    return found | {
-        "distance": float(np.quantile(distance, QUANTILE)),
+    return {
+        "mean": mean.tolist(),
+        "scale": scale.tolist(),
+        "quantile": QUANTILE,
+        "distance": float(np.quantile(_distances(Z, mean, scale), QUANTILE)),
         "residual": float(np.quantile(residual, QUANTILE)),
     }
 
@@ -56,8 +57,8 @@ def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
         return None
     Z, residual, flat = _features_and_residuals(model, windows)
     distance = _distances(Z, np.array(known["mean"]), np.array(known["scale"]))
-    found: NDArray[np.bool_] = (distance > known["distance"]) | (residual > known["residual"]) | flat
-    return found
+    unusual: NDArray[np.bool_] = (distance > known["distance"]) | (residual > known["residual"]) | flat
+    return unusual
 
 
 def _distances(Z: NDArray[np.float64], mean: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -15,14 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer
 from polyadic.data.folds import group_folds
+from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probes import AUTO, quiet_training, train_probe
-from polyadic.evaluate.probes import probe as make_probe
+from polyadic.evaluate.probe import AUTO, level_columns, make_probe, train_probe
 from polyadic.evaluate.scoring import features_of, own_split
-from polyadic.evaluate.validated_probe import level_columns
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 
@@ -152,13 +151,10 @@ class CrossValidation:
             )
         return "Features were learned once, from subjects other than the test subjects."
 
-    def __str__(self) -> str:
-        return self.summary()
-
 
 def cross_validate(
     model: Any,
-    windows: Windows,
+    windows: Windows | WindowStore,
     folds: Literal["loso"] | int = "loso",
     repeats: int = 1,
     probe: Any = AUTO,
@@ -192,41 +188,46 @@ def cross_validate(
     >>> from polyadic.data import synthetic
     >>> from polyadic.spectral import STFT
     >>> model = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
-    >>> found = cross_validate(model, synthetic(300), folds=3)
-    >>> found.refitted, found.balanced_accuracy > found.chance
+    >>> result = cross_validate(model, synthetic(300), folds=3)
+    >>> result.refitted, result.balanced_accuracy > result.chance
     (True, True)
     """
-    whole, classifier = windows.windows if hasattr(windows, "windows") else windows, make_probe(probe)
+    make_probe(probe)  # raises before the features are learned
+    whole = windows.windows if isinstance(windows, WindowStore) else windows
     tested = _tested(whole, rows)
     assignments = _assignments(whole, tested, folds, repeats, seed)
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
-    once = None if refit else features_of(model, whole[tested])
     predicted = np.empty((len(assignments), len(tested)), labels.dtype)
     reasons: list[str] = []
-    folds_of_all = [(repeat, test) for repeat, fold in enumerate(assignments) for test in _left_out(fold)]
-    for done, (repeat, test) in enumerate(folds_of_all, start=1):
-        fitted, Z = model, once
-        if Z is None:
-            fitted = clone(model).fit(whole[_others(whole, subject[test])])
+    tests = [(repeat, test) for repeat, fold in enumerate(assignments) for test in _test_masks(fold)]
+    fitted, Z = model, None if refit else features_of(model, whole[tested])
+    for number, (repeat, test) in enumerate(tests, start=1):
+        if refit:
+            # All windows, labelled or not, that are known to be of other subjects.
+            others = ~np.isin(whole.subject, subject[test]) & (whole.subject != "")
+            fitted = clone(model).fit(whole[np.flatnonzero(others)])
             Z = features_of(fitted, whole[tested])
+        assert Z is not None
         levels = level_columns(fitted)
-        with quiet_training(probe):
-            trained = train_probe(classifier, Z[~test], labels[~test], subject[~test], levels)
+        trained = train_probe(probe, Z[~test], labels[~test], subject[~test], levels)
         predicted[repeat, test] = trained.predict(Z[test])
         reasons += [trained.reason_] if hasattr(trained, "reason_") else []
         if on_fold is not None:
-            on_fold(Fold(done, len(folds_of_all), Z, labels, subject, test, levels, trained))
-    how = {
-        "refitted": refit,
-        "transductive": seen and not refit,
-        "folds": int(assignments[0].max()) + 1,
-        "repeats": len(assignments),
-        "seed": int(seed),
-        "left_out": int(((whole.label >= 0) & (whole.subject == "")).sum()),
-        "reasons": tuple(reasons),
-    }
-    return _result(labels, predicted, subject, tested, how)
+            on_fold(Fold(number, len(tests), Z, labels, subject, test, levels, trained))
+    return _result(
+        labels,
+        predicted,
+        subject,
+        rows=tested,
+        refitted=refit,
+        transductive=seen and not refit,
+        folds=int(assignments[0].max()) + 1,
+        repeats=len(assignments),
+        seed=int(seed),
+        left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
+        reasons=tuple(reasons),
+    )
 
 
 def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
@@ -239,7 +240,7 @@ def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
     model : fitted
     windows : with labels and subjects
     """
-    part = own_split(model, windows) if getattr(model, "split_", "") and hasattr(model, "seed_") else None
+    part = own_split(model, windows)
     if part is None:
         return None
     learned = np.unique(windows.subject[part.unlabelled])
@@ -324,19 +325,19 @@ def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed
     if isinstance(folds, str):
         if repeats > 1:
             raise PolyadicError("repeats must be 1 with folds='loso', which leaves out the same subjects every time")
-        found = [np.unique(subject, return_inverse=True)[1]]
+        assignments = [np.unique(subject, return_inverse=True)[1]]
     else:
         check_integer("folds", folds, 2)
         if folds > count:
             raise PolyadicError(f"folds must be at most the number of subjects with labels, {count}, but is {folds}")
-        found = [group_folds(windows.label[tested], subject, folds, (seed, repeat)) for repeat in range(repeats)]
-    for test in (test for fold in found for test in _left_out(fold)):
+        assignments = [group_folds(windows.label[tested], subject, folds, (seed, repeat)) for repeat in range(repeats)]
+    for test in (test for fold in assignments for test in _test_masks(fold)):
         if len(np.unique(windows.label[tested[~test]])) < 2:
             raise PolyadicError(
                 f"without {_few(np.unique(subject[test]))} only one class is left to train on: use other folds, or "
                 "label more windows"
             )
-    return found
+    return assignments
 
 
 def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
@@ -350,7 +351,7 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
         if transductive:
             raise PolyadicError("transductive=True keeps the features of a fitted model, but this one is not fitted")
         return True, False
-    part = own_split(model, windows) if getattr(model, "split_", "") and hasattr(model, "seed_") else None
+    part = own_split(model, windows)
     # A window of an unknown subject may belong to a test subject.
     learned = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
     seen = "" in learned or not learned.isdisjoint(windows.subject[tested].tolist())
@@ -365,57 +366,46 @@ def _is_fitted(model: Any) -> bool:
     return True
 
 
-def _left_out(fold: _Rows) -> Iterator[NDArray[np.bool_]]:
-    for number in range(fold.max() + 1):
-        yield fold == number
+def _test_masks(fold: _Rows) -> list[NDArray[np.bool_]]:
+    return [fold == number for number in range(fold.max() + 1)]
 
 
-def _others(windows: Windows, subjects: NDArray[Any]) -> _Rows:
-    """Return the rows of all windows, labelled or not, that are known to be of other subjects."""
-    return np.flatnonzero(~np.isin(windows.subject, subjects) & (windows.subject != ""))
-
-
-def _result(
-    y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], rows: _Rows, how: dict[str, Any]
-) -> CrossValidation:
-    """Compute all scores of the predictions."""
-    each = [scores(y, guess) for guess in predicted]
-    over_repeats = {name: [found[name] for found in each] for name in MEASURES}
+def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **settings: Any) -> CrossValidation:
+    """Compute all scores of the predictions (repeats, n)."""
+    repeats = [scores(y, guess) for guess in predicted]
+    over_repeats = {name: [result[name] for result in repeats] for name in MEASURES}
     classes, counts = np.unique(y, return_counts=True)
-    everything, guesses = np.tile(y, len(predicted)), predicted.reshape(-1)
-    columns = precision_recall_fscore_support(everything, guesses, labels=classes, zero_division=0)[:3]
+    truth, guesses = np.tile(y, len(predicted)), predicted.reshape(-1)
+    measured = precision_recall_fscore_support(truth, guesses, labels=classes, zero_division=0)[:3]
     per_class = {
-        name: {"precision": p, "recall": r, "f1": f, "windows": count}
-        for name, p, r, f, count in zip(classes.tolist(), *(c.tolist() for c in columns), counts.tolist(), strict=True)
+        name: dict(zip(("precision", "recall", "f1", "windows"), values, strict=True))
+        for name, *values in zip(*(column.tolist() for column in (classes, *measured, counts)), strict=True)
     }
     per_subject = {name: _of_subject(y, predicted, subject == name) for name in np.unique(subject).tolist()}
-    over_subjects = spread([found["balanced_accuracy"] for found in per_subject.values()])
-    means = {name: float(np.mean(found)) for name, found in over_repeats.items()}
     return CrossValidation(
-        balanced_accuracy=means["balanced_accuracy"],
-        accuracy=means["accuracy"],
-        macro_f1=means["macro_f1"],
-        kappa=means["kappa"],
+        balanced_accuracy=float(np.mean(over_repeats["balanced_accuracy"])),
+        accuracy=float(np.mean(over_repeats["accuracy"])),
+        macro_f1=float(np.mean(over_repeats["macro_f1"])),
+        kappa=float(np.mean(over_repeats["kappa"])),
         over_repeats=over_repeats,
         per_class=per_class,
         per_subject=per_subject,
-        over_subjects=over_subjects,
+        over_subjects=spread([result["balanced_accuracy"] for result in per_subject.values()]),
         classes=tuple(classes.tolist()),
-        confusion=confusion_matrix(everything, guesses, labels=classes).astype(np.int64),
+        confusion=confusion_matrix(truth, guesses, labels=classes).astype(np.int64),
         chance=1 / len(classes),
         majority=float(counts.max() / counts.sum()),
         subjects=len(per_subject),
         windows=len(y),
-        rows=rows,
         predicted=predicted,
-        **how,
+        **settings,
     )
 
 
-def _of_subject(y: NDArray[Any], predicted: NDArray[Any], own: NDArray[np.bool_]) -> dict[str, float]:
-    each = [scores(y[own], guess[own]) for guess in predicted]
-    means = {name: float(np.mean([found[name] for found in each])) for name in ("accuracy", "balanced_accuracy")}
-    return {**means, "windows": int(own.sum())}
+def _of_subject(y: NDArray[Any], predicted: NDArray[Any], rows: NDArray[np.bool_]) -> dict[str, float]:
+    repeats = [scores(y[rows], guess[rows]) for guess in predicted]
+    means = {name: float(np.mean([result[name] for result in repeats])) for name in ("accuracy", "balanced_accuracy")}
+    return {**means, "windows": int(rows.sum())}
 
 
 def _percent(share: float) -> str:

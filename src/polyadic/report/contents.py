@@ -14,7 +14,7 @@ from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probes import AUTO
+from polyadic.evaluate.probe import AUTO
 from polyadic.explain.spectra import Typical, typical
 from polyadic.report.components import Component, describe_components
 from polyadic.report.probe import ProbeResult, score_probe, thinned
@@ -85,7 +85,7 @@ def collect_contents(
     ----------
     data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
     protocol, seed, transductive : how the probe is trained and tested, as for `polyadic.report.probe.score_probe`
-    probe_kind : kind of probe, as for `polyadic.evaluate.probes`
+    probe_kind : kind of probe, as for `polyadic.evaluate.probe.make_probe`
     on_fold : called with the number of folds done and the total
     """
     windows = as_windows(model, data)

@@ -15,7 +15,7 @@ from polyadic._util.files import write_atomically
 from polyadic._util.version import __version__
 from polyadic.core.persist import encode
 from polyadic.data.splits import Protocol
-from polyadic.evaluate.probes import AUTO
+from polyadic.evaluate.probe import AUTO
 from polyadic.plot.electrodes import positions
 from polyadic.plot.sketches import picture
 from polyadic.plot.style import new_figure
@@ -86,7 +86,7 @@ def render(
     title : title of the page; by default the estimator's name
     protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
         subjects are known, "paper" for one random split
-    probe : as for `polyadic.evaluate.probes`
+    probe : as for `polyadic.evaluate.probe.make_probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
     source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the

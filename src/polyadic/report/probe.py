@@ -13,10 +13,10 @@ from sklearn.metrics import precision_recall_fscore_support
 from polyadic.data.splits import Protocol, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import cross_validate, low_label_rows, probe, scores
-from polyadic.evaluate.probes import AUTO, train_probe, unthreaded
-from polyadic.evaluate.scoring import default_protocol, features_of, subjects_of
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate import cross_validate, low_label_rows, scores
+from polyadic.evaluate.predictor import groups_of
+from polyadic.evaluate.probe import AUTO, level_columns, train_probe, unthreaded
+from polyadic.evaluate.scoring import default_protocol, features_of
 from polyadic.evaluate.validation import (
     MEASURES,
     CrossValidation,
@@ -45,7 +45,7 @@ class ProbeResult:
 
     protocol : "subject" for cross-validation by subject, "paper" for one random split
     how : description of how windows were left out
-    kind : kind of probe, as for `polyadic.evaluate.probes`
+    kind : kind of probe, as for `polyadic.evaluate.probe.make_probe`
     reason : how its settings were chosen; "" if they are fixed
     features : one sentence on whether features were learned from the test windows
     seen : whether features may have been learned from the test windows
@@ -126,7 +126,7 @@ def score_probe(
     protocol : "subject" for `polyadic.evaluate.cross_validate`, "paper" for one random split; None for "subject" if
         subjects are known, else "paper"
     seed : random seed of the split or of the folds
-    kind : kind of probe, as for `polyadic.evaluate.probes`
+    kind : kind of probe, as for `polyadic.evaluate.probe.make_probe`
     transductive : keep the model's features even if they were learned from windows of test subjects
     on_fold : called with the number of folds done and the total
 
@@ -236,9 +236,9 @@ def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind:
     train, test = (thinned(rows, _MOST_WINDOWS) for rows in (part.train, part.test))
     Z_train, Z_test = (features_of(model, windows[rows]) for rows in (train, test))
     y_train, y_test = windows.label[train], windows.label[test]
-    groups, levels = subjects_of(windows[train]), level_columns(model)
+    groups, levels = groups_of(windows[train]), level_columns(model)
     with unthreaded():
-        fitted = train_probe(probe(kind), Z_train, y_train, groups, levels)
+        fitted = train_probe(kind, Z_train, y_train, groups, levels)
     curve = _Curve(kind)
     for draw in range(_DRAWS):
         curve.add(Z_train, y_train, Z_test, y_test, groups, levels, draw, fitted)
@@ -372,7 +372,7 @@ class _Curve:
                 rows = low_label_rows(y, min(count, len(y)), seed)
                 with unthreaded():
                     some = None if groups is None else groups[rows]
-                    fitted = train_probe(probe(self._kind), Z[rows], y[rows], some, levels)
+                    fitted = train_probe(self._kind, Z[rows], y[rows], some, levels)
             right = fitted.predict(Z_test) == y_test
             self._accuracies.setdefault(count, []).append(100 * float(np.mean(right)))
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.folds import group_folds
-from polyadic.evaluate.logistic import left_out
-from polyadic.evaluate.stored_probe import SCALES
-from polyadic.evaluate.validated_probe import FEWEST_LABELS, FIXED_C, FIXED_SCALE, FOLDS, GRID
+from polyadic.evaluate.linear import SCALES
+from polyadic.evaluate.probe import FEWEST_LABELS, FIXED_C, FOLDS, GRID, left_out, mean_variance
 
 __all__ = ["Judged", "difference", "judge"]
 
@@ -53,7 +52,7 @@ def judge(
     """
     fold = group_folds(y, subject, FOLDS)
     few = len(y) < FEWEST_LABELS
-    scales = SCALES if full and not few else (FIXED_SCALE,)
+    scales = SCALES if full and not few else SCALES[:1]
     grid = (FIXED_C,) if few else GRID if full else _COARSE
     every = np.arange(Z.shape[1])
     blocks = [every] if few or not len(levels) or not full else [every, np.setdiff1d(every, levels)]
@@ -61,7 +60,7 @@ def judge(
     for scale in scales:
         for columns in blocks:
             F = Z[:, columns]
-            unit = 1.0 if scale != FIXED_SCALE else float(F.var(axis=0).mean()) or 1.0
+            unit = mean_variance(F, scale)
             for guess in left_out(F, y, fold, scale, [C / unit for C in grid], "balanced", _TOLERANCE):
                 found = _judged(y, guess, subject)
                 best = found if best is None or found.score > best.score else best

@@ -18,7 +18,7 @@ from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.recentring import FEWEST_WINDOWS
+from polyadic.evaluate.predictor import FEWEST_WINDOWS
 from polyadic.tuning.journal import Journal
 from polyadic.tuning.search import Budget, Search, Try
 from polyadic.tuning.space import Settings, Space

@@ -18,9 +18,8 @@ from polyadic.core.moments import sharing
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.probes import unthreaded
-from polyadic.evaluate.recentring import group_names, means_by_group, recentred
-from polyadic.evaluate.validated_probe import level_columns
+from polyadic.evaluate.predictor import group_names, means_by_group, recentred
+from polyadic.evaluate.probe import level_columns, unthreaded
 from polyadic.tuning.judging import Judged, difference, judge
 from polyadic.tuning.space import Settings, Space
 
