@@ -17,15 +17,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import paper.baselines
 import polyadic.baselines
-from paper.scoring import score_classifier, unthreaded
+from paper.robustness import score_classifier, score_split
+from paper.scoring import PROBES, unthreaded
+from paper.timing import seconds_per_sweep
 from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Augmentation, Compose, Jitter, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import low_label_rows
-from polyadic.evaluate.probe import PROBES
-from polyadic.evaluate.robustness import score_split
-from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.spectral import STFT
 
 __all__ = [
@@ -313,7 +312,7 @@ def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | Non
 def score_variant(
     one: MethodVariant, model: Any, part: Split, augment: Augmentation | None = None, seed: int = 0
 ) -> Row:
-    """Return the scores of a fitted model by all probes, as `polyadic.evaluate.score_split` does."""
+    """Return the scores of a fitted model by all probes, as `paper.robustness.score_split` does."""
     # The last bit of a network's features depends on the number of threads, which can change predictions near a tie.
     with unthreaded():
         if one.kind == "classifier":

@@ -1,4 +1,4 @@
-"""Scores beyond `polyadic.evaluate`: classifiers without a probe, probes with groups and levels, recentred features."""
+"""Scores beyond `polyadic.evaluate`: the paper's probes, probes with groups and levels, recentred features."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
-from polyadic.data import Split
-from polyadic.evaluate import scores
-from polyadic.evaluate.probe import PROBES
-from polyadic.evaluate.robustness import perturbed
+from polyadic.evaluate import make_probe
 
-__all__ = ["FEWEST_WINDOWS", "level_columns", "recentred", "score_classifier", "train_probe", "unthreaded"]
+__all__ = ["FEWEST_WINDOWS", "PROBES", "level_columns", "probe_accuracy", "recentred", "train_probe", "unthreaded"]
+
+PROBES = ("plain", "standardised")
+"""The probes of the paper's tables."""
 
 FEWEST_WINDOWS = 20
 """Minimum number of windows of a subject for a reliable mean."""
@@ -52,20 +52,12 @@ def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any =
     return clone(classifier).fit(Z, y, **{k: v for k, v in given.items() if has_fit_parameter(classifier, k)})
 
 
-def score_classifier(model: Any, part: Split, augment: Any = None, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """Score a model that is a classifier itself on a split's test windows, clean and, with `augment`, perturbed.
-
-    Returns
-    -------
-    the same scores for each of `PROBES`, under the names that `polyadic.evaluate.score_split` gives them
-    """
-    _, _, test = part
-    clean = scores(test.label, model.predict(test), test.subject)
-    found = dict.fromkeys(PROBES, clean)
-    if augment is not None:
-        rough = scores(test.label, model.predict(perturbed(test, augment, seed)))
-        found |= {f"{kind} perturbed": rough for kind in PROBES}
-    return found
+def probe_accuracy(
+    kind: str, Z_train: NDArray[Any], y_train: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
+) -> float:
+    """Return the share of test windows that a probe, as for `polyadic.evaluate.make_probe`, labels correctly."""
+    with unthreaded():
+        return float(np.mean(make_probe(kind).fit(Z_train, y_train).predict(Z_test) == y_test))
 
 
 def recentred(Z: NDArray[np.float64], subject: NDArray[Any]) -> NDArray[np.float64]:

@@ -29,10 +29,10 @@ from paper.methods import (
     sweep_columns,
     variant,
 )
+from paper.scoring import PROBES
 from paper.tables import Result, distinct_values, footer, heading
 from polyadic.data import Split
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import PROBES
 
 __all__ = [
     "SPACES",

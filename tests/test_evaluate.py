@@ -16,6 +16,8 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from torch import Tensor
 
+from paper.robustness import augmented_features, perturbed, score_classifier, score_split
+from paper.timing import seconds_per_sweep
 from polyadic import SALS
 from polyadic._util.random_streams import integer_seed, window_keys
 from polyadic.augment import Augmentation, Jitter
@@ -23,9 +25,7 @@ from polyadic.data import Split, Windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import corrected_resampled, holm, low_label_rows, paired, scores, unpaired
 from polyadic.evaluate.probe import PROBES
-from polyadic.evaluate.robustness import augmented_features, perturbed, score_classifier, score_split
 from polyadic.evaluate.scoring import probe_accuracy, score_features, score_splits
-from polyadic.evaluate.timing import seconds_per_sweep
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
@@ -304,7 +304,7 @@ def slow_copy(X: np.ndarray, augment: Any, sweep: int, seed: int) -> np.ndarray:
 
 @either
 def test_augmented_features_are_those_of_each_windows_own_copy_whatever_the_batch(augment, monkeypatch):
-    monkeypatch.setattr("polyadic.evaluate.robustness._BATCH", 7)
+    monkeypatch.setattr("paper.robustness._BATCH", 7)
     X, _ = windows(23)
     expected = Moments().transform(slow_copy(X, augment, 2, 5))
     for same in (X, torch.from_numpy(X), Windows(X)):

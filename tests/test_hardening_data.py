@@ -21,6 +21,7 @@ from command_line import python
 from problems import paper
 from typer.testing import CliRunner
 
+from paper.robustness import augmented_features
 from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
 from polyadic.baselines import STL, UMLDA, HandFeatures, ReferenceCNN
@@ -36,7 +37,6 @@ from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.samples import Samples
 from polyadic.errors import DataError, MissingExtraError, ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
-from polyadic.evaluate.robustness import augmented_features
 from polyadic.spectral import STFT
 
 FS = 20.0

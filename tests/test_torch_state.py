@@ -11,6 +11,7 @@ import pytest
 import torch
 from problems import paper
 
+from paper.robustness import augmented_features
 from polyadic import ATD, GRSALS, SALS, export, load, suggest_rank
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
 from polyadic.baselines import (
@@ -26,7 +27,6 @@ from polyadic.baselines import (
     SimCLR,
 )
 from polyadic.data import synthetic
-from polyadic.evaluate.robustness import augmented_features
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(48, n_channels=3, length=128)

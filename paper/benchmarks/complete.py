@@ -20,9 +20,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from paper.results import provenance, write_result
+from paper.scoring import probe_accuracy
 from paper.speed import race
 from polyadic import ATD
-from polyadic.evaluate.scoring import probe_accuracy
 
 CANDIDATE = "blend 0.05"
 

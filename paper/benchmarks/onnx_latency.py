@@ -23,7 +23,7 @@ import torch
 
 from paper.results import provenance
 from polyadic import ATD, export
-from polyadic.evaluate.probe import make_probe as unfitted
+from polyadic.evaluate import make_probe as unfitted
 from polyadic.export import Features
 from polyadic.presets import preset
 

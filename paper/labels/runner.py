@@ -30,7 +30,7 @@ from polyadic.core.persist import encode
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
-from polyadic.evaluate.probe import make_probe as probe
+from polyadic.evaluate import make_probe as probe
 
 __all__ = ["LabelRequest", "run"]
 

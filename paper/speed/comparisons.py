@@ -16,12 +16,12 @@ from paper import reference
 from paper.speed.measure import median_and_range, repeat_in_turn
 from paper.speed.stages import build_model, fit_quietly, random_windows
 from paper.speed.textbook import TextbookSweeps, spectra
+from paper.timing import seconds_per_sweep
 from polyadic import SALS
 from polyadic._util.threads import thread_pool
 from polyadic.core import step as als
 from polyadic.core.algebra import collect, contract, project
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import preset
 
 __all__ = ["against_mttkrp", "against_tensorly", "against_textbook"]

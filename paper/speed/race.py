@@ -23,8 +23,10 @@ from sklearn.exceptions import ConvergenceWarning
 from paper.drawing import new_figure, save_figure
 from paper.markdown import mean_and_std, table
 from paper.results import choose_device, provenance, show, stage_bar
+from paper.scoring import probe_accuracy
 from paper.speed.runner import write_files
 from paper.speed.tables import footer
+from paper.timing import seconds_per_sweep
 from polyadic import ATD
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
 from polyadic.core import step as als
@@ -32,8 +34,6 @@ from polyadic.core.algebra import gram, project
 from polyadic.core.tensorizer import tensors
 from polyadic.data import Split, Windows, open_windows, split, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.scoring import probe_accuracy
-from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 

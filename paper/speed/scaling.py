@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike
 
 from paper.speed.measure import Peak, repeat_in_turn, timed_calls
 from paper.speed.stages import build_model, fit_quietly
+from paper.timing import seconds_per_sweep
 from polyadic import ATD
 from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core import step as als
 from polyadic.core.tensorizer import tensors
-from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 

@@ -29,13 +29,13 @@ from paper.speed.measure import (
     repeat_in_turn,
     timed_calls,
 )
+from paper.timing import seconds_per_sweep
 from polyadic import ATD, CPD
 from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose
 from polyadic.core import step as als
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.core.tensorizer import tensors
-from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.presets import Preset, preset
 from polyadic.spectral import STFT, recommended_stft
 

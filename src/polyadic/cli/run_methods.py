@@ -39,11 +39,9 @@ from polyadic.data.samples import choose_device
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store import WindowStore
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.evaluate.probe import AUTO, PROBES
-from polyadic.evaluate.probe import make_probe as probe
-from polyadic.evaluate.robustness import score_split
-from polyadic.evaluate.scoring import default_protocol, summarise
-from polyadic.evaluate.timing import seconds_per_sweep
+from polyadic.evaluate.predictor import groups_of
+from polyadic.evaluate.probe import AUTO, PROBES, level_columns
+from polyadic.evaluate.scoring import default_protocol, score_features, summarise
 from polyadic.presets import settings_for
 
 __all__ = ["RunSettings", "compare_methods", "fit_and_score_methods", "split_for", "summarise_methods"]
@@ -211,7 +209,12 @@ def _check_classes(windows: Windows, part: Split) -> None:
 
 def _score(model: Estimator, windows: Windows, part: Split, probes: Sequence[str]) -> Row:
     """Return a model's scores in percent, if there are labels, and the cost of its fit."""
-    found = score_split(model, part, lambda *_: {kind: probe(kind) for kind in probes}) if len(part.train) else {}
+    _, train, test = part
+    found = {}
+    if len(part.train):
+        features = (model.transform(train), train.label, model.transform(test), test.label)
+        kinds = {kind: kind for kind in probes}
+        found = score_features(kinds, *features, test.subject, groups_of(train), level_columns(model))
     row: Row = {kind: 100 * one["accuracy"] for kind, one in found.items() if kind != AUTO}
     if AUTO in found:
         row |= {name: 100 * found[AUTO][name] for name in _AUTO_SCORES} | {"reason": found[AUTO]["reason"]}
@@ -220,7 +223,6 @@ def _score(model: Estimator, windows: Windows, part: Split, probes: Sequence[str
         return row
     return {
         **row,
-        "seconds_per_sweep": seconds_per_sweep(model.history_["seconds"]),
         "sweeps": model.n_sweeps_,
         "fit": model.score(windows[part.unlabelled[:_FIT_WINDOWS]]),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyadic.evaluate.classifier import WindowClassifier, labels_of
     from polyadic.evaluate.metrics import scores
-    from polyadic.evaluate.probe import Probe
+    from polyadic.evaluate.probe import Probe, make_probe
     from polyadic.evaluate.scoring import low_label_rows
     from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
     from polyadic.evaluate.validation import CrossValidation, cross_validate
@@ -22,6 +22,7 @@ __all__ = [
     "holm",
     "labels_of",
     "low_label_rows",
+    "make_probe",
     "paired",
     "scores",
     "unpaired",
@@ -34,6 +35,7 @@ _MODULES = {
     "cross_validate": "validation",
     "labels_of": "classifier",
     "low_label_rows": "scoring",
+    "make_probe": "probe",
     "scores": "metrics",
 }
 

@@ -10,16 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paper.scoring import PROBES, level_columns, train_probe, unthreaded
 from polyadic._util.random_streams import integer_seed
 from polyadic.augment import as_augmentation
-from polyadic.data.batches import prefetch
-from polyadic.data.samples import Samples
-from polyadic.data.splits import Split
-from polyadic.data.windows import Windows
-from polyadic.estimators import WindowEstimator
-from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.predictor import groups_of
-from polyadic.evaluate.probe import PROBES, level_columns, make_probe, train_probe, unthreaded
+from polyadic.data import Split, Windows
+from polyadic.evaluate import make_probe, scores
 
 __all__ = ["augmented_features", "logistic_probes", "perturbed", "score_classifier", "score_split"]
 
@@ -61,7 +56,8 @@ def score_split(
     Z_train, Z_tests = model.transform(train), [model.transform(windows) for windows in tests.values()]
     with unthreaded():
         probes = choose_probes(Z_train, train.label)
-    groups, levels = groups_of(train), level_columns(model)
+    groups = None if (train.subject == "").any() else train.subject
+    levels = level_columns(model)
     trainings: dict[str, tuple[Any, ...]] = {
         name: (classifier, Z_train, train.label, groups, levels) for name, classifier in probes.items()
     }
@@ -112,7 +108,7 @@ def perturbed(X: Any, augment: Any, seed: int = 0) -> NDArray[Any]:
 
     Parameters
     ----------
-    X : (N, channels, time), an array, a tensor, `Windows` or a `WindowStore`
+    X : (N, channels, time), an array, a tensor or `Windows`
     augment : an augmentation of `polyadic.augment`, or any function from a batch to its augmented view. A function is
         called with one window at a time and should draw from torch's generator, which is seeded for each window
 
@@ -126,7 +122,7 @@ def perturbed(X: Any, augment: Any, seed: int = 0) -> NDArray[Any]:
     >>> perturbed(np.ones((5, 2, 100)), Jitter(0.1)).shape
     (5, 2, 100)
     """
-    copies = _augmented_batches(Samples(X), augment, integer_seed(seed, _TESTS), 0)
+    copies = _augmented_batches(X, augment, integer_seed(seed, _TESTS), 0)
     return np.concatenate([batch.cpu().numpy() for batch in copies])
 
 
@@ -143,19 +139,17 @@ def augmented_features(features: Any, X: Any, augment: Any, sweep: int = 0, seed
     -------
     (N, R), numpy
     """
-    # An estimator reorders channels by name; the copies are arrays without names, so reorder before augmenting.
-    samples = features._samples(X, reset=False) if isinstance(features, WindowEstimator) else Samples(X)
-    copies = _augmented_batches(samples, augment, seed, sweep)
+    copies = _augmented_batches(X, augment, seed, sweep)
     return np.concatenate([np.asarray(features.transform(batch.cpu().numpy())) for batch in copies])
 
 
-def _augmented_batches(samples: Samples, augment: Any, seed: int, sweep: int) -> Iterator[Tensor]:
+def _augmented_batches(X: Any, augment: Any, seed: int, sweep: int) -> Iterator[Tensor]:
     """Yield all windows in order, each with its own random augmentation: (b, …)."""
     augmentation = as_augmentation(augment)
     assert augmentation is not None
-    device = samples.data.device if isinstance(samples.data, Tensor) else torch.device("cpu")
-    for ids, raw, _ in prefetch(samples, torch.split(torch.arange(len(samples), device="cpu"), _BATCH)):
-        batch = samples.checked(raw, ids, device, samples.dtype)
+    windows = torch.from_numpy(np.array(getattr(X, "X", X)))
+    for ids in torch.split(torch.arange(len(windows)), _BATCH):
+        batch = windows[ids] if windows.dtype == torch.float64 else windows[ids].float()
         # A plain function is seeded once per call: calling it with one window makes draws independent of the batch.
         step = len(batch) if augmentation.per_window else 1
         parts = zip(torch.split(batch, step), torch.split(ids, step), strict=True)
