@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from polyadic import ATD, plot
-from polyadic.data import datasets
+from polyadic.data import folder
 
 with warnings.catch_warnings():  # importing wfdb causes a pandas deprecation warning
     warnings.simplefilter("ignore")
@@ -46,7 +46,7 @@ for record in range(8):
 
 # %%
 # Read a folder of records into a store of windows, which keeps the integers of the files.
-windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
+windows = folder(folder, folder / "ecg.store", seconds=5).windows
 model = ATD(rank=4).fit(windows)
 print(windows)
 

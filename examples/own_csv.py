@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from polyadic import ATD, plot
-from polyadic.data import datasets
+from polyadic.data import folder
 
 # %%
 # Three machines with a two-axis vibration sensor. The bearing of one of them wears out halfway through.
@@ -33,7 +33,7 @@ print("".join((folder / "mill.csv").read_text().splitlines(keepends=True)[:4]))
 # %%
 # Read the folder as windows of two seconds. Each window has six features: four from the components, and the level of
 # each axis.
-windows = datasets.folder(folder, folder / "machines.store", seconds=2).windows
+windows = folder(folder, folder / "machines.store", seconds=2).windows
 model = ATD(rank=4).fit(windows)
 Z = model.transform(windows)
 print(windows)

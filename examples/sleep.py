@@ -11,7 +11,7 @@ import edfio
 import numpy as np
 
 from polyadic import ATD, plot
-from polyadic.data import datasets
+from polyadic.data import folder
 from polyadic.evaluate import WindowClassifier, labels_of
 
 # %%
@@ -61,7 +61,7 @@ for night in range(6):
 # %%
 # Convert the folder to a store: windows on disk, with subject, start and stage. The command is
 # `polyadic prepare folder recordings my.store --seconds 30 --class W --class N2 --class N3 --class R`.
-store = datasets.folder(folder, folder / "my.store", seconds=30, classes=STAGES)
+store = folder(folder, folder / "my.store", seconds=30, classes=STAGES)
 windows = store.windows
 print(store)
 

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
 from polyadic import load
 from polyadic.baselines import CPALS, STL, UMLDA, HandFeatures, MiniRocket, PCAFeatures, base
 from polyadic.baselines.stl import _Problem, _rank_one
-from polyadic.data.synthetic import synthetic
+from polyadic.data.synthesis import synthetic
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import probe_accuracy
 from polyadic.spectral import STFT

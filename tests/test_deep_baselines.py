@@ -24,7 +24,7 @@ from polyadic.baselines.training import DeepBaseline, Learner, Plateau, Settings
 from polyadic.core.tensorizer import tensors
 from polyadic.data.batches import WindowSource
 from polyadic.data.samples import Samples
-from polyadic.data.synthetic import synthetic
+from polyadic.data.synthesis import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract

@@ -8,7 +8,7 @@ from problems import paper
 
 from polyadic import ATD, SALS
 from polyadic.data import split
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import probe_accuracy
 from polyadic.presets import preset
 from polyadic.spectral import STFT

@@ -26,10 +26,9 @@ from polyadic.augment import Jitter
 from polyadic.baselines import STL, UMLDA, HandFeatures, ReferenceCNN
 from polyadic.cli import app
 from polyadic.cli.info import describe
-from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, datasets, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, folder, synthetic
 from polyadic.data.prepare import write_windows
-from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.arrays import open_windows, read_arrays
 from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
@@ -80,23 +79,23 @@ def two_weeks(tmp_path: Path) -> tuple[Path, Path]:
 def test_appending_other_recordings_of_the_same_names_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     first, second = two_weeks(tmp_path)
     table(second / "S02" / "night.csv", 3)
-    store = datasets.folder(first, tmp_path / "s", seconds=1)
+    store = folder(first, tmp_path / "s", seconds=1)
     before = files(store.path)
     for on_error in ("raise", "skip"):
         with pytest.raises(DataError, match=r"'S01/night' .*different content.*[Rr]ename"):
-            datasets.folder(second, store.path, seconds=1, append=True, on_error=on_error)  # type: ignore[arg-type]
+            folder(second, store.path, seconds=1, append=True, on_error=on_error)  # type: ignore[arg-type]
         assert files(store.path) == before
 
 
 def test_an_unfinished_store_does_not_confuse_other_recordings_with_its_own(tmp_path: Path) -> None:
     first, second = two_weeks(tmp_path)
-    store = datasets.folder(first, tmp_path / "s", seconds=1)
+    store = folder(first, tmp_path / "s", seconds=1)
     header = store.header
     (store.path / "manifest.json").unlink()
     (store.path / "writing.json").write_text(json.dumps(header.to_json()))
     with pytest.raises(DataError, match=r"'S01/night' .*different content"):
-        datasets.folder(second, store.path, seconds=1)
-    assert len(datasets.folder(first, store.path, seconds=1)) == 6
+        folder(second, store.path, seconds=1)
+    assert len(folder(first, store.path, seconds=1)) == 6
 
 
 def test_appending_says_how_much_was_added_and_how_much_was_there(tmp_path: Path) -> None:
@@ -166,13 +165,13 @@ def with_gap(path: Path, gap: float = 3600.0, records: int = 8) -> Path:
 
 def test_windows_after_a_gap_start_when_they_were_recorded(tmp_path: Path) -> None:
     with_gap(tmp_path / "night.edf")
-    store = datasets.folder(tmp_path / "night.edf", tmp_path / "s", seconds=2)
+    store = folder(tmp_path / "night.edf", tmp_path / "s", seconds=2)
     assert (store.windows.start / FS).tolist() == [0, 2, 3604, 3606]
 
 
 def test_tables_of_features_and_labels_have_the_times_of_the_recording(tmp_path: Path) -> None:
     with_gap(tmp_path / "night.edf")
-    windows = datasets.folder(tmp_path / "night.edf", tmp_path / "s", seconds=2).windows
+    windows = folder(tmp_path / "night.edf", tmp_path / "s", seconds=2).windows
     model = paper(SALS, 2, max_sweeps=1, device="cpu").fit(windows)
     WindowClassifier(model).fit(windows, np.array(["x", "y", "x", "y"])).save(tmp_path / "m.safetensors")
     for name in ("transform", "predict"):
@@ -401,7 +400,7 @@ def test_hidden_files_and_folders_are_left_out_and_named(tmp_path: Path) -> None
     table(tmp_path / "in" / "S01" / "a.csv")
     for hidden in (".Trash-1000/files/b.csv", "S01/.ipynb_checkpoints/a-checkpoint.csv", "S01/._a.csv"):
         table(tmp_path / "in" / hidden)
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=1)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=1)
     assert [entry["name"] for entry in store.recordings] == ["S01/a"]
     assert {entry["name"]: entry["reason"] for entry in store.skipped} == {
         ".Trash-1000": "hidden folder",
@@ -421,7 +420,7 @@ def test_folders_behind_links_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "in" / "S02").symlink_to(tmp_path / "elsewhere" / "S02")
     (tmp_path / "in" / "S01" / "up").symlink_to(tmp_path / "in")
     (tmp_path / "in" / "S09").symlink_to(tmp_path / "in" / "S01")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=1)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=1)
     assert [entry["name"] for entry in store.recordings] == ["S01/a", "S02/b"]
     assert {entry["name"] for entry in store.skipped} == {"S01/up", "S09"}
     assert all("already read" in entry["reason"] for entry in store.skipped)
@@ -447,15 +446,15 @@ def test_files_that_only_look_like_recordings_are_errors_or_skipped_by_name(tmp_
         server.close()
     reason = {"dangling link": "link to a file that does not exist", "fifo": "a named pipe", "socket": "a socket"}
     with pytest.raises(DataError, match=f"b.csv.*{reason.get(kind, 'link')}"):
-        datasets.folder(tmp_path / "in", tmp_path / "s", seconds=1)
-    store = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=1, on_error="skip")
+        folder(tmp_path / "in", tmp_path / "s", seconds=1)
+    store = folder(tmp_path / "in", tmp_path / "t", seconds=1, on_error="skip")
     assert [entry["name"] for entry in store.skipped] == ["S01/b"]
 
 
 def test_a_folder_without_recordings_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "empty" / ".hidden").mkdir(parents=True)
     with pytest.raises(DataError, match=r"No recordings found in \S+empty \(looked for \.edf, \.bdf, \.hea, \.csv, "):
-        datasets.folder(tmp_path / "empty", tmp_path / "s", seconds=1)
+        folder(tmp_path / "empty", tmp_path / "s", seconds=1)
 
 
 # ------------------------------------------------------------------------------------------------------- A8: subjects
@@ -494,8 +493,8 @@ def test_subjects_are_found_and_reported_with_their_origin(
 def test_a_path_with_two_subjects_is_refused(tmp_path: Path) -> None:
     table(tmp_path / "in" / "sub-01" / "sub-02_eeg.csv")
     with pytest.raises(DataError, match=r"names two subjects, sub-01 and sub-02.*subject="):
-        datasets.folder(tmp_path / "in", tmp_path / "s", seconds=1)
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=1, subject="^sub-([0-9]+)")
+        folder(tmp_path / "in", tmp_path / "s", seconds=1)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=1, subject="^sub-([0-9]+)")
     assert store.windows.index.subjects_from == "the pattern"
 
 
@@ -575,12 +574,12 @@ sys.exit("it was read")
 READERS = {
     "model": ("m.safetensors", "from polyadic import load; load('m.safetensors')"),
     "baseline": ("m.safetensors", "from polyadic import load; load('m.safetensors')"),
-    "edf": ("a.edf", "from polyadic.data import datasets; datasets.recording('a.edf')"),
-    "bdf": ("a.bdf", "from polyadic.data import datasets; datasets.recording('a.bdf')"),
-    "wfdb header": ("a.hea", "from polyadic.data import datasets; datasets.recording('a.hea')"),
-    "csv": ("a.csv", "from polyadic.data import datasets; datasets.recording('a.csv')"),
-    "npz": ("a.npz", "from polyadic.data.loading import open_windows; open_windows('a.npz')"),
-    "npy": ("a.npy", "from polyadic.data.loading import open_windows; open_windows('a.npy')"),
+    "edf": ("a.edf", "from polyadic.data import read_recording; read_recording('a.edf')"),
+    "bdf": ("a.bdf", "from polyadic.data import read_recording; read_recording('a.bdf')"),
+    "wfdb header": ("a.hea", "from polyadic.data import read_recording; read_recording('a.hea')"),
+    "csv": ("a.csv", "from polyadic.data import read_recording; read_recording('a.csv')"),
+    "npz": ("a.npz", "from polyadic.data.readers.arrays import open_windows; open_windows('a.npz')"),
+    "npy": ("a.npy", "from polyadic.data.readers.arrays import open_windows; open_windows('a.npy')"),
     "har": ("a.zip", "from polyadic.data.readers.har import read_har; read_har('a.zip')"),
     "ptb-xl": (
         "ptbxl_database.csv",
@@ -755,7 +754,7 @@ import resource, sys
 from pathlib import Path
 from polyadic.cli import app
 from typer.testing import CliRunner
-import numpy, torch, polyadic.data.prepare, polyadic.data.loading
+import numpy, torch, polyadic.data.prepare, polyadic.data.readers.arrays
 def peak():
     return int([line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line][0].split()[1])
 before = peak()
@@ -837,12 +836,12 @@ def test_every_error_of_a_reader_can_be_skipped(tmp_path: Path) -> None:
     (tmp_path / "in" / "b.csv").write_text("x,y,z\n1,2,3\n4,5,6\n")  # no time column
     (tmp_path / "in" / "c.csv").write_text("time,a,b,c\n0,1,2,3\n0.3,4,5,6\n0.6,4,5,6\n0.9,4,5,6\n")  # 3.33 Hz
     (tmp_path / "in" / "d.edf").write_bytes(b"0")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
     assert [entry["name"] for entry in store.recordings] == ["a"]
     assert {entry["name"] for entry in store.skipped} == {"b", "c", "d"}
     (tmp_path / "in" / "r.hea").write_text("r 1 100 10\nr.dat 16 200 16 0 0 0 0 I\n")
     (tmp_path / "in" / "r.dat").write_bytes(bytes(20))
-    store = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=1, on_error="skip", fs=FS)
+    store = folder(tmp_path / "in", tmp_path / "t", seconds=1, on_error="skip", fs=FS)
     assert {entry["name"] for entry in store.skipped} == {"b", "c", "d", "r"}
 
 
@@ -851,7 +850,7 @@ def test_a_package_that_is_not_installed_is_never_skipped(tmp_path: Path, monkey
     with_gap(tmp_path / "in" / "b.edf")
     monkeypatch.setitem(sys.modules, "edfio", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[edf\]'"):
-        datasets.folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
+        folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
 
 
 # --------------------------------------------------------------------------------------------- C3: words and paths

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from polyadic.data.annotations import label_windows
 from polyadic.data.readers.mgh import read_mgh
 from polyadic.data.readers.wfdb import read_wfdb
-from polyadic.data.recordings import Annotation, label_windows, window_starts
+from polyadic.data.recordings import Annotation, window_starts
 from polyadic.errors import DataError, PolyadicError
 
 NAME = "tr03-0005"

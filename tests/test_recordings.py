@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polyadic.data.annotations import label_windows
 from polyadic.data.labels import UNLABELLED
 from polyadic.data.recordings import (
     Annotation,
@@ -16,9 +17,7 @@ from polyadic.data.recordings import (
     Segment,
     complete_windows,
     cut_windows,
-    label_windows,
     quality,
-    repeat_samples,
     resample_polyphase,
     window_starts,
 )
@@ -280,13 +279,6 @@ def test_quality_equals_a_plain_count(data):
 
 
 # ----------------------------------------------------------------------- rates
-
-
-@pytest.mark.parametrize("dtype", [np.int16, np.float32])
-def test_holding_repeats_each_sample_and_keeps_the_type(dtype):
-    held = repeat_samples(np.array([5, -3, 7], dtype), 4)
-    assert held.tolist() == [5] * 4 + [-3] * 4 + [7] * 4
-    assert held.dtype == dtype
 
 
 @pytest.mark.parametrize(("fs", "target"), [(100, 128), (128, 100), (256, 64), (100, 100), (50, 200), (102.4, 100)])

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from polyadic import load
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
 from polyadic.evaluate.validated_probe import level_columns

@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.collection import folder, samples_in
-from polyadic.data.folders import FolderFiles, find_files
+from polyadic.data.annotations import label_windows
+from polyadic.data.cutting import folder, samples_in
+from polyadic.data.folder_reader import read_recording as recording
+from polyadic.data.folders import ENDINGS, FolderFiles, find_files, find_recordings
 from polyadic.data.labels import UNLABELLED
 from polyadic.data.prepare import (
     CutRecording,
@@ -32,12 +34,10 @@ from polyadic.data.readers import edf, ptbxl, wfdb
 from polyadic.data.readers import har as har_reader
 from polyadic.data.readers import mgh as mgh_reader
 from polyadic.data.reading import Reading
-from polyadic.data.recordings import Recording, label_windows, window_starts
-from polyadic.data.sources import ENDINGS, find_recordings
-from polyadic.data.sources import read_recording as recording
+from polyadic.data.recordings import Recording, window_starts
 from polyadic.data.store import WindowStore
 from polyadic.data.subjects import COLUMN, FILE
-from polyadic.data.synthetic import synthetic
+from polyadic.data.synthesis import synthetic
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["ENDINGS", "find_recordings", "folder", "har", "mgh", "ptb_xl", "recording", "sleep_edf", "synthetic"]

@@ -38,12 +38,7 @@ def fit_script(model: Any, windows: Windows | None, source: str = "", versions: 
     names = {module: [name for name in known if re.search(rf"\b{name}\(", made)] for module, known in _MODULES.items()}
     if protocol is not None:
         names["polyadic.data"] = ["split"]
-    reader = "datasets" if read.startswith("datasets.") else "open_windows"
-    names.setdefault("polyadic.data", [])
-    if reader == "datasets":
-        names["polyadic.data"] = sorted([*names["polyadic.data"], "datasets"])
-    else:
-        names["polyadic.data.loading"] = [reader]
+    names["polyadic.data"] = sorted([*names.get("polyadic.data", []), read.partition("(")[0]])
     lines = [f"# {', '.join(f'{name} {version}' for name, version in (versions or {}).items() if version)}"]
     lines += [f"from {module} import {', '.join(found)}" for module, found in sorted(names.items()) if found]
     lines += ["", f"windows = {read}"]

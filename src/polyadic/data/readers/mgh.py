@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
-from polyadic.data.readers.compression import check_inflation
+from polyadic.data.readers.common import check_inflation
 from polyadic.data.readers.wfdb import WfdbHeader, build_recording, check_digits, choose_signals, read_header
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.errors import DataError, MissingExtraError

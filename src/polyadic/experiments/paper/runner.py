@@ -22,7 +22,7 @@ from polyadic._util.terminal import console, echo, print_json
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core.persist import encode
 from polyadic.data import synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.data.samples import choose_device
 from polyadic.data.splits import PROTOCOLS, Protocol
 from polyadic.errors import PolyadicError

@@ -29,7 +29,7 @@ from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
 from polyadic.core.tensorizer import tensors
 from polyadic.data import Split, Windows, split, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.data.samples import choose_device
 from polyadic.engine.loop import has_converged
 from polyadic.errors import PolyadicError
