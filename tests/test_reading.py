@@ -327,12 +327,12 @@ def test_scorings_may_be_tables_or_one_stage_per_line(kind, tmp_path):
     people.sleep(tmp_path / "in", 2, lead=0.0)
     stages = ["W", "W", "N2"] * 4
     for number in (1, 2):
-        folder = tmp_path / "in" / f"S0{number}"
+        night = tmp_path / "in" / f"S0{number}"
         if kind == "lines":
-            (folder / "night.txt").write_text("\n".join(stages) + "\n")
+            (night / "night.txt").write_text("\n".join(stages) + "\n")
         else:
             rows = [f"{10 * n},10,{stage}" for n, stage in enumerate(stages)]
-            (folder / "night.csv").write_text("onset,duration,label\n" + "\n".join(rows) + "\n")
+            (night / "night.csv").write_text("onset,duration,label\n" + "\n".join(rows) + "\n")
     pattern = "*.txt" if kind == "lines" else "*.csv"
     store = folder(tmp_path / "in", tmp_path / "s", seconds=10, scoring=pattern)
     assert store.classes == ("N2", "W")

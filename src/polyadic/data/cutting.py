@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,18 @@ from polyadic.data.prepare import (
     StorePlan,
     prepare,
 )
+from polyadic.data.readers.tables import TableColumns, recording_of_rows, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
-from polyadic.data.recordings import Recording, window_starts
+from polyadic.data.recordings import Recording, cut_windows, window_starts
 from polyadic.data.store import WindowStore
 from polyadic.data.store_files import MANIFEST
+from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["folder", "samples_in", "write_store"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["folder", "samples_in", "windows_of_frame", "write_store"]
 
 _MOST_CLASSES = 50
 """Maximum number of annotation texts used as classes, unless classes are given."""
@@ -133,6 +138,54 @@ def _starts(recording: Recording, reading: Reading, length: int) -> NDArray[np.i
     step = None if reading.stride is None else samples_in(reading.stride, "--stride")(recording.fs)
     phase = scored_phase(recording, length, step) if reading.offset is None else None
     return window_starts(recording, length, step, reading.offset, phase)
+
+
+def windows_of_frame(
+    frame: pd.DataFrame,
+    reading: Reading,
+    label: str | None = None,
+    subject: str | None = None,
+    recording: str | None = None,
+) -> Windows:
+    """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
+    roles = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
+    for role, column in roles.items():
+        if column is not None and column not in frame.columns:
+            raise PolyadicError(
+                f"{role} must be a column of the data frame, but is {column!r}; there are "
+                f"{listed(map(str, frame.columns))}{close_match(column, map(str, frame.columns))}"
+            )
+    texts = {column for column in roles.values() if column is not None}
+    table = typed_frame(frame, "the data frame", texts, reading.channels)
+    names = recording or subject
+    if names is None:
+        table["recording"], names = "", "recording"
+    channels = reading.channels or tuple(name for name in table.columns if name not in {*texts, names})
+    columns = TableColumns(channels, label, names, reading.time, resample=reading.resample)
+    pieces, index = [], {"subject": [], "recording": [], "label": [], "start": []}
+    for name, rows in table.groupby(names, sort=False).indices.items():
+        piece = recording_of_rows(table, np.sort(rows), columns, reading.fs, "the data frame", str(name), str(name))
+        length = samples_in(reading.seconds)(piece.fs)
+        starts = _starts(piece, reading, length)
+        classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
+        numbers = label_windows(piece, starts, length, classes, reading.min_share)
+        people = {"": ""} if subject is None else dict.fromkeys(table[subject].iloc[rows])
+        if len(people) > 1:
+            raise PolyadicError(f"a recording must have one subject, but {str(name)!r} has {listed(people)}")
+        pieces.append(cut_windows(piece, starts, length))
+        index["subject"] += list(people) * len(starts)
+        index["recording"] += [str(name)] * len(starts)
+        index["label"] += [([*classes, ""])[number] for number in numbers]
+        index["start"] += piece.elapsed_samples(starts).tolist()
+    return Windows(
+        np.concatenate(pieces),
+        piece.fs,
+        subject=index["subject"],
+        recording=index["recording"],
+        start=np.array(index["start"], np.int64),
+        label=None if label is None else index["label"],
+        channels=channels,
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- survey

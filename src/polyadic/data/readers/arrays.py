@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
+from polyadic.data.labels import as_text
 from polyadic.data.readables import Concatenated, as_readable
 from polyadic.data.readers.common import check_inflation
 from polyadic.data.store import WindowStore
@@ -32,7 +33,8 @@ _IN_MEMORY = 64 * 2**20
 """Size in bytes above which X stays on disk."""
 
 _COLUMNS = ("y", "label", "subject", "recording", "start", "exp_pos")
-_KEYS = {"X", "fs", "channels", "units", "classes", *_COLUMNS}
+_NAMES = ("channels", "units", "classes")
+_KEYS = {"X", "fs", *_NAMES, *_COLUMNS}
 _KEYS |= {f"{key}_{part}" for key in ("X", *_COLUMNS) for part in ("train", "test")}
 
 
@@ -132,9 +134,8 @@ def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray
         declared *= int(side)
     if min(shape, default=1) < 0 or declared != held:
         raise DataError(f"the header claims {declared} bytes, but the file holds {held}")
-    if offset is not None and len(shape) == 3 and declared > _IN_MEMORY:
-        order = "F" if fortran_order else "C"
-        return np.memmap(path, dtype, "r", offset + file.tell(), shape, order)
+    if offset is not None and len(shape) == 3 and declared > _IN_MEMORY and dtype.isnative and not fortran_order:
+        return np.memmap(path, dtype, "r", offset + file.tell(), shape)
     array = np.frombuffer(file.read(declared), dtype).reshape(shape, order="F" if fortran_order else "C")
     return np.array(array, dtype.newbyteorder("="))
 
@@ -175,12 +176,12 @@ def _plain(array: NDArray[Any], key: str) -> NDArray[Any]:
 
 
 def _build_windows(arrays: dict[str, Any]) -> Windows:
-    """Build windows from the arrays of a file."""
+    """Build windows from the arrays of a file, by name; `Windows` checks their shapes and values."""
     part = None
     if "X" not in arrays:
         if not {"X_train", "X_test"} <= arrays.keys():
             raise DataError("the file must contain X, or X_train and X_test, but contains neither")
-        part = np.repeat(["train", "test"], [_window_count(arrays[f"X_{name}"]) for name in ("train", "test")])
+        part = np.repeat(["train", "test"], [len(arrays["X_train"]), len(arrays["X_test"])])
         arrays = {**arrays, **_join_parts(arrays)}
     if "y" in arrays and "label" in arrays:
         raise DataError("labels must be named y or label, but the file has both")
@@ -189,34 +190,30 @@ def _build_windows(arrays: dict[str, Any]) -> Windows:
         if position.ndim != 2 or position.shape[1] != 2 or {"recording", "start"} & arrays.keys():
             raise DataError(f"exp_pos must have shape (N, 2), without recording or start, but has {position.shape}")
         arrays = {**arrays, "recording": position[:, 0], "start": position[:, 1]}
-    start = arrays.get("start")
-    X = arrays["X"]
+    X, start, fs = arrays["X"], arrays.get("start"), arrays.get("fs")
     if len(X.shape) != 3 or 0 in X.shape:
         raise DataError(f"X must have shape (N, channels, time), but has {X.shape}")
     if X.dtype.kind not in "fiu" or X.dtype.itemsize > 8:
         raise DataError(f"X must hold real numbers of at most 64 bits, but holds {X.dtype}")
+    if start is not None and start.dtype.kind == "f" and np.array_equal(start, np.rint(start)):
+        start = start.astype(np.int64)  # MATLAB has no integers by default
+    if fs is not None and (fs.size != 1 or fs.dtype.kind not in "fiu"):
+        raise DataError(f"fs must be one positive number in Hz, but is an array of shape {fs.shape}")
+    names = {key: tuple(map(as_text, arrays[key].tolist())) for key in _NAMES if key in arrays}
     return Windows(
         X,
-        _sampling_rate(arrays.get("fs")),
-        subject=_identities(arrays, "subject"),
-        recording=_identities(arrays, "recording"),
-        start=None if start is None else _as_integers(start, "start"),
+        None if fs is None else float(fs.ravel()[0]),
+        subject=arrays.get("subject"),
+        recording=arrays.get("recording"),
+        start=start,
         label=arrays.get("y", arrays.get("label")),
         part=part,
-        classes=_names(arrays, "classes"),
-        channels=_names(arrays, "channels"),
-        units=_names(arrays, "units"),
+        **names,
     )
 
 
-def _window_count(X: NDArray[Any]) -> int:
-    if len(X.shape) != 3:
-        raise DataError(f"X must have shape (N, channels, time), but has {X.shape}")
-    return int(X.shape[0])
-
-
 def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Concatenate the columns of both parts, train first; a column missing in one part is filled with −1 or ""."""
+    """Concatenate the columns of both parts, train first; a column missing in one part is filled with -1 or ""."""
     X = arrays["X_train"], arrays["X_test"]
     if X[0].shape[1:] != X[1].shape[1:] or X[0].dtype != X[1].dtype:
         what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
@@ -225,60 +222,15 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
     joined: dict[str, Any] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
         pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
-        known = [column for column in pair if column is not None]
-        if not known:
+        known = next((column for column in pair if column is not None), None)
+        if known is None:
             continue
-        empty: Any = "" if known[0].dtype.kind in "US" else -1
-        filled = []
-        for column, windows in zip(pair, X, strict=True):
-            shape = (len(windows), *known[0].shape[1:])
-            column = np.full(shape, empty, np.int64 if empty == -1 else known[0].dtype) if column is None else column
-            if column.shape != shape or (column.dtype.kind in "US") != (known[0].dtype.kind in "US"):
-                raise DataError(
-                    f"{key} must have shape {shape} and the same type in both parts, "
-                    f"but has {column.shape} {column.dtype}"
-                )
-            filled.append(column)
-        joined[key] = np.concatenate(filled)
+        texts = known.dtype.kind in "US"
+        for number, windows in enumerate(X):
+            shape = (len(windows), *known.shape[1:])
+            if (column := pair[number]) is None:
+                pair[number] = np.full(shape, "" if texts else -1, known.dtype if texts else np.int64)
+            elif column.shape != shape or (column.dtype.kind in "US") != texts:
+                raise DataError(f"{key} must have shape {shape} and one type in both parts, but has {column.shape}")
+        joined[key] = np.concatenate(pair)
     return joined
-
-
-def _as_integers(values: NDArray[Any], key: str) -> NDArray[np.int64]:
-    """Convert values to integers; floating-point numbers are accepted if they are whole."""
-    if values.dtype.kind not in "fiu" or not values.size:
-        raise DataError(f"{key} must hold whole numbers, but holds {values.dtype}")
-    limits = np.iinfo(np.int64)
-    # 2^63 − 1 is not representable in float64, hence the strict inequality.
-    fits = np.isfinite(values).all() and values.min() >= limits.min and values.max() < float(limits.max)
-    if not fits or (values != np.trunc(values)).any():
-        raise DataError(f"{key} must hold whole numbers that fit int64, but holds other values")
-    return values.astype(np.int64)
-
-
-def _identities(arrays: dict[str, Any], key: str) -> NDArray[Any] | None:
-    """Return subjects or recordings as integers or strings: (N,)."""
-    if key not in arrays:
-        return None
-    values = arrays[key]
-    if values.dtype.kind in "US":
-        return np.asarray(values.astype(str))
-    if values.dtype.kind == "f":
-        values = np.where(np.isnan(values), -1, values)  # unknown
-    return _as_integers(values, key)
-
-
-def _names(arrays: dict[str, Any], key: str) -> tuple[str, ...]:
-    if key not in arrays:
-        return ()
-    values = arrays[key]
-    if values.ndim != 1 or values.dtype.kind not in "US":
-        raise DataError(f"{key} must be a list of names, but is an array of shape {values.shape} and {values.dtype}")
-    return tuple(values.astype(str).tolist())
-
-
-def _sampling_rate(value: NDArray[Any] | None) -> float | None:
-    if value is None:
-        return None
-    if value.size != 1 or value.dtype.kind not in "fiu":
-        raise DataError(f"fs must be one positive number in Hz, but is an array of shape {value.shape}")
-    return float(value.ravel()[0])

@@ -39,7 +39,8 @@ __all__ = [
     "read_csv_by_subject",
     "read_heads",
     "read_texts",
-    "recordings_of_frame",
+    "recording_of_rows",
+    "typed_frame",
 ]
 
 _TIMES = ("time", "timestamp", "datetime")
@@ -118,16 +119,23 @@ def _read_frame(path: Path, texts: Collection[str], channels: Sequence[str] | No
     DataError : if the file is not such a table; the message gives the file and the line
     """
     frame = _read_binary(path) if ending_of(path) in _FORMATS else _read_text(path, texts)
-    frame.columns = frame.columns.map(str)
-    _check_heads(path.name, tuple(frame.columns))
+    return typed_frame(frame, path.name, texts, channels)
+
+
+def typed_frame(
+    frame: pd.DataFrame, file: str, texts: Collection[str], channels: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return a table with the columns `texts` as strings, and the channels (or all others) as numbers."""
+    heads = tuple(map(str, frame.columns))
+    _check_heads(file, heads)
     if not len(frame):
-        raise DataError(f"{path.name}: the table must have at least one sample below the names, but has none")
+        raise DataError(f"{file}: the table must have at least one sample below the names, but has none")
     columns = {}
-    for name in frame.columns:
+    for name, (_, column) in zip(heads, frame.items(), strict=True):
         if name in texts:
-            columns[name] = [as_text(value).strip() for value in frame[name]]
+            columns[name] = [as_text(value).strip() for value in column]
         elif channels is None or name in channels:
-            columns[name] = _numbers(frame[name], name, path.name)
+            columns[name] = _numbers(column, name, file)
     return type(frame)(columns)
 
 
@@ -298,7 +306,9 @@ def read_csv(
     path = Path(path)
     name = path.name[: len(path.name) - len(ending_of(path))] if name is None else name
     frame, columns = _read(path, fs, columns or TableColumns())
-    return _recording(frame, np.arange(len(frame)), columns, fs, path.name, name, name if subject is None else subject)
+    return recording_of_rows(
+        frame, np.arange(len(frame)), columns, fs, path.name, name, name if subject is None else subject
+    )
 
 
 def read_csv_by_subject(
@@ -310,20 +320,16 @@ def read_csv_by_subject(
     """
     path = Path(path)
     frame, columns = _read(path, fs, columns)
-    return recordings_of_frame(frame, fs, path.name, name, columns)
-
-
-def recordings_of_frame(
-    frame: pd.DataFrame, fs: float | None, file: str, name: str, columns: TableColumns
-) -> list[Recording]:
-    """Return one recording per subject of a table whose subject column holds text."""
     subjects = frame[columns.subject].to_numpy(str)
     unknown = [row for row, text in enumerate(subjects.tolist()) if is_unknown(text)]
     if unknown:
-        raise DataError(f"{file}, line {unknown[0] + 2}: the column {columns.subject!r} must name a subject")
+        raise DataError(f"{path.name}, line {unknown[0] + 2}: the column {columns.subject!r} must name a subject")
     people = list(dict.fromkeys(subjects.tolist()))
     names = {who: name if len(people) == 1 else f"{name}/{who}" for who in people}
-    return [_recording(frame, np.flatnonzero(subjects == who), columns, fs, file, names[who], who) for who in people]
+    return [
+        recording_of_rows(frame, np.flatnonzero(subjects == who), columns, fs, path.name, names[who], who)
+        for who in people
+    ]
 
 
 def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[pd.DataFrame, TableColumns]:
@@ -425,7 +431,7 @@ def guess_columns(path: Path) -> TableColumns:
     return TableColumns(signals, next(iter(labels), None), next(iter(subjects), None), time)
 
 
-def _recording(
+def recording_of_rows(
     frame: pd.DataFrame, rows: NDArray[np.intp], columns: TableColumns, fs: float | None, file: str, name: str, who: str
 ) -> Recording:
     """Build a recording of the subject `who` from some rows of a table."""
