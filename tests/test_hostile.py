@@ -118,7 +118,7 @@ def test_archives_that_claim_gigabytes_are_refused_before_memory_is_taken(tmp_pa
         with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(member, bomb(10))
         claiming(tmp_path / name, 2**32 - 2)
-        assert "X would take 4,295 MB" in refused_in_little_memory(tmp_path / name)
+        assert re.search("X would take 4,295 MB|claims 4294967294", refused_in_little_memory(tmp_path / name))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")

@@ -125,8 +125,9 @@ def samples_in(seconds: float, option: str = "--seconds") -> Callable[[float], i
         if samples > _LONGEST:
             raise PolyadicError(f"{option} {seconds:g} s is too long: it must have at most {_LONGEST} samples")
         if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
+            what = "a window" if option == "--seconds" else "a stride"
             raise PolyadicError(
-                f"a window of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
+                f"{what} of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
                 f"choose another length ({option}), or give the exact sampling rate (--fs)"
             )
         return samples
@@ -162,7 +163,8 @@ def windows_of_frame(
         table["recording"], names = "", "recording"
     channels = reading.channels or tuple(name for name in table.columns if name not in {*texts, names})
     columns = TableColumns(channels, label, names, reading.time, resample=reading.resample)
-    pieces, index = [], {"subject": [], "recording": [], "label": [], "start": []}
+    pieces = []
+    index: dict[str, list[Any]] = {"subject": [], "recording": [], "label": [], "start": []}
     for name, rows in table.groupby(names, sort=False).indices.items():
         piece = recording_of_rows(table, np.sort(rows), columns, reading.fs, "the data frame", str(name), str(name))
         length = samples_in(reading.seconds)(piece.fs)

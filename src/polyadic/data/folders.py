@@ -19,7 +19,7 @@ from polyadic.errors import DataError
 __all__ = ["ENDINGS", "FolderFiles", "find_files", "find_recordings"]
 
 ENDINGS = (
-    *(".edf", ".bdf", ".hea", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx", ".xls"),
+    *(".edf", ".bdf", ".hea", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx"),
     *(".vhdr", ".set", ".fif", ".fif.gz"),
 )
 """Extensions of files that can be read as recordings, in lower case."""
@@ -33,7 +33,7 @@ _POLYADIC_TABLES = (
 
 _METADATA = re.compile(
     r"(?:participants?|subjects?|patients?|people|metadata|meta|demographics|info|readme|sessions|scans|clinical)"
-    r"\.(?:[ct]sv(?:\.gz)?|xlsx?)|.*_(?:events|channels|electrodes|scans|sessions|coordsystem)\.tsv",
+    r"\.(?:[ct]sv(?:\.gz)?|xlsx)|.*_(?:events|channels|electrodes|scans|sessions|coordsystem)\.tsv",
     re.IGNORECASE,
 )
 _SHOWN = 3
@@ -73,7 +73,9 @@ def find_files(
     if not base.is_dir():
         raise DataError(f"{base} is not a folder of recordings" if base.exists() else f"{base} does not exist")
     files, left_out = [], {}
-    waiting, links, visited = [base], [], set()
+    waiting: list[Path] = [base]
+    links: list[Path] = []
+    visited = set()
     while waiting or links:
         path = waiting.pop() if waiting else links.pop(0)
         name = path.relative_to(base).as_posix()

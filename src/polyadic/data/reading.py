@@ -95,7 +95,7 @@ class Reading:
         for name in ("seconds", "stride", "fs"):
             value = getattr(self, name)
             if not ((value is None and name != "seconds") or (_is_number(value) and 0 < value < math.inf)):
-                raise PolyadicError(f"{name} must be a positive number of {_UNITS[name].strip()}, but is {value!r}")
+                raise PolyadicError(f"{name} must be a positive number ({_UNITS[name].strip()}), but is {value!r}")
         if self.offset is not None and not (_is_number(self.offset) and 0 <= self.offset < math.inf):
             raise PolyadicError(f"offset must be a non-negative number of seconds, but is {self.offset!r}")
         if self.min_share is not None and not (_is_number(self.min_share) and 0 < self.min_share <= 1):
@@ -104,7 +104,8 @@ class Reading:
             if getattr(self, name) not in (None, "hold", "polyphase"):
                 raise PolyadicError(f"{name} must be 'hold', 'polyphase' or None, but is {getattr(self, name)!r}")
         if self.channels is not None:
-            names = () if isinstance(self.channels, str) else tuple(self.channels)
+            given: Any = self.channels
+            names = () if isinstance(given, str) else tuple(given)
             if not names or len(set(names)) != len(names):
                 raise PolyadicError(f"channels must be a list of unique names, but is {self.channels!r}")
             object.__setattr__(self, "channels", names)

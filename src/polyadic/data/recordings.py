@@ -135,7 +135,7 @@ class Recording:
     def duration(self) -> float:
         """Seconds from the start to the end, including gaps."""
         last = self.segments[-1]
-        return last.onset + (self.signal.shape[1] - last.first) / self.fs
+        return float(last.onset + (self.signal.shape[1] - last.first) / self.fs)
 
     def with_channels(self, places: Sequence[int]) -> Recording:
         """Return the recording with the channels at these places, in this order."""

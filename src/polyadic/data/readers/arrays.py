@@ -199,7 +199,7 @@ def _build_windows(arrays: dict[str, Any]) -> Windows:
         start = start.astype(np.int64)  # MATLAB has no integers by default
     if fs is not None and (fs.size != 1 or fs.dtype.kind not in "fiu"):
         raise DataError(f"fs must be one positive number in Hz, but is an array of shape {fs.shape}")
-    names = {key: tuple(map(as_text, arrays[key].tolist())) for key in _NAMES if key in arrays}
+    names: dict[str, Any] = {key: tuple(map(as_text, arrays[key].tolist())) for key in _NAMES if key in arrays}
     return Windows(
         X,
         None if fs is None else float(fs.ravel()[0]),
@@ -221,7 +221,7 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
     on_disk = any(isinstance(one, np.memmap) for one in X)
     joined: dict[str, Any] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
-        pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
+        pair: list[Any] = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
         known = next((column for column in pair if column is not None), None)
         if known is None:
             continue

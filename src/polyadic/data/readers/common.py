@@ -11,7 +11,7 @@ from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["as_unit", "check_inflation", "choose_channels", "decode_text", "ending_of", "is_table"]
 
-_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx", ".xls")
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
 _HARMLESS_BYTES = 256 * 2**20
 _HARMLESS_RATIO = 100
 """Compressed data may take this many bytes of memory, or this many times the size of the file if that is more."""

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,12 @@ _SAMPLE = 1 << 16
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+(?:[eE][+-]?\d+)?")
 _COMMA = "; numbers must have decimal points, not commas"
-_FORMATS = {".parquet": "read_parquet", ".feather": "read_feather", ".xlsx": "read_excel", ".xls": "read_excel"}
+_FORMATS = {
+    ".parquet": ("read_parquet", "pyarrow"),
+    ".feather": ("read_feather", "pyarrow"),
+    ".xlsx": ("read_excel", "openpyxl"),
+}
+"""Function of pandas and package that read a format."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ def typed_frame(
     _check_heads(file, heads)
     if not len(frame):
         raise DataError(f"{file}: the table must have at least one sample below the names, but has none")
-    columns = {}
+    columns: dict[str, Any] = {}
     for name, (_, column) in zip(heads, frame.items(), strict=True):
         if name in texts:
             columns[name] = [as_text(value).strip() for value in column]
@@ -143,11 +148,11 @@ def _read_binary(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     check_regular_file(path)
+    function, package = _FORMATS[ending_of(path)]
     try:
-        frame: pd.DataFrame = getattr(pd, _FORMATS[ending_of(path)])(path)
+        frame: pd.DataFrame = getattr(pd, function)(path, **({"engine": package} if function == "read_excel" else {}))
         return frame
     except ImportError as error:
-        package = "openpyxl" if "xls" in path.suffix else "pyarrow"
         raise MissingExtraError(f"{path.name} needs the package {package}: pip install {package}") from error
     except Exception as error:  # the engines raise many types
         raise DataError(f"{path.name} cannot be read as a table: {error}") from error
@@ -261,7 +266,7 @@ def _numbers(column: pd.Series, name: str, file: str) -> NDArray[np.float64]:
     """Return a column of numbers; raise an error with the line of the first cell that is none."""
     import pandas as pd
 
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    numbers: NDArray[np.float64] = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
     wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
     if wrong.size:
         row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
@@ -420,7 +425,8 @@ def guess_columns(path: Path) -> TableColumns:
     names = {head.lower() for head in heads}
     time = _time_column(heads)
     subjects = [head for head in heads if head.lower() in _SUBJECTS]
-    signals, labels = [], []
+    signals: list[str] = []
+    labels: list[str] = []
     for head in heads:
         if head == time or head in subjects:
             continue

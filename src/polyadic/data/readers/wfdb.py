@@ -93,16 +93,9 @@ _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
 class WfdbSignal:
     """A signal in a header: physical value = (digital value - baseline) / gain.
 
+    Its samples begin at byte `start` of `file`, `frame` of them per frame, and lag by `skew`. `bits` and `zero` are the
+    resolution and midpoint of the converter; `first` is the first digital value, `checksum` the sum of all in 16 bits.
     Fields that the header omits have the default of the format, or 0.
-
-    Parameters
-    ----------
-    file, format, start : file of the samples, its format, and the byte at which the samples begin
-    frame : samples per frame
-    skew : number of samples by which the signal lags
-    gain, baseline, units : calibration
-    bits, zero : resolution and midpoint of the analog-to-digital converter
-    first, checksum : first digital value, and 16-bit sum of all digital values
     """
 
     name: str
@@ -247,7 +240,9 @@ def _read_segments(
     """Read a multi-segment record; times without a segment are gaps."""
     layout = _layout(path, header)
     wanted = [layout[number].name for number in choose_signals(replace(header, signals=layout), channels)]
-    pieces, segments, frames, count = [], [], 0, 0
+    pieces: list[Recording] = []
+    segments: list[Segment] = []
+    frames = count = 0
     for segment, samples in header.segments:
         if segment != _ABSENT and samples:
             part = read_header(path.with_name(f"{segment}.hea"))
