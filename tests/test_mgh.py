@@ -282,7 +282,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "absurd samples": (in_header("200 600", "200 999999999999999"), r"declares 13 x 999999999999999 values"),
     "no samples": (in_header(" 200 600", " 200"), r"the header must give the number of samples"),
     "too few channels": (in_header("5 13 200", "5 12 200"), r"must describe 12 signals or segments, not 13"),
-    "two of one name": (in_header(" F4-M1", " F3-M2"), r"several channels are named 'F3-M2'|must have the channels 'F4-M1'"),
+    "two of one name": (in_header(" F4-M1", " F3-M2"), r"channels are named 'F3-M2'|must have the channels 'F4-M1'"),
     "other format": (in_header(" 16+24 1000", " 61+24 1000"), r"ECG must be in tr03-0005\.mat, format 16"),
     "other file": (in_header("tr03-0005.mat 16+24 1000", "x.mat 16+24 1000"), r"ECG must be in tr03-0005\.mat"),
     "not ASCII": (in_header("tr03-0005 13", "trµ3-0005 13"), r"^tr03-0005\.hea: the first line must be"),
