@@ -87,7 +87,7 @@ class FolderReader:
         endings = (".dat", ".mat", *_ANNOTATIONS) if path.suffix.lower() == ".hea" else ()
         others = [*(path.with_suffix(ending) for ending in endings), self._scorings.get(path)]
         others.append(bids.events_of(path) if self._bids else None)
-        return [path, *(other for other in others if other is not None and other.exists())]
+        return [path, *(other for other in others if isinstance(other, Path) and other.exists())]
 
     def load(self, path: Path, *, signals: bool = True) -> list[LabelledRecording]:
         """Load the recordings of a file: one, or one per subject for a table with a subject column.
@@ -187,6 +187,8 @@ class FolderReader:
             return annotated(recording, self._path_label(self._below(path))), ()
         if reading.scoring is not None:
             scoring = self._scorings.get(path)
+            if isinstance(scoring, DataError):
+                raise scoring
             if scoring is None:
                 return replace(recording, annotations=()), (f"no file matches --scoring {reading.scoring!r}",)
             return replace(recording, annotations=read_scoring(scoring, recording, path, reading.seconds)), ()
@@ -215,7 +217,7 @@ class FolderReader:
             )
         return replace(recording, annotations=read_events(events, column))
 
-    def _find_scorings(self) -> dict[Path, Path]:
+    def _find_scorings(self) -> dict[Path, Path | DataError]:
         """Return the scoring file of each recording that has one; raise an error if one matches two recordings."""
         pattern = str(self.reading.scoring)
         folder = self.base if self.base.is_dir() else self.base.parent
@@ -223,11 +225,15 @@ class FolderReader:
         candidates = [path for path in every if matches(path.relative_to(folder).as_posix(), pattern)]
         if not candidates:
             raise DataError(f"--scoring {pattern!r} matches no file in {folder.name or folder}")
-        scorings: dict[Path, Path] = {}
+        scorings: dict[Path, Path | DataError] = {}
         owners: dict[Path, Path] = {}
         for path in self.files:
             stem = path.name[: len(path.name) - len(ending_of(path))]
-            scoring = find_scoring(path, folder, stem, pattern, candidates)
+            try:
+                scoring = find_scoring(path, folder, stem, pattern, candidates)
+            except DataError as error:  # raised when this recording is read, so that it can be skipped
+                scorings[path] = error
+                continue
             if scoring is not None and owners.setdefault(scoring, path) != path:
                 raise DataError(
                     f"{scoring.name} matches both {self._below(owners[scoring])} and {self._below(path)}: make "

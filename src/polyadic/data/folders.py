@@ -150,9 +150,9 @@ def find_recordings(
     reasons |= {segment: f"a segment of {record}, read as part of it" for segment, record in segments.items()}
     left_out |= {names[path]: reason for path, reason in reasons.items() if reason}
     files = [path for path in files if not reasons[path]]
-    others = [path for path in every if path not in set(known) and not matches(names[path], scoring)]
-    unread = [names[path] for path in others if not _is_companion(path, known)]
-    if unread and pattern is None and not layout:
+    unread = [] if layout or pattern is not None else [names[path] for path in _unread(every, known)]
+    unread = [name for name in unread if not matches(name, scoring)]
+    if unread:
         more = f" and {len(unread) - _SHOWN:,} more" if len(unread) > _SHOWN else ""
         left_out[", ".join(unread[:_SHOWN]) + more] = "not in a format that polyadic reads as recordings"
     if not files:
@@ -162,12 +162,17 @@ def find_recordings(
     return FolderFiles(files, dict(sorted(left_out.items())))
 
 
-def _is_companion(path: Path, recordings: Sequence[Path]) -> bool:
-    """Whether a file belongs to a recording of its folder: its signals, markers or annotations."""
-    beside = [other for other in recordings if other.parent == path.parent]
-    if path.suffix.lower() in (".dat", ".mat") and any(other.suffix.lower() == ".hea" for other in beside):
-        return True
-    return any(path.name.startswith(f"{other.stem}.") for other in beside)
+def _unread(files: Sequence[Path], recordings: Sequence[Path]) -> list[Path]:
+    """Return the files that are neither recordings nor belong to one of their folder: signals, markers, annotations."""
+    stems = {(path.parent, path.name[: len(path.name) - len(ending_of(path))]) for path in recordings}
+    headers = {path.parent for path in recordings if ending_of(path) == ".hea"}
+    unread = []
+    for path in files:
+        beside_header = path.parent in headers and path.suffix.lower() in (".dat", ".mat")
+        prefixes = (path.name[: dot.start()] for dot in re.finditer(r"\.", path.name))
+        if not beside_header and not any((path.parent, prefix) in stems for prefix in prefixes):
+            unread.append(path)
+    return unread
 
 
 def _why_no_recording(path: Path) -> str:

@@ -13,6 +13,7 @@ import warnings
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,12 +104,19 @@ class TableColumns:
 def read_heads(path: Path) -> tuple[str, ...]:
     """Return the column names of a table, without an unnamed first column; () if the file is not a table."""
     try:
-        if ending_of(path) in _FORMATS:
-            return tuple(map(str, _read_binary(path).columns))
-        heads = _split_heads(_decoded(path, _SAMPLE))[1]
-        return heads[1:] if _has_index(heads) else heads
+        state = path.stat()
+        return _heads_of(path, state.st_mtime_ns, state.st_size)
     except (DataError, csv.Error, OSError):
         return ()
+
+
+@lru_cache(maxsize=4096)
+def _heads_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
+    """Return the column names of a table; they are needed often, and some formats must be read as a whole for them."""
+    if ending_of(path) in _FORMATS:
+        return tuple(map(str, _read_binary(path).columns))
+    heads = _split_heads(_decoded(path, _SAMPLE))[1]
+    return heads[1:] if _has_index(heads) else heads
 
 
 def read_texts(path: Path) -> pd.DataFrame:
