@@ -67,12 +67,6 @@ def test_every_column_of_an_npz_file_is_read(write, tmp_path):
     assert (windows.channels, windows.units, windows.classes) == (("x", "y"), ("g", "g"), ("walk", "sit", "lie"))
 
 
-def test_y_is_another_name_of_label_and_may_be_floating(tmp_path):
-    windows = read_arrays(save(tmp_path / "a.npz", X=values(), y=np.array([0.0, 1, 1, 0, -1, 1])))
-    assert windows.label.tolist() == [0, 1, 1, 0, -1, 1]
-    assert windows.label.dtype == np.int32
-
-
 @pytest.mark.parametrize("kind", [str, bytes])
 def test_labels_that_are_texts_take_their_place_among_the_classes(kind, tmp_path):
     texts = np.array(["sit", "walk", "", "sit", "lie", "walk"]).astype(np.dtype(kind))
@@ -105,13 +99,6 @@ def test_parts_are_joined_with_train_first(tmp_path):
     assert windows.recording.tolist() == ["7", "7", "8", "8", "9", "9", "10"]
     assert windows.start.tolist() == [0, 64, 0, 64, 5, 69, 0]
     assert windows.fs == 50
-
-
-def test_texts_that_one_part_lacks_are_empty_there(tmp_path):
-    path = save(tmp_path / "a.npz", X_train=values(), X_test=values((1, 2, 5)), subject_test=["bob"], y_train=["a"] * 6)
-    windows = read_arrays(path)
-    assert windows.subject.tolist() == [""] * 6 + ["bob"]
-    assert windows.label.tolist() == [0] * 6 + [-1]
 
 
 X = values()
@@ -238,15 +225,6 @@ def test_times_that_are_rounded_coarsely_do_with_a_given_rate(tmp_path):
 def test_empty_cells_and_nan_are_missing_values(tmp_path):
     path = table(tmp_path / "a.csv", [[1, ""], ["nan", 4], ["NaN", 6]])
     assert np.array_equal(read_csv(path, fs=1).signal, [[1, np.nan, np.nan], [np.nan, 4, 6]], equal_nan=True)
-
-
-def test_quotes_a_mark_of_byte_order_and_one_column_are_read(tmp_path):
-    (tmp_path / "a.csv").write_bytes('\ufeff"acc, x";"acc, y"\n"1";2\n'.encode())
-    recording = read_csv(tmp_path / "a.csv", fs=1)
-    assert recording.channels == ("acc, x", "acc, y")
-    assert recording.signal.tolist() == [[1], [2]]
-    (tmp_path / "b.csv").write_text("x\n1\n2\n")
-    assert read_csv(tmp_path / "b.csv", fs=1).signal.tolist() == [[1, 2]]
 
 
 BAD_CSV = {
