@@ -206,7 +206,7 @@ def test_collinear_components_count_as_one():
     share = problem(seed=3).x[:, :1]
     x = torch.cat([case.x, share], dim=1)
     x[:, 1:2] += 2 * share
-    z = spectral(replace(case, factors=factors, x=x))
+    z = spectral(replace(case, factors=factors, x=x, views=x))
     assert_close(z[:, :3], spectral(case) * math.sqrt(4 / 3), 1e-7)
     assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
 
