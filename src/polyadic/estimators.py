@@ -566,7 +566,10 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
 
     def _objective(self, count: int) -> Objective:
-        """Return the objective for this number of windows."""
+        """Return the objective for this number of windows.
+
+        What a model file does not contain (a function of your own, a graph) is checked here: only a fit needs it.
+        """
         return Objective(alpha=float(self.alpha))
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
@@ -1244,6 +1247,11 @@ class ATD(_StochasticCPD):
         return None if size <= KEPT_BYTES else _BATCH_SIZE
 
     def _objective(self, count: int) -> Objective:
+        if self.augment is None and self.beta > 0:
+            raise PolyadicError(
+                f"beta={self.beta:g} weights a loss between samples and their augmented views, but augment is None: "
+                "pass an augmentation, or use CPD or SALS, which need none"
+            )
         gamma = None if self.gamma is None else float(self.gamma)
         return Objective(alpha=float(self.alpha), beta=float(self.beta), gamma=gamma, rounds=int(self.rounds))
 
@@ -1254,11 +1262,6 @@ class ATD(_StochasticCPD):
         check_integer("rounds", self.rounds, 1)
         if self.rounds > _MOST_ROUNDS:
             raise PolyadicError(f"rounds must be at most {_MOST_ROUNDS:,}, but is {self.rounds}")
-        if self.augment is None and self.beta > 0:
-            raise PolyadicError(
-                f"beta={self.beta:g} weights a loss between samples and their augmented views, but augment is None: "
-                "pass an augmentation, or use CPD or SALS, which need none"
-            )
 
 
 class SALS(_StochasticCPD):
@@ -1391,14 +1394,14 @@ class GRSALS(_StochasticCPD):
         self.batch_size = batch_size
 
     def _objective(self, count: int) -> Objective:
+        if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):
+            raise PolyadicError(
+                f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
+                "(model files do not store the graph: set it again before refitting a loaded model)"
+            )
         graph = None if isinstance(self.graph, str) else Graph.of(self.graph, count)
         return Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight), graph=graph)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("graph_weight", self.graph_weight, 0)
-        if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):
-            raise PolyadicError(
-                f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
-                "(model files do not store the graph: set it again before refitting a loaded model)"
-            )
