@@ -11,20 +11,10 @@ import pytest
 import torch
 from problems import paper
 
+from paper.baselines import BYOL, CPALS, STL, UMLDA, AutoEncoder, ReferenceCNN, SimCLR
 from polyadic import ATD, GRSALS, SALS, export, load, suggest_rank
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
-from polyadic.baselines import (
-    BYOL,
-    CPALS,
-    STL,
-    UMLDA,
-    AutoEncoder,
-    HandFeatures,
-    MiniRocket,
-    PCAFeatures,
-    ReferenceCNN,
-    SimCLR,
-)
+from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data import synthetic
 from polyadic.evaluate import AugmentedProbe
 from polyadic.spectral import STFT

@@ -16,7 +16,6 @@ from polyadic._util.terminal import is_terminal, printable
 from polyadic.cli.settings import apply
 
 __all__ = [
-    "MOST_EPOCHS",
     "MOST_JOBS",
     "MOST_REPEATS",
     "PROBE_KINDS",
@@ -45,7 +44,7 @@ RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
 SECONDS = 10.0
 """Default length of a window in seconds."""
 
-MOST_REPEATS, MOST_JOBS, MOST_EPOCHS = 10_000, 1_000, 1_000_000
+MOST_REPEATS, MOST_JOBS = 10_000, 1_000
 """Upper bounds that catch typing errors: repetitions, parallel processes, epochs."""
 
 
