@@ -64,7 +64,8 @@ def say(text: str) -> None:
 def told(script: Path, *options: Any) -> Any:
     """Run a script of the tests, and return its standard output; its progress is shown."""
     words = [sys.executable, str(script), *map(str, options)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=surroundings)
     if not done.stdout.strip():
         raise SystemExit(f"{script.name} ended with {done.returncode} and told nothing")
     return json.loads(done.stdout)

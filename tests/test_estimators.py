@@ -15,7 +15,6 @@ import oracles
 import pandas as pd
 import pytest
 import torch
-from polyadic.engine.loop import normalise_components
 from problems import paper
 from scipy import sparse
 from sklearn.base import clone

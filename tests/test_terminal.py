@@ -22,11 +22,10 @@ from terminals import in_a_terminal
 
 from polyadic import ATD, SALS, load
 from polyadic._util import version
-from polyadic._util.progress import epoch_bar, file_bar, stage_bar, sweep_bar
+from polyadic._util.progress import file_bar, stage_bar, sweep_bar
 from polyadic._util.terminal import console, echo, print_json, printable
 from polyadic.augment import Jitter
-from polyadic.baselines import AutoEncoder
-from polyadic.data import Windows, synthetic
+from polyadic.data import synthetic
 from polyadic.evaluate import WindowClassifier
 
 SOURCE = Path(version.__file__).parent
@@ -157,8 +156,6 @@ def test_progress_bars_show_names_without_control_codes(terminal, monkeypatch):
     with sweep_bar(HOSTILE, 2, 10) as sweep:
         sweep.windows(5, 100)
         sweep(history)
-    with epoch_bar(HOSTILE, 2) as epoch:
-        epoch({"loss": [1.0], "held_out": [1.0]})
     with file_bar(HOSTILE) as file:
         file(HOSTILE, 1, 2, 3, 4)
     with stage_bar(HOSTILE, unit=HOSTILE) as stage:
@@ -270,7 +267,6 @@ def test_from_python_a_broken_standard_error_costs_nothing_either(terminal, monk
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = paper(ATD, 2, augment=Jitter(0.1), max_sweeps=3, device="cpu", verbose=1).fit(X)
-        AutoEncoder(2, max_epochs=1, device="cpu", verbose=1).fit(Windows(X.astype("f4")))
     assert model.n_sweeps_ == 3
 
 

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from polyadic._util.terminal import console, echo, is_terminal, printable
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress, Task
 
-__all__ = ["SweepProgress", "epoch_bar", "file_bar", "stage_bar", "sweep_bar"]
+__all__ = ["SweepProgress", "file_bar", "stage_bar", "sweep_bar"]
 
 
 _LINE_EVERY = 10
-"""Without a terminal, a line is printed for the first sweep or epoch, every tenth, and the last."""
+"""Without a terminal, a line is printed for the first sweep, every tenth, and the last."""
 
 
 def _has_terminal() -> bool:
@@ -172,45 +172,6 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
             show(done, total, ", ".join(part for part in (counted, f"{speed:,.0f} MB/s", name) if part))
 
         yield update
-
-
-@contextmanager
-def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[float]]], None]]:
-    """Show a bar that advances with every epoch; without a terminal, print a line for every tenth.
-
-    Yields
-    ------
-    a function to call with the history after every epoch
-    """
-    lines = _Lines()
-    with _epoch_progress(title, max_epochs) if _has_terminal() else nullcontext() as show:
-
-        def update(history: dict[str, list[float]]) -> None:
-            done = len(history["loss"])
-            status = (
-                f"{printable(title)}: epoch {done} of at most {max_epochs}, loss {history['loss'][-1]:.4g}, "
-                f"held out {history['held_out'][-1]:.4g}"
-            )
-            (lines.update if show is None else show)(done, status)
-
-        yield update
-    lines.print_pending()
-
-
-@contextmanager
-def _epoch_progress(title: str, max_epochs: int) -> Iterator[Callable[[int, str], None]]:
-    """Show the bar of `epoch_bar`; yield a function to call with the number of epochs done and a status."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console(err=True)) as bar:
-        task = bar.add_task(printable(title), total=max_epochs)
-        yield lambda done, status: bar.update(task, completed=done, description=status)
 
 
 @contextmanager

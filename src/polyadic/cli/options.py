@@ -16,7 +16,6 @@ from polyadic._util.terminal import is_terminal, printable
 from polyadic.cli.settings import apply
 
 __all__ = [
-    "MOST_EPOCHS",
     "MOST_JOBS",
     "MOST_REPEATS",
     "PROBE_KINDS",
@@ -40,7 +39,7 @@ __all__ = [
 RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
 
-MOST_REPEATS, MOST_JOBS, MOST_EPOCHS = 10_000, 1_000, 1_000_000
+MOST_REPEATS, MOST_JOBS = 10_000, 1_000
 """Upper bounds that catch typing errors: repetitions, parallel processes, epochs."""
 
 
