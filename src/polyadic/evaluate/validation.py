@@ -19,13 +19,11 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probe import AUTO, level_columns, make_probe, train_probe
-from polyadic.evaluate.scoring import features_of, own_split
+from polyadic.evaluate.probe import AUTO, features_of, level_columns, make_probe, train_probe
+from polyadic.evaluate.scoring import MEASURES, own_split, scores
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 
-MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
 _FOLDS, _REPEATS = 5, 2
@@ -333,9 +331,10 @@ def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed
         assignments = [group_folds(windows.label[tested], subject, folds, (seed, repeat)) for repeat in range(repeats)]
     for test in (test for fold in assignments for test in _test_masks(fold)):
         if len(np.unique(windows.label[tested[~test]])) < 2:
+            names = np.unique(subject[test]).tolist()
             raise PolyadicError(
-                f"without {_few(np.unique(subject[test]))} only one class is left to train on: use other folds, or "
-                "label more windows"
+                f"without subject{'s' * (len(names) > 1)} {', '.join(names[:3])}{', …' * (len(names) > 3)} only one "
+                "class is left to train on: use other folds, or label more windows"
             )
     return assignments
 
@@ -347,9 +346,13 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
             f"model must be a feature extractor with fit and transform, but is {type(model).__name__}: pass a "
             "classifier as probe"
         )
-    if not _is_fitted(model):
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
         if transductive:
-            raise PolyadicError("transductive=True keeps the features of a fitted model, but this one is not fitted")
+            raise PolyadicError(
+                "transductive=True keeps the features of a fitted model, but this one is not fitted"
+            ) from None
         return True, False
     part = own_split(model, windows)
     # A window of an unknown subject may belong to a test subject.
@@ -358,22 +361,14 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
     return seen and not transductive, seen
 
 
-def _is_fitted(model: Any) -> bool:
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        return False
-    return True
-
-
 def _test_masks(fold: _Rows) -> list[NDArray[np.bool_]]:
     return [fold == number for number in range(fold.max() + 1)]
 
 
 def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **settings: Any) -> CrossValidation:
     """Compute all scores of the predictions (repeats, n)."""
-    repeats = [scores(y, guess) for guess in predicted]
-    over_repeats = {name: [result[name] for result in repeats] for name in MEASURES}
+    over_repeats = _over_repeats(y, predicted)
+    means: dict[str, Any] = {name: float(np.mean(values)) for name, values in over_repeats.items()}
     classes, counts = np.unique(y, return_counts=True)
     truth, guesses = np.tile(y, len(predicted)), predicted.reshape(-1)
     measured = precision_recall_fscore_support(truth, guesses, labels=classes, zero_division=0)[:3]
@@ -381,12 +376,17 @@ def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **s
         name: dict(zip(("precision", "recall", "f1", "windows"), values, strict=True))
         for name, *values in zip(*(column.tolist() for column in (classes, *measured, counts)), strict=True)
     }
-    per_subject = {name: _of_subject(y, predicted, subject == name) for name in np.unique(subject).tolist()}
+    per_subject = {}
+    for name in np.unique(subject).tolist():
+        rows = subject == name
+        repeats = _over_repeats(y[rows], predicted[:, rows])
+        per_subject[name] = {
+            "accuracy": float(np.mean(repeats["accuracy"])),
+            "balanced_accuracy": float(np.mean(repeats["balanced_accuracy"])),
+            "windows": int(rows.sum()),
+        }
     return CrossValidation(
-        balanced_accuracy=float(np.mean(over_repeats["balanced_accuracy"])),
-        accuracy=float(np.mean(over_repeats["accuracy"])),
-        macro_f1=float(np.mean(over_repeats["macro_f1"])),
-        kappa=float(np.mean(over_repeats["kappa"])),
+        **means,
         over_repeats=over_repeats,
         per_class=per_class,
         per_subject=per_subject,
@@ -402,16 +402,11 @@ def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **s
     )
 
 
-def _of_subject(y: NDArray[Any], predicted: NDArray[Any], rows: NDArray[np.bool_]) -> dict[str, float]:
-    repeats = [scores(y[rows], guess[rows]) for guess in predicted]
-    means = {name: float(np.mean([result[name] for result in repeats])) for name in ("accuracy", "balanced_accuracy")}
-    return {**means, "windows": int(rows.sum())}
+def _over_repeats(y: NDArray[Any], predicted: NDArray[Any]) -> dict[str, list[float]]:
+    """Return each measure of the predictions (repeats, n), by repeat."""
+    repeats = [scores(y, guess) for guess in predicted]
+    return {name: [result[name] for result in repeats] for name in MEASURES}
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _few(names: NDArray[Any]) -> str:
-    listed = ", ".join(names[:3].tolist())
-    return f"subject {listed}" if len(names) == 1 else f"subjects {listed}{', …' if len(names) > 3 else ''}"
