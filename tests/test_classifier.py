@@ -223,6 +223,8 @@ def described(value: Any) -> Any:
         described([]),
         described({"classes": ["a", "b", "b"]}),
         described({"classes": [True, False, 2]}),
+        described({"classes": ["a", "b", "c"]}),
+        lambda arrays, header: header["probe"].update(parameters={"C": 1.0}),
     ],
 )
 def test_a_damaged_probe_is_refused(edit, features, path):

@@ -72,7 +72,7 @@ def test_augmented_features_are_those_of_each_windows_own_copy_whatever_the_batc
     monkeypatch.setattr("paper.robustness._BATCH", 7)
     X, _ = windows(23)
     expected = Moments().transform(slow_copy(X, augment, 2, 5))
-    for same in (X, torch.from_numpy(X), Windows(X)):
+    for same in (X, Windows(X)):
         np.testing.assert_allclose(augmented_features(Moments(), same, augment, 2, 5), expected, rtol=1e-12)
     assert not np.allclose(augmented_features(Moments(), X, augment, 1, 5), expected)
     assert not np.allclose(augmented_features(Moments(), X, augment, 2, 6), expected)
@@ -86,7 +86,7 @@ def test_perturbed_windows_are_augmented_by_draws_of_their_own(augment):
     assert not any(np.array_equal(found, slow_copy(X, augment, sweep, 5)) for sweep in range(8))
     np.testing.assert_allclose(found, slow_copy(X, augment, 0, integer_seed(5, 0x7E57)), rtol=1e-12)
     assert not np.allclose(found, perturbed(X, augment, 6))
-    assert perturbed(torch.from_numpy(X).float(), augment).dtype == np.float32
+    assert perturbed(X.astype(np.float32), augment).dtype == np.float32
 
 
 def by_hand(kind: str, Z: np.ndarray, y: np.ndarray, Z_test: np.ndarray) -> np.ndarray:

@@ -152,10 +152,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups : (N,), group of each row, for example `Windows.subject`; rows of unknown subject ("", -1) form one
             group. In a pipeline use `probe__groups=`, or metadata routing with `set_fit_request(groups=True)`
         level_columns : the columns of Z that form the level block: a slice, indices or a mask
-
-        Returns
-        -------
-        the probe itself
         """
         self._check_parameters()
         Z, known, labels = self._check_input(Z, y)
@@ -362,17 +358,13 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, NDArray[Any]], header: Any, features: int) -> Self:
-        """Build the probe from the output of `pack`.
+        """Build the probe from the output of `pack`; `polyadic.load` reports all errors as ModelFileError.
 
         Parameters
         ----------
         arrays : the arrays of the model file; those of other parts are ignored
         header : the JSON of the probe
         features : number of features of the model
-
-        Raises
-        ------
-        ModelFileError : if arrays and JSON are damaged or inconsistent
         """
         stored = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
         classes = header.get("classes") if isinstance(header, dict) else None
@@ -382,18 +374,15 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shapes = {name: array.shape for name, array in stored.items()}
         if shapes != {"coef": (rows, features), "intercept": (rows,)}:
             raise ModelFileError(f"the file's probe has arrays {shapes}, but must have {rows} rows of {features}")
-        try:
-            parameters = dict(header["parameters"])
-            if isinstance(parameters["class_weight"], list):
-                parameters["class_weight"] = {name: float(value) for name, value in parameters["class_weight"]}
-            probe = cls(**parameters)
-            probe._check_parameters()
-            for name, kind in _STORED.items():
-                if not isinstance(header[name], kind):
-                    raise TypeError(f"{name} is {header[name]!r}")
-                setattr(probe, f"{name}_", header[name])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"the file's probe has an invalid description: {error}") from error
+        parameters = dict(header["parameters"])
+        if isinstance(parameters["class_weight"], list):
+            parameters["class_weight"] = {name: float(value) for name, value in parameters["class_weight"]}
+        probe = cls(**parameters)
+        probe._check_parameters()
+        for name, kind in _STORED.items():
+            if not isinstance(header[name], kind):
+                raise ModelFileError(f"the file's probe has an invalid {name}, {header[name]!r}")
+            setattr(probe, f"{name}_", header[name])
         probe.classes_, probe.n_features_in_ = np.asarray(classes), features
         probe.coef_, probe.intercept_ = stored["coef"], stored["intercept"]
         return probe

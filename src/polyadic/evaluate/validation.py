@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -86,12 +86,12 @@ class CrossValidation:
     accuracy: float
     macro_f1: float
     kappa: float
-    over_repeats: dict[str, list[float]] = field(repr=False)
-    per_class: dict[str, dict[str, float]] = field(repr=False)
-    per_subject: dict[str, dict[str, float]] = field(repr=False)
-    over_subjects: dict[str, float] = field(repr=False)
+    over_repeats: dict[str, list[float]]
+    per_class: dict[str, dict[str, float]]
+    per_subject: dict[str, dict[str, float]]
+    over_subjects: dict[str, float]
     classes: tuple[str, ...]
-    confusion: NDArray[np.int64] = field(repr=False)
+    confusion: NDArray[np.int64]
     chance: float
     majority: float
     refitted: bool
@@ -102,9 +102,9 @@ class CrossValidation:
     subjects: int
     windows: int
     left_out: int
-    reasons: tuple[str, ...] = field(repr=False)
-    rows: _Rows = field(repr=False)
-    predicted: NDArray[Any] = field(repr=False)
+    reasons: tuple[str, ...]
+    rows: _Rows
+    predicted: NDArray[Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except `rows` and `predicted`, ready for JSON (an undefined kappa is None)."""
@@ -193,12 +193,11 @@ def cross_validate(
     make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     tested = _tested(whole, rows)
-    assignments = _assignments(whole, tested, folds, repeats, seed)
+    tests = _tests(whole, tested, folds, repeats, seed)
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
-    predicted = np.empty((len(assignments), len(tested)), labels.dtype)
+    predicted = np.empty((int(repeats), len(tested)), labels.dtype)
     reasons: list[str] = []
-    tests = [(repeat, test) for repeat, fold in enumerate(assignments) for test in _test_masks(fold)]
     fitted, Z = model, None if refit else features_of(model, whole[tested])
     for number, (repeat, test) in enumerate(tests, start=1):
         if refit:
@@ -220,8 +219,8 @@ def cross_validate(
         rows=tested,
         refitted=refit,
         transductive=seen and not refit,
-        folds=int(assignments[0].max()) + 1,
-        repeats=len(assignments),
+        folds=len(tests) // int(repeats),
+        repeats=int(repeats),
         seed=int(seed),
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
@@ -312,8 +311,8 @@ def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
     return np.flatnonzero(known)
 
 
-def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[_Rows]:
-    """Return the fold of each tested window, for each repeat."""
+def _tests(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[tuple[int, NDArray[np.bool_]]]:
+    """Return for each fold the number of its repeat, from 0, and which of the tested windows it leaves out."""
     check_integer("repeats", repeats, 1)
     check_integer("seed", seed, 0)
     subject = windows.subject[tested]
@@ -329,14 +328,15 @@ def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed
         if folds > count:
             raise PolyadicError(f"folds must be at most the number of subjects with labels, {count}, but is {folds}")
         assignments = [group_folds(windows.label[tested], subject, folds, (seed, repeat)) for repeat in range(repeats)]
-    for test in (test for fold in assignments for test in _test_masks(fold)):
+    tests = [(repeat, fold == number) for repeat, fold in enumerate(assignments) for number in range(fold.max() + 1)]
+    for _, test in tests:
         if len(np.unique(windows.label[tested[~test]])) < 2:
             names = np.unique(subject[test]).tolist()
             raise PolyadicError(
                 f"without subject{'s' * (len(names) > 1)} {', '.join(names[:3])}{', …' * (len(names) > 3)} only one "
                 "class is left to train on: use other folds, or label more windows"
             )
-    return assignments
+    return tests
 
 
 def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
@@ -359,10 +359,6 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
     learned = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
     seen = "" in learned or not learned.isdisjoint(windows.subject[tested].tolist())
     return seen and not transductive, seen
-
-
-def _test_masks(fold: _Rows) -> list[NDArray[np.bool_]]:
-    return [fold == number for number in range(fold.max() + 1)]
 
 
 def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **settings: Any) -> CrossValidation:
