@@ -13,11 +13,11 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import RidgeClassifierCV
 
+from paper.scoring import probe_accuracy
 from polyadic import load
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data.synthesis import synthetic
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate.scoring import probe_accuracy
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 

@@ -25,8 +25,7 @@ from polyadic.cli.tables import harmless
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of, scores
-from polyadic.evaluate.predictor import WindowPredictor
-from polyadic.evaluate.probe import PROBES, make_probe
+from polyadic.evaluate.probe import SCALES, make_probe
 from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -181,7 +180,7 @@ def test_a_table_is_there_whole_or_not_at_all(here, monkeypatch):
     def fails(self, X, **words):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(WindowPredictor, "predict_proba", fails)
+    monkeypatch.setattr(WindowClassifier, "predict_proba", fails)
     result = CliRunner().invoke(app, ["predict", "model.safetensors", "new", "--force"])
     assert isinstance(result.exception, OSError)
     assert (here / "labels.csv").read_text() == older
@@ -236,7 +235,7 @@ def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits
     words = ("evaluate", "m.safetensors", "w.npz", "--protocol", "paper", "--seeds", 2)
     outcome = json.loads(run(*words, "--json").stdout)
     assert (outcome["protocol"], outcome["held_out"]) == ("paper", False)
-    assert {row["probe"] for row in outcome["rows"]} == set(PROBES)
+    assert {row["probe"] for row in outcome["rows"]} == set(SCALES)
     parts = {seed: split(signals, "paper", seed=seed) for seed in (0, 1)}
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = np.zeros((240, 11))  # three components and eight levels
@@ -318,7 +317,7 @@ def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here)
     assert "to score it on subjects it has not seen: polyadic evaluate m.safetensors w.npz\n" in said
     outcome = json.loads(run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors", "--force", "--json").stdout)
     assert outcome["reason"] == chosen.reason_
-    for kind in PROBES:
+    for kind in SCALES:
         words = ("-o", "p.safetensors", "--force", "--probe", kind, "--json")
         outcome = json.loads(run("fit", "w.npz", *QUICK, *words).stdout)
         assert outcome["reason"] is None

@@ -15,10 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from polyadic import ATD, CPD, GRSALS, SALS, load, match
 from polyadic._util.immutable import complete_repr
 from polyadic.augment import Compose, Jitter
-from polyadic.core.persist import load_for_inference
 from polyadic.data import Windows, split, synthetic
 from polyadic.evaluate import WindowClassifier, cross_validate
-from polyadic.evaluate.predictor import WindowPredictor
 from polyadic.explain import typical
 from polyadic.readout import Readout
 from polyadic.spectral import STFT
@@ -194,8 +192,7 @@ def test_texts_of_values_with_many_numbers_are_short(windows, model, tmp_path):
         folds[0],
         match(model, model),
         typical(model, windows),
-        WindowPredictor(load_for_inference(tmp_path / "m.safetensors")),
-        load_for_inference(tmp_path / "m.safetensors").probe_,
+        WindowClassifier.load(tmp_path / "m.safetensors"),
         Windows(np.zeros((5000, 2, 8)), subject=np.arange(5000)),
     ]
     for value in values:

@@ -22,6 +22,7 @@ from command_line import polyadic
 from problems import paper
 from typer.testing import CliRunner
 
+from paper.scoring import probe_accuracy
 from polyadic import ATD, SALS, load, plot, report
 from polyadic._util.version import __version__
 from polyadic.augment import Jitter
@@ -33,7 +34,6 @@ from polyadic.data.readers.arrays import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
-from polyadic.evaluate.scoring import probe_accuracy
 from polyadic.explain.replication import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
 from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class

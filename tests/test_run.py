@@ -15,6 +15,7 @@ from sklearn.metrics import balanced_accuracy_score
 from typer.testing import CliRunner
 
 from paper.robustness import score_split
+from paper.scoring import PROBES, probe_accuracy
 from paper.timing import seconds_per_sweep
 from polyadic import load
 from polyadic.cli import app
@@ -22,8 +23,7 @@ from polyadic.cli.run_methods import fit_and_score_methods, split_for, summarise
 from polyadic.data import Windows, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import PROBES, Probe, level_columns
-from polyadic.evaluate.scoring import probe_accuracy
+from polyadic.evaluate.probe import Probe, level_columns
 from polyadic.presets import preset
 
 METHODS = ["ATD", "ATD, paper", "PCA", "hand features"]

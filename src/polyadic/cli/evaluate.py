@@ -235,7 +235,7 @@ def _score_at_random(
     model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool
 ) -> dict[str, Any]:
     """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
-    from polyadic.evaluate.probe import PROBES
+    from polyadic.evaluate.probe import SCALES
     from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
 
     shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
@@ -245,7 +245,7 @@ def _score_at_random(
             return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
         own = own_split(model, windows, [Protocol.PAPER.value])
         chosen = [model.seed_] if own is not None and seeds is None else list(range(seeds or _SEEDS))
-        kinds = PROBES if kind is None else (kind,)
+        kinds = SCALES if kind is None else (kind,)
         rows = score_splits(model, windows, Protocol.PAPER.value, chosen, on_rows, kinds)
     held_out = own is not None and chosen == [model.seed_]
     return {"protocol": Protocol.PAPER.value, "held_out": held_out, "summary": summarise(rows), "rows": rows}

@@ -77,14 +77,14 @@ def predict(
     same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
     """
     from polyadic import load
-    from polyadic.evaluate.predictor import WindowPredictor
+    from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import QUANTILE, unusual_windows
 
     check_out_file(out, model, data, settings, endings=LABEL_ENDINGS, force=force)
     check_label_file(out, data)
     loaded = load(model)
     loaded.device = device
-    classifier = WindowPredictor(loaded, model.name)
+    classifier = WindowClassifier.of(loaded, model.name)
     hidden = not shows_progress(quiet, json)
     counts: Counter[str] = Counter()
     classes = [str(name) for name in classifier.classes_.tolist()]

@@ -39,8 +39,8 @@ from polyadic.data.samples import choose_device
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store import WindowStore
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.evaluate.predictor import groups_of
-from polyadic.evaluate.probe import AUTO, PROBES, level_columns
+from polyadic.evaluate.classifier import groups_of
+from polyadic.evaluate.probe import AUTO, SCALES, level_columns
 from polyadic.evaluate.scoring import default_protocol, score_features, summarise
 from polyadic.presets import settings_for
 
@@ -50,7 +50,7 @@ _FIT_WINDOWS = 1024
 """Number of unlabelled windows on which the relative error is measured."""
 
 _AUTO_SCORES = ("balanced_accuracy", "accuracy")
-_SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"} | {kind: kind for kind in PROBES}
+_SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"} | {kind: kind for kind in SCALES}
 """The scores of a row by name, and the headings of their columns."""
 
 Estimator = Any
@@ -213,8 +213,7 @@ def _score(model: Estimator, windows: Windows, part: Split, probes: Sequence[str
     found = {}
     if len(part.train):
         features = (model.transform(train), train.label, model.transform(test), test.label)
-        kinds = {kind: kind for kind in probes}
-        found = score_features(kinds, *features, test.subject, groups_of(train), level_columns(model))
+        found = score_features(probes, *features, test.subject, groups_of(train), level_columns(model))
     row: Row = {kind: 100 * one["accuracy"] for kind, one in found.items() if kind != AUTO}
     if AUTO in found:
         row |= {name: 100 * found[AUTO][name] for name in _AUTO_SCORES} | {"reason": found[AUTO]["reason"]}
@@ -420,7 +419,7 @@ def _explanation(result: dict[str, Any]) -> str:
         )
     if _AUTO_SCORES[0] in found:
         sentences.append("Scores of a probe whose settings are chosen by leaving subjects out.")
-    fixed = [kind for kind in PROBES if kind in found]
+    fixed = [kind for kind in SCALES if kind in found]
     if fixed:
         names = " and on ".join(fixed)
         sentences.append(f"Accuracy of a logistic regression on {names} features.")

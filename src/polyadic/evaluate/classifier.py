@@ -1,38 +1,48 @@
-"""A window classifier: features learned without labels and a probe on top, saved in one model file."""
+"""A window classifier: features learned without labels and a probe on top, saved in one model file.
+
+Recentring subtracts the mean features of each subject from its features, in training and in prediction.
+"""
 
 from __future__ import annotations
 
 import copy
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from polyadic.core.persist import load
-from polyadic.data.labels import UNKNOWN_MARKS, known_labels
+from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.errors import PolyadicError
+from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD, describe_fit
-from polyadic.evaluate.predictor import (
-    WindowPredictor,
-    check_sizes,
-    group_names,
-    groups_of,
-    means_by_group,
-    recentred,
-)
-from polyadic.evaluate.probe import AUTO, Probe, level_columns, make_probe, train_probe
+from polyadic.evaluate.probe import AUTO, Probe, features_of, level_columns, make_probe, train_probe
 
-__all__ = ["WindowClassifier", "labels_of", "rows_to_transform"]
+__all__ = [
+    "FEWEST_WINDOWS",
+    "WindowClassifier",
+    "group_names",
+    "groups_of",
+    "labels_of",
+    "means_by_group",
+    "recentred",
+    "rows_to_transform",
+]
+
+FEWEST_WINDOWS = 20
+"""Minimum number of windows of a subject for a reliable mean."""
+
+_STEP = 4096
+
+_OnRows = Callable[[int], None]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -53,15 +63,15 @@ def _gives_probabilities(self: WindowClassifier) -> bool:
     return hasattr(self.probe_ if hasattr(self, "probe_") else make_probe(self.probe), "predict_proba")
 
 
-class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type: ignore[misc]
+class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classify windows with learned features and a probe.
 
     Parameters
     ----------
-    features : an `ATD`, `SALS` or `GRSALS`. A fitted one is not refitted: it may have been fitted to many more windows
-        than have labels. An unfitted one is cloned and fitted to all windows passed to `fit`. Clones share fitted
-        features, so `cross_val_score` and `GridSearchCV` train and score only the probe; to refit the features in
-        every fold, pass an unfitted estimator
+    features : a `CPD`, `ATD`, `SALS` or `GRSALS`. A fitted one is not refitted: it may have been fitted to many more
+        windows than have labels. An unfitted one is cloned and fitted to all windows passed to `fit`. Clones share
+        fitted features, so `cross_val_score` and `GridSearchCV` train and score only the probe; to refit the features
+        in every fold, pass an unfitted estimator
     probe : "auto" for a `Probe`, which selects its settings for unseen subjects; "plain" or "standardised" for one
         logistic regression, on features as they are or standardised; or any scikit-learn classifier. Model files can
         hold a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression, and `load`
@@ -78,11 +88,10 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
 
     Examples
     --------
+    >>> from polyadic import CPD
     >>> from polyadic.data import synthetic
-    >>> from polyadic.spectral import STFT
     >>> windows = synthetic(200)
-    >>> features = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3).fit(windows)
-    >>> model = WindowClassifier(features).fit(windows)
+    >>> model = WindowClassifier(CPD(rank=4, max_sweeps=3).fit(windows)).fit(windows)
     >>> model.predict_proba(windows[:5]).shape == (5, len(windows.classes))
     True
     """
@@ -92,19 +101,12 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
         self.probe = probe
         self.recenter = recenter
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: ArrayLike | None = None,
-        *,
-        on_rows: Callable[[int], None] | None = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: ArrayLike | None = None, *, on_rows: _OnRows | None = None) -> Self:
         """Train the probe on the windows with labels.
 
         Parameters
         ----------
-        X : (N, channels, time), anything that `ATD.fit` takes
+        X : (N, channels, time), anything that `CPD.fit` takes
         y : (N,), classes by name or number; "", None, NaN and -1 mark windows without a label, which are left out. By
             default the labels of X
         groups : (N,), the subject of each window, for a probe that is selected by leaving groups out and for
@@ -116,7 +118,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
         windows = X.windows if isinstance(X, WindowStore) else X
         if y is None and isinstance(windows, Windows):
             y = labels_of(windows)
-        known, labels = known_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y, len(windows))
+        known, labels = known_labels(y, len(windows))
         classes = len(np.unique(labels))
         if classes < 2:
             raise PolyadicError(
@@ -125,11 +127,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
         subjects = groups_of(windows, groups)
         rows = rows_to_transform(known, subjects, self.recenter)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
-        # Double precision, as in model files: a loaded probe then makes exactly the same predictions.
-        Z = np.asarray(self.features_.transform(_safe_indexing(windows, rows), on_rows=on_rows), np.float64)
+        Z = features_of(self.features_, _safe_indexing(windows, rows), on_rows)
         if self.recenter:
-            names = group_names(subjects, len(windows))[rows]
-            Z = recentred(Z, names, means_by_group([(Z, names)]))
+            Z = recentred(Z, group_names(subjects, len(windows))[rows])
         Z, subjects = Z[known[rows]], None if subjects is None else subjects[known]
         self.probe_ = train_probe(self.probe, Z, labels, subjects, level_columns(self.features_))
         if self.recenter:
@@ -137,13 +137,53 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
         self.classes_ = self.probe_.classes_
         return self
 
-    predict_proba = available_if(_gives_probabilities)(WindowPredictor.predict_proba)
+    def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
+        """Predict the most probable class of each window: (N,).
 
-    def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
-    ) -> float:
-        """Return the accuracy of the predictions for labelled windows; `groups` as for `predict`."""
-        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
+        Parameters
+        ----------
+        X : (N, channels, time)
+        groups : (N,), the subject of each window, needed with `recenter=True`; by default `X.subject`
+        means : the mean features of each subject, from `subject_means`, with `recenter=True`; by default computed
+            from X
+        """
+        predicted: NDArray[Any] = self.probe_.predict(self._features(X, groups, means))
+        return predicted
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
+        """Predict the probability of each class, in the order of `classes_`: (N, classes).
+
+        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use
+        `probe=Probe(class_weight=None)` if they must reflect the class frequencies of the training data.
+
+        Parameters
+        ----------
+        X, groups, means : as for `predict`
+        """
+        probabilities: NDArray[np.float64] = self.probe_.predict_proba(self._features(X, groups, means))
+        return probabilities
+
+    def subject_means(self, X: Any, groups: ArrayLike | None = None) -> dict[str, NDArray[np.float64]]:
+        """Return the mean features (F,) of each subject, which `recenter` subtracts; it needs at least 20 windows.
+
+        For online prediction, compute the means once from the windows recorded so far and pass them to `predict`.
+
+        Parameters
+        ----------
+        X, groups : as for `predict`
+        """
+        check_is_fitted(self)
+        windows = X.windows if isinstance(X, WindowStore) else X
+        names = group_names(groups_of(windows, groups), len(windows))
+        _check_sizes(Counter(names.tolist()))  # before the features are computed
+
+        def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.str_]]]:
+            for first in range(0, len(windows), _STEP):
+                rows = slice(first, first + _STEP)
+                yield features_of(self.features_, windows[rows]), names[rows]
+
+        return means_by_group(parts())
 
     def component_weights(self) -> NDArray[np.float64]:
         """Return the probe's weights on the components: (classes, R), or one row for two classes, as in `coef_`.
@@ -155,9 +195,12 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
         """
         check_is_fitted(self)
         readout = getattr(self.features_, "readout_", None)
-        rank = int(self.features_.rank)
         weights = Probe.of(self.probe_).coef_
-        return weights if readout is None else weights[:, :rank] @ np.asarray(readout.matrix, np.float64)
+        if readout is None:
+            return weights
+        return weights[:, : int(self.features_.rank)] @ np.asarray(readout.matrix, np.float64)
+
+    # ------------------------------------------------------------- model files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write features and probe to one model file, which `polyadic.load` can also read."""
@@ -182,12 +225,15 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
 
         Parameters
         ----------
+        model : fitted, with a probe, `model.probe_`
         name : name of the model, for the error message if it has no probe
         """
-        fitted = WindowPredictor(model, name)
-        is_default = fitted.probe_.get_params() == Probe().get_params()
-        classifier = cls(model, AUTO if is_default else clone(fitted.probe_), fitted.recenter)
-        classifier.features_, classifier.probe_, classifier.classes_ = model, fitted.probe_, fitted.classes_
+        if not hasattr(model, "probe_"):
+            raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
+        probe = model.probe_
+        is_default = probe.get_params() == Probe().get_params()
+        classifier = cls(model, AUTO if is_default else clone(probe), bool(getattr(probe, "recenter_", False)))
+        classifier.features_, classifier.probe_, classifier.classes_ = model, probe, probe.classes_
         return classifier
 
     # ------------------------------------------------ scikit-learn's contract
@@ -197,8 +243,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
 
     def __sklearn_clone__(self) -> Self:
         # Cloning fitted features would discard the fit. They are never modified here, so clones can share them.
-        shared = self._has_fitted_features()
-        features = self.features if shared else clone(self.features)
+        features = self.features if self._has_fitted_features() else clone(self.features)
         return type(self)(features, clone(self.probe, safe=False), self.recenter)
 
     def set_params(self, **params: Any) -> Self:
@@ -222,12 +267,46 @@ class WindowClassifier(ClassifierMixin, BaseEstimator, WindowPredictor):  # type
             lines.append(f"probe: {self.probe_.reason_}")
         return "\n".join([*lines, f"features: {describe_fit(self.features_)}"])
 
-    def _transform(self, windows: Any) -> NDArray[np.float64]:
+    def _features(self, X: Any, groups: ArrayLike | None, means: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
-        return super()._transform(windows)
+        windows = X.windows if isinstance(X, WindowStore) else X
+        if not self.recenter:
+            return features_of(self.features_, windows)
+        names = group_names(groups_of(windows, groups), len(windows))
+        return recentred(features_of(self.features_, windows), names, means)
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())
+
+
+# ------------------------------------------------------------ groups and recentring
+
+
+def groups_of(windows: Any, groups: ArrayLike | None = None) -> NDArray[Any] | None:
+    """Return the group of each window: as given, else the subjects of the windows if any is known: (N,)."""
+    if groups is not None:
+        return as_column(groups, "groups", len(windows))
+    if isinstance(windows, Windows) and (windows.subject != "").any():
+        return windows.subject
+    return None
+
+
+def group_names(groups: Any, count: int) -> NDArray[np.str_]:
+    """Return the group of each window, as strings: (count,).
+
+    Raises
+    ------
+    PolyadicError : if the group of some window is unknown, or groups is None
+    """
+    given = [""] * count if groups is None else as_column(groups, "groups", count).tolist()
+    names = np.array([as_text(name) for name in given], np.str_)
+    unknown = int((names == "").sum())
+    if unknown:
+        raise PolyadicError(
+            f"recentring by subject needs the subject of every window, but {unknown:,} of {count:,} have none: leave "
+            "them out, or pass groups="
+        )
+    return names
 
 
 def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
@@ -242,5 +321,58 @@ def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, r
         return np.flatnonzero(known)
     names = group_names(subjects, len(known))
     chosen = np.isin(names, np.unique(names[known]))
-    check_sizes(Counter(names[chosen].tolist()))
+    _check_sizes(Counter(names[chosen].tolist()))
     return np.flatnonzero(chosen)
+
+
+def _check_sizes(sizes: Mapping[str, int]) -> None:
+    """Raise if a group has too few windows for a reliable mean; the error names it."""
+    small = [f"{name!r} has {size}" for name, size in sorted(sizes.items()) if size < FEWEST_WINDOWS]
+    if small:
+        more = f", and {len(small) - 3} more are too small" if len(small) > 3 else ""
+        raise PolyadicError(
+            f"recentring by subject needs at least {FEWEST_WINDOWS} windows of every subject, but "
+            f"{', '.join(small[:3])}{more}: leave these subjects out, or use a probe without recenter"
+        )
+
+
+def means_by_group(parts: Iterable[tuple[NDArray[Any], NDArray[np.str_]]]) -> dict[str, NDArray[np.float64]]:
+    """Compute the mean features (F,) of each group.
+
+    Parameters
+    ----------
+    parts : pairs of features (n, F) and group names (n,), one per batch of windows
+
+    Examples
+    --------
+    >>> means = means_by_group([(np.arange(40.0)[:, None], np.repeat(["a", "b"], 20))])
+    >>> {name: float(mean[0]) for name, mean in means.items()}
+    {'a': 9.5, 'b': 29.5}
+    """
+    sums: dict[str, Any] = {}
+    sizes: Counter[str] = Counter()
+    for Z, names in parts:
+        for name in np.unique(names).tolist():
+            sums[name] = sums.get(name, 0.0) + np.asarray(Z[names == name], np.float64).sum(axis=0)
+        sizes.update(names.tolist())
+    _check_sizes(sizes)
+    return {name: total / sizes[name] for name, total in sums.items()}
+
+
+def recentred(Z: NDArray[Any], names: NDArray[np.str_], means: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
+    """Subtract the mean of each group from its features: (n, F).
+
+    Parameters
+    ----------
+    Z : (n, F)
+    names : (n,), from `group_names`
+    means : from `means_by_group`; by default the means of Z
+    """
+    means = means_by_group([(Z, names)]) if means is None else means
+    missing = sorted(set(names.tolist()) - means.keys())
+    if missing:
+        raise PolyadicError(f"means must have an entry for every subject, but has none for {missing[0]!r}")
+    centred = np.array(Z, np.float64)
+    for name in np.unique(names).tolist():
+        centred[names == name] -= means[name]
+    return centred

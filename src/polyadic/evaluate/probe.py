@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import product
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import recall_score
+from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
@@ -29,8 +31,7 @@ from torch import Tensor
 from polyadic._util.threads import for_each, thread_pool
 from polyadic.data.folds import contiguous_blocks, group_folds
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
-from polyadic.errors import PolyadicError
-from polyadic.evaluate.linear import SCALES, LinearProbe, decisions, most_probable
+from polyadic.errors import ModelFileError, PolyadicError
 
 __all__ = [
     "AUTO",
@@ -38,8 +39,9 @@ __all__ = [
     "FIXED_C",
     "FOLDS",
     "GRID",
-    "PROBES",
+    "SCALES",
     "Probe",
+    "features_of",
     "left_out",
     "level_columns",
     "make_probe",
@@ -50,10 +52,10 @@ __all__ = [
 ]
 
 AUTO = "auto"
-"""The name of `Probe`, which chooses its own settings."""
+"""The name of `Probe`, and of a setting that it chooses."""
 
-PROBES = ("plain", "standardised")
-"""The probes of the paper's tables: each is one logistic regression with fixed settings."""
+SCALES = ("plain", "standardised")
+"""Unscaled features, or features scaled to mean 0 and variance 1; also the names of the paper's two probes."""
 
 GRID = tuple(10.0**power for power in range(-4, 3))
 """Candidate values of C, for features of mean variance 1."""
@@ -70,6 +72,17 @@ FEWEST_LABELS = 100
 _SEARCH_TOLERANCE, _TOLERANCE = 1e-3, 1e-4
 _MOST_ITERATIONS = 1000
 
+_PREFIX = "probe."
+_STORED: dict[str, Any] = {
+    "C": float,
+    "scale": str,
+    "levels": bool | None,
+    "validation": list,
+    "reason": str,
+    "recenter": bool,
+}
+"""Fitted attributes in the JSON of a probe, and their types."""
+
 
 class _Setting(NamedTuple):
     C: float
@@ -77,25 +90,7 @@ class _Setting(NamedTuple):
     levels: bool
 
 
-class _Labelled(NamedTuple):
-    """The rows that a probe learns from: features (n, F), labels (n,), groups (n,), and the level columns.
-
-    blocks : whether the groups are contiguous blocks, because none were given
-    """
-
-    Z: NDArray[np.float64]
-    y: NDArray[Any]
-    groups: NDArray[np.intp]
-    blocks: bool
-    levels: NDArray[np.intp]
-
-    def columns(self, levels: bool) -> NDArray[np.intp]:
-        """Return the indices of the columns, with or without the level block."""
-        every = np.arange(self.Z.shape[1])
-        return every if levels else np.setdiff1d(every, self.levels)
-
-
-class Probe(ClassifierMixin, BaseEstimator, LinearProbe):  # type: ignore[misc]
+class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression on features, with settings chosen to generalise to new groups (subjects).
 
     Parameters set to "auto" are chosen jointly by the balanced accuracy on left-out groups, in up to five folds.
@@ -138,6 +133,15 @@ class Probe(ClassifierMixin, BaseEstimator, LinearProbe):  # type: ignore[misc]
     ('plain', 14, 1.0)
     """
 
+    recenter_ = False
+    """Whether the features must be recentred by subject; set by `WindowClassifier`."""
+
+    def __init__(self, C: Any = AUTO, scale: str = AUTO, levels: Any = AUTO, class_weight: Any = "balanced") -> None:
+        self.C = C
+        self.scale = scale
+        self.levels = levels
+        self.class_weight = class_weight
+
     def fit(self, Z: Any, y: ArrayLike, groups: ArrayLike | None = None, level_columns: Any = None) -> Self:
         """Choose the settings and train on all labelled rows.
 
@@ -148,36 +152,144 @@ class Probe(ClassifierMixin, BaseEstimator, LinearProbe):  # type: ignore[misc]
         groups : (N,), group of each row, for example `Windows.subject`; rows of unknown subject ("", -1) form one
             group. In a pipeline use `probe__groups=`, or metadata routing with `set_fit_request(groups=True)`
         level_columns : the columns of Z that form the level block: a slice, indices or a mask
-
-        Returns
-        -------
-        the probe itself
         """
         self._check_parameters()
-        rows = self._labelled(Z, y, groups, level_columns)
-        candidates = self._candidates(rows)
-        chosen = candidates[GRID.index(FIXED_C) if self.C == AUTO else 0]
-        reason = _reason_not_to_validate(rows, len(candidates))
-        scores: list[float] = []
+        Z, known, labels = self._check_input(Z, y)
+        is_level = self._check_levels(level_columns, Z.shape[1])
+        codes = _group_codes(groups, known)
+        blocks = contiguous_blocks(labels, FOLDS) if codes is None else codes
+        Z = Z[known]
+        used = {True: np.ones(Z.shape[1], bool), False: ~is_level}  # columns with and without the level block
+
+        candidates = self._candidates(Z, used)
+        chosen = fixed = candidates[GRID.index(FIXED_C) if self.C == AUTO else 0]
+        scores: dict[_Setting, float] = {}
+        count = len(np.unique(blocks))
         with unthreaded(), thread_pool():
-            if not reason:
-                chosen, scores, reason = self._validate(rows, candidates, fixed=chosen)
-            columns = rows.columns(chosen.levels)
-            ((coef, self.intercept_),) = regressions(
-                rows.Z[:, columns], rows.y, chosen.scale, [chosen.C], self.class_weight, _TOLERANCE
-            )
-        self.classes_ = np.unique(rows.y)
-        self.coef_ = np.zeros((len(coef), rows.Z.shape[1]))
+            if len(candidates) == 1:
+                reason = "as given"
+            elif count == 1 and codes is not None:
+                reason = "the fixed settings, because all labels are from one subject"
+            elif len(labels) < FEWEST_LABELS:
+                few = f"{len(labels)} labels are too few to validate (fewer than {FEWEST_LABELS})"
+                reason = f"the fixed settings, because {few}"
+            else:
+                scores = self._validate(Z, labels, group_folds(labels, blocks, FOLDS), used, candidates)
+                chosen = max(candidates, key=lambda setting: _preference(setting, scores[setting], fixed))
+                reason = (
+                    f"the best of {len(candidates)} settings by leaving out {count} "
+                    f"{'contiguous blocks' if codes is None else 'subjects'} in {min(count, FOLDS)} folds, balanced "
+                    f"accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
+                )
+            columns = used[chosen.levels]
+            fits = regressions(Z[:, columns], labels, chosen.scale, [chosen.C], self.class_weight, _TOLERANCE)
+        ((coef, self.intercept_),) = fits
+        self.classes_ = np.unique(labels)
+        self.coef_ = np.zeros((len(coef), Z.shape[1]))
         self.coef_[:, columns] = coef
         self.C_, self.scale_ = chosen.C, chosen.scale
-        self.levels_ = chosen.levels if len(rows.levels) else None
+        self.levels_ = chosen.levels if is_level.any() else None
         self.validation_ = [
-            {**setting._asdict(), "levels": setting.levels if len(rows.levels) else None, "balanced_accuracy": score}
-            for setting, score in zip(candidates, scores, strict=False)  # without validation, there are no scores
+            {"C": C, "scale": scale, "levels": levels if is_level.any() else None, "balanced_accuracy": score}
+            for (C, scale, levels), score in scores.items()
         ]
         block = "" if self.levels_ is None else f", {'with' if self.levels_ else 'without'} the levels of the channels"
         self.reason_ = f"{_described(self.C_, self.scale_)}{block}: {reason}"
         return self
+
+    def decision_function(self, Z: Any) -> NDArray[np.float64]:
+        """Return the log odds of the second of two classes (N,), or one score per class (N, K)."""
+        logits = self._logits(Z)
+        return logits[:, 1] if logits.shape[1] == 2 else logits
+
+    def predict(self, Z: Any) -> NDArray[Any]:
+        """Return the most probable class of each row: (N,)."""
+        best = self._logits(Z).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, Z: Any) -> NDArray[np.float64]:
+        """Return the probability of each of `classes_`: (N, K)."""
+        return np.asarray(softmax(self._logits(Z), axis=1))
+
+    def _logits(self, Z: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return _logits(validate_data(self, _on_cpu(Z), reset=False, dtype=np.float64), self.coef_, self.intercept_)
+
+    def _check_parameters(self) -> None:
+        number = isinstance(self.C, Real) and not isinstance(self.C, bool | np.bool_)
+        if self.C != AUTO and not (number and 0 < self.C < np.inf):
+            raise PolyadicError(f"C must be 'auto' or a positive number, but is {self.C!r}")
+        if self.scale not in (AUTO, *SCALES):
+            raise PolyadicError(f"scale must be 'auto', 'plain' or 'standardised', but is {self.scale!r}")
+        if self.levels != AUTO and not isinstance(self.levels, bool | np.bool_):
+            raise PolyadicError(f"levels must be 'auto', True or False, but is {self.levels!r}")
+        weight = self.class_weight
+        if weight is not None and not isinstance(weight, dict) and weight != "balanced":
+            raise PolyadicError(f"class_weight must be 'balanced', None or a dictionary, but is {weight!r}")
+
+    def _check_input(self, Z: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[Any]]:
+        """Return the features (N, F), which rows have a label (N,), and the known labels."""
+        if y is None:
+            raise PolyadicError("Probe requires y to be passed, but the target y is None")
+        features = validate_data(self, _on_cpu(Z), dtype=np.float64)
+        known, labels = known_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y, len(features))
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        if len(classes) < 2:
+            what = f"1 class, {classes.tolist()[0]!r}" if len(classes) else "no labelled row"
+            raise PolyadicError(
+                f"y must have at least two classes, but has {what} ({UNKNOWN_MARKS} marks an unknown label)"
+            )
+        return features, known, labels
+
+    def _check_levels(self, level_columns: Any, count: int) -> NDArray[np.bool_]:
+        """Return which columns form the level block: (F,)."""
+        is_level = np.zeros(count, bool)
+        try:
+            is_level[[] if level_columns is None else level_columns] = True
+        except IndexError as error:
+            raise PolyadicError(
+                f"level_columns must be a slice, indices or a mask of {count} columns, but is {level_columns!r}"
+            ) from error
+        if not self.levels and (level_columns is None or is_level.all()):
+            what = "none were given" if level_columns is None else f"they are all {count} columns"
+            raise PolyadicError(f"levels=False requires level_columns, the columns to leave out, but {what}")
+        return is_level
+
+    def _candidates(self, Z: NDArray[np.float64], used: Mapping[bool, NDArray[np.bool_]]) -> list[_Setting]:
+        """Return all combinations of the candidate settings; the first C values are those of the fixed settings."""
+        scales = SCALES if self.scale == AUTO else (self.scale,)
+        both = self.levels == AUTO and used[False].any() and not used[False].all()
+        candidates = []
+        for scale, levels in product(scales, (True, False) if both else (bool(self.levels),)):
+            unit = mean_variance(Z[:, used[levels]], scale)
+            Cs = [C / unit for C in GRID] if self.C == AUTO else [float(self.C)]
+            candidates += [_Setting(C, scale, levels) for C in Cs]
+        return candidates
+
+    def _validate(
+        self,
+        Z: NDArray[np.float64],
+        y: NDArray[Any],
+        fold: NDArray[np.intp],
+        used: Mapping[bool, NDArray[np.bool_]],
+        candidates: list[_Setting],
+    ) -> dict[_Setting, float]:
+        """Return the balanced accuracy of each candidate on left-out folds."""
+        scores: dict[_Setting, float] = {}
+
+        def score_path(variant: tuple[str, bool]) -> None:
+            scale, levels = variant
+            Cs = [setting.C for setting in candidates if setting[1:] == variant]
+            predicted = left_out(Z[:, used[levels]], y, fold, scale, Cs, self.class_weight, _SEARCH_TOLERANCE)
+            for C, classes in zip(Cs, predicted, strict=True):
+                scores[_Setting(C, scale, levels)] = float(balanced_accuracy_score(y, classes))
+
+        for_each(score_path, list(dict.fromkeys(setting[1:] for setting in candidates)))
+        return {setting: scores[setting] for setting in candidates}
+
+    # ------------------------------------------------------------- model files
 
     @classmethod
     def of(cls, classifier: Any) -> Probe:
@@ -218,85 +330,93 @@ class Probe(ClassifierMixin, BaseEstimator, LinearProbe):  # type: ignore[misc]
         probe.recenter_ = getattr(classifier, "recenter_", False)
         return probe
 
-    def _check_features(self, Z: Any) -> NDArray[np.float64]:
-        check_is_fitted(self)
-        features: NDArray[np.float64] = validate_data(self, _on_cpu(Z), reset=False, dtype=np.float64)
-        return features
+    def pack(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
+        """Convert a fitted probe to arrays and JSON, for a model file.
 
-    def _labelled(self, Z: Any, y: Any, groups: Any, level_columns: Any) -> _Labelled:
-        """Check the input, and select the labelled rows."""
-        if y is None:
-            raise PolyadicError("Probe requires y to be passed, but the target y is None")
-        features = validate_data(self, _on_cpu(Z), dtype=np.float64)
-        known, labels = known_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y, len(features))
-        assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
-        classes = np.unique(labels)
-        if len(classes) < 2:
-            what = f"1 class, {classes.tolist()[0]!r}" if len(classes) else "no labelled row"
+        Returns
+        -------
+        arrays `probe.coef` (K, F) and `probe.intercept` (K,), float64, with K the number of classes or 1 for two of
+        them; and as JSON the classes (strings or integers), the parameters, the settings used and the reason for them
+        """
+        classes = self.classes_.tolist()
+        if not _are_classes(classes):
             raise PolyadicError(
-                f"y must have at least two classes, but has {what} ({UNKNOWN_MARKS} marks an unknown label)"
+                f"classes must be strings or integers to be stored in a model file, but are {classes!r}"
             )
-        levels = _columns(level_columns, features.shape[1])
-        if not self.levels and (level_columns is None or len(levels) == features.shape[1]):
-            what = "none were given" if level_columns is None else f"they are all {len(levels)} columns"
-            raise PolyadicError(f"levels=False requires level_columns, the columns to leave out, but {what}")
-        codes = _group_codes(groups, known)
-        blocks = contiguous_blocks(labels, FOLDS) if codes is None else codes
-        return _Labelled(features[known], labels, blocks, codes is None, levels)
+        weight = self.class_weight
+        if isinstance(weight, dict):  # classes may be integers, which cannot be keys in JSON
+            weight = [[np.asarray(name).item(), float(value)] for name, value in weight.items()]
+        parameters = {
+            "C": self.C if self.C == AUTO else float(self.C),
+            "scale": self.scale,
+            "levels": self.levels if self.levels == AUTO else bool(self.levels),
+            "class_weight": weight,
+        }
+        fitted = {name: getattr(self, f"{name}_") for name in _STORED}
+        arrays = {f"{_PREFIX}coef": self.coef_, f"{_PREFIX}intercept": self.intercept_}
+        return arrays, {"classes": classes, "parameters": parameters, **fitted}
 
-    def _candidates(self, rows: _Labelled) -> list[_Setting]:
-        """Return all combinations of the candidate settings; the first C values are those of the fixed settings."""
-        scales = SCALES if self.scale == AUTO else (self.scale,)
-        both = isinstance(self.levels, str) and 0 < len(rows.levels) < rows.Z.shape[1]
-        candidates = []
-        for scale, level in product(scales, (True, False) if both else (bool(self.levels),)):
-            unit = mean_variance(rows.Z[:, rows.columns(level)], scale)
-            Cs = [C / unit for C in GRID] if self.C == AUTO else [float(self.C)]
-            candidates += [_Setting(C, scale, level) for C in Cs]
-        return candidates
+    @classmethod
+    def unpack(cls, arrays: Mapping[str, NDArray[Any]], header: Any, features: int) -> Self:
+        """Build the probe from the output of `pack`; `polyadic.load` reports all errors as ModelFileError.
 
-    def _validate(
-        self, rows: _Labelled, candidates: list[_Setting], fixed: _Setting
-    ) -> tuple[_Setting, list[float], str]:
-        """Return the best candidate, the balanced accuracy of each, and a sentence on the choice."""
-        fold = group_folds(rows.y, rows.groups, FOLDS)
-        scores: dict[_Setting, float] = {}
-
-        def try_all(variant: tuple[str, bool]) -> None:
-            path = [setting for setting in candidates if setting[1:] == variant]
-            Z, Cs = rows.Z[:, rows.columns(variant[1])], [setting.C for setting in path]
-            predicted = left_out(Z, rows.y, fold, variant[0], Cs, self.class_weight, _SEARCH_TOLERANCE)
-            for setting, guess in zip(path, predicted, strict=True):
-                scores[setting] = float(recall_score(rows.y, guess, average="macro", zero_division=0))
-
-        for_each(try_all, list(dict.fromkeys(setting[1:] for setting in candidates)))
-
-        def preference(setting: _Setting) -> tuple[Any, ...]:
-            alike = (setting.scale == fixed.scale, setting.levels == fixed.levels)
-            return (round(scores[setting], 12), *alike, -abs(np.log(setting.C / fixed.C)), -setting.C)
-
-        chosen = max(candidates, key=preference)
-        who = f"{len(np.unique(rows.groups))} {'contiguous blocks' if rows.blocks else 'subjects'}"
-        reason = (
-            f"the best of {len(candidates)} settings by leaving out {who} in {fold.max() + 1} folds, "
-            f"balanced accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
-        )
-        return chosen, [scores[setting] for setting in candidates], reason
+        Parameters
+        ----------
+        arrays : the arrays of the model file; those of other parts are ignored
+        header : the JSON of the probe
+        features : number of features of the model
+        """
+        stored = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
+        classes = header.get("classes") if isinstance(header, dict) else None
+        if not isinstance(classes, list) or not _are_classes(classes):
+            raise ModelFileError(f"the file's probe must name two or more different classes, but has {classes!r}")
+        rows = 1 if len(classes) == 2 else len(classes)
+        shapes = {name: array.shape for name, array in stored.items()}
+        if shapes != {"coef": (rows, features), "intercept": (rows,)}:
+            raise ModelFileError(f"the file's probe has arrays {shapes}, but must have {rows} rows of {features}")
+        parameters = dict(header["parameters"])
+        if isinstance(parameters["class_weight"], list):
+            parameters["class_weight"] = {name: float(value) for name, value in parameters["class_weight"]}
+        probe = cls(**parameters)
+        probe._check_parameters()
+        for name, kind in _STORED.items():
+            if not isinstance(header[name], kind):
+                raise ModelFileError(f"the file's probe has an invalid {name}, {header[name]!r}")
+            setattr(probe, f"{name}_", header[name])
+        probe.classes_, probe.n_features_in_ = np.asarray(classes), features
+        probe.coef_, probe.intercept_ = stored["coef"], stored["intercept"]
+        return probe
 
 
-def _reason_not_to_validate(rows: _Labelled, candidates: int) -> str:
-    if candidates == 1:
-        return "as given"
-    if len(np.unique(rows.groups)) < 2 and not rows.blocks:
-        return "the fixed settings, because all labels are from one subject"
-    if len(rows.y) < FEWEST_LABELS or len(np.unique(rows.groups)) < 2:
-        return f"the fixed settings, because {len(rows.y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
-    return ""
+def _preference(setting: _Setting, score: float, fixed: _Setting) -> tuple[Any, ...]:
+    """Return the key of a setting: the score, then similarity to the fixed settings."""
+    alike = (setting.scale == fixed.scale, setting.levels == fixed.levels)
+    return (round(score, 12), *alike, -abs(np.log(setting.C / fixed.C)), -setting.C)
 
 
 def _described(C: float, scale: str) -> str:
     return f"C={C:.3g}, {'unscaled' if scale == 'plain' else scale} features"
+
+
+def _are_classes(classes: list[Any]) -> bool:
+    """Return whether these are two or more distinct strings, or distinct integers."""
+    alike = all(type(name) is str for name in classes) or all(type(name) is int for name in classes)
+    return alike and len(set(classes)) == len(classes) > 1
+
+
+def _on_cpu(Z: Any) -> Any:
+    return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
+
+
+def _group_codes(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.intp] | None:
+    """Return the groups of the labelled rows as integers, or None if all are unknown ("", None, NaN or -1)."""
+    if groups is None:
+        return None
+    column = as_column(groups, "groups", len(known))[known]
+    names = np.array([as_text(value) for value in column.tolist()], np.str_)
+    if not (names != "").any():
+        return None
+    return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
 
 
 # -------------------------------------------------------------------- regression
@@ -315,6 +435,12 @@ def unthreaded() -> Iterator[None]:
 def mean_variance(Z: NDArray[np.float64], scale: str) -> float:
     """Return the mean variance of features (n, F) after scaling, the unit of 1 / C; 1 if they are constant."""
     return 1.0 if scale == "standardised" else float(Z.var(axis=0).mean()) or 1.0
+
+
+def _logits(Z: NDArray[Any], coef: NDArray[np.float64], intercept: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return one score per class (n, K); of two classes, the first has score 0."""
+    logits: NDArray[np.float64] = Z @ coef.T + intercept
+    return logits if len(intercept) > 1 else np.hstack([np.zeros_like(logits), logits])
 
 
 def regressions(
@@ -336,12 +462,6 @@ def regressions(
     Returns
     -------
     for each C the coefficients (K, F) and the intercepts (K,) in terms of Z, with K = 1 for two classes
-
-    Examples
-    --------
-    >>> (coef, intercept), = regressions(np.array([[0.0], [2.0]]), np.array([0, 1]), "plain", [1.0], None, 1e-6)
-    >>> bool(abs(coef[0, 0] + intercept[0]) < 1e-6)
-    True
     """
     centre = Z.mean(axis=0)
     # For plain features a common divisor, compensated by C, only sets the scale for the solver's tolerance.
@@ -390,7 +510,7 @@ def left_out(
             weight = {name: value for name, value in weight.items() if name in classes}
         fits = regressions(Z[train], y[train], scale, Cs, weight, tolerance)
         for row, fit in zip(predicted, fits, strict=True):
-            row[test] = most_probable(decisions(Z[test], *fit), classes)
+            row[test] = classes[_logits(Z[test], *fit).argmax(axis=1)]
 
     for_each(leave_out, range(fold.max() + 1))
     return predicted
@@ -415,9 +535,9 @@ def make_probe(kind: Any = AUTO) -> Any:
     """
     if hasattr(kind, "fit") and not isinstance(kind, type):
         return clone(kind)
-    if not isinstance(kind, str) or kind not in (AUTO, *PROBES):
+    if not isinstance(kind, str) or kind not in (AUTO, *SCALES):
         raise PolyadicError(
-            f"probe must be one of {', '.join((AUTO, *PROBES))}, or a scikit-learn classifier, but is {kind!r}"
+            f"probe must be one of {', '.join((AUTO, *SCALES))}, or a scikit-learn classifier, but is {kind!r}"
         )
     if kind == AUTO:
         return Probe()
@@ -435,12 +555,6 @@ def train_probe(kind: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None,
     y : (n,), classes
     groups : (n,), the subject of each row, or None; for a pipeline they are passed to its last step
     level_columns : as for `Probe.fit`; not passed to pipelines, whose steps may change the columns
-
-    Examples
-    --------
-    >>> Z, y = np.arange(200.0)[:, None], np.arange(200) // 100
-    >>> train_probe("auto", Z, y, groups=np.arange(200) % 5).score(Z, y)
-    1.0
     """
     probe, words = make_probe(kind), {}
     name, last = probe.steps[-1] if isinstance(probe, Pipeline) else ("", probe)
@@ -453,50 +567,13 @@ def train_probe(kind: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None,
         return probe.fit(Z, y, **words)
 
 
+def features_of(model: Any, windows: Any, on_rows: Callable[[int], None] | None = None) -> NDArray[np.float64]:
+    """Compute features in double precision, as in model files: (N, F); `on_rows` takes the number of windows done."""
+    words = {} if on_rows is None else {"on_rows": on_rows}  # other feature extractors do not take it
+    return np.asarray(model.transform(windows, **words), np.float64)
+
+
 def level_columns(model: Any) -> NDArray[np.intp]:
-    """Return the indices of a feature extractor's level columns, whose names begin with "level ".
-
-    Parameters
-    ----------
-    model : a fitted feature extractor; without `get_feature_names_out` it has no level block
-
-    Examples
-    --------
-    >>> from sklearn.preprocessing import FunctionTransformer
-    >>> names = lambda *_: ["z1", "z2", "level x"]
-    >>> level_columns(FunctionTransformer(feature_names_out=names).fit(np.zeros((1, 3))))
-    array([2])
-    """
+    """Return the indices of a feature extractor's level columns, whose names begin with "level "."""
     names = model.get_feature_names_out() if hasattr(model, "get_feature_names_out") else []
     return np.flatnonzero([str(name).startswith("level ") for name in names])
-
-
-# ------------------------------------------------------------------------- input
-
-
-def _on_cpu(Z: Any) -> Any:
-    return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
-
-
-def _group_codes(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.intp] | None:
-    """Return the groups of the labelled rows as integers, or None if all are unknown ("", None, NaN or -1)."""
-    if groups is None:
-        return None
-    column = as_column(groups, "groups", len(known))[known]
-    names = np.array([as_text(value) for value in column.tolist()], np.str_)
-    if not (names != "").any():
-        return None
-    return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
-
-
-def _columns(chosen: Any, count: int) -> NDArray[np.intp]:
-    """Return the indices of the level columns, in ascending order."""
-    every = np.arange(count)
-    if chosen is None or (not isinstance(chosen, slice) and not np.size(chosen)):
-        return every[:0]
-    try:
-        return np.unique(every[chosen if isinstance(chosen, slice) else np.asarray(chosen)])
-    except IndexError as error:
-        raise PolyadicError(
-            f"level_columns must be a slice, indices or a mask of {count} columns, but is {chosen!r}"
-        ) from error

@@ -1,7 +1,6 @@
-"""Train probes on features of labelled windows, and score their predictions for other windows.
+"""Scores: of predictions, of probes trained on features of labelled windows, and of a model's own probe.
 
-`score_features` takes features, `score_splits` a fitted model and the seeds of several splits, `score_own_probe` a
-model with a probe.
+All scores are fractions; 1 is best.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, recall_score
 
 from polyadic._util.checks import check_integer
 from polyadic._util.random_streams import permutation
@@ -18,30 +18,75 @@ from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.predictor import WindowPredictor, group_names, groups_of, means_by_group, recentred
-from polyadic.evaluate.probe import PROBES, level_columns, train_probe, unthreaded
+from polyadic.evaluate.classifier import WindowClassifier, group_names, groups_of, labels_of, recentred
+from polyadic.evaluate.probe import SCALES, features_of, level_columns, train_probe
 
 __all__ = [
+    "MEASURES",
     "default_protocol",
-    "features_of",
     "low_label_rows",
     "own_split",
-    "probe_accuracy",
     "score_features",
     "score_own_probe",
     "score_splits",
+    "scores",
     "summarise",
 ]
 
+MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
+"""The scores over all windows."""
+
 _OnRows = Callable[[int], None]
 
-_MEASURES = ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "worst_subject")
+
+def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None) -> dict[str, Any]:
+    """Score predictions, over all windows and for each subject.
+
+    Parameters
+    ----------
+    y : (N,), the true classes
+    predicted : (N,), the classes that were predicted
+    subject : (N,), the subject of each window, as in `Windows.subject`; "" marks unknown subjects, which get no score
+
+    Returns
+    -------
+    `accuracy`; `balanced_accuracy`, the mean recall of the classes in y; `macro_f1`, the mean F1 of the classes in y or
+    among the predictions (0 for one that was only predicted); `kappa`, NaN if there is only one class, because all
+    agreement is then expected by chance. If subjects are known, also `per_subject`, the accuracy of each subject, and
+    the lowest and the mean of these, `worst_subject` and `mean_subject`, which weight all subjects equally.
+
+    Examples
+    --------
+    >>> result = scores([0, 0, 1, 1], [0, 0, 1, 0], subject=["a", "a", "b", "b"])
+    >>> result["accuracy"], result["kappa"], result["per_subject"]
+    (0.75, 0.5, {'a': 1.0, 'b': 0.5})
+    """
+    truth, guess = np.asarray(y), np.asarray(predicted)
+    if truth.ndim != 1 or not len(truth):
+        raise PolyadicError(f"y must have shape (N,) with at least one label, but has shape {truth.shape}")
+    people = np.full(len(truth), "") if subject is None else np.asarray(subject)
+    for name, column in (("predicted", guess), ("subject", people)):
+        if column.shape != truth.shape:
+            raise PolyadicError(f"{name} must have shape {truth.shape} like y, but has shape {column.shape}")
+    present = np.unique(truth)
+    single = len(present) == 1 and bool((truth == guess).all())
+    result: dict[str, Any] = {
+        "accuracy": float(accuracy_score(truth, guess)),
+        "balanced_accuracy": float(recall_score(truth, guess, labels=present, average="macro", zero_division=0)),
+        "macro_f1": float(f1_score(truth, guess, average="macro", zero_division=0)),
+        "kappa": float("nan") if single else float(cohen_kappa_score(truth, guess)),
+    }
+    known = [person for person in np.unique(people).tolist() if person != ""]
+    if known:
+        accuracies = {person: float((truth == guess)[people == person].mean()) for person in known}
+        result["per_subject"] = accuracies
+        result["worst_subject"] = min(accuracies.values())
+        result["mean_subject"] = float(np.mean(list(accuracies.values())))
+    return result
 
 
 def score_features(
-    probes: Mapping[str, Any],
+    kinds: Sequence[str],
     Z_train: NDArray[Any],
     y_train: NDArray[Any],
     Z_test: NDArray[Any],
@@ -54,7 +99,7 @@ def score_features(
 
     Parameters
     ----------
-    probes : classifiers by name, as for `make_probe`
+    kinds : kinds of probes, as for `make_probe`
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     subject : (n,), the subject of each test window, for the accuracy of each subject
@@ -63,36 +108,15 @@ def score_features(
 
     Returns
     -------
-    for each probe, by name, what `polyadic.evaluate.scores` returns, and the `reason` for its settings if it has one
-
-    Examples
-    --------
-    >>> Z, y = np.array([[0.0], [0.1], [1.0], [1.1]]), np.array([0, 0, 1, 1])
-    >>> score_features({"plain": "plain"}, Z, y, Z, y)["plain"]["accuracy"]
-    1.0
+    for each kind of probe what `scores` returns, and the `reason` for its settings if it has one
     """
     results = {}
-    for name, kind in probes.items():
-        with unthreaded():
-            fitted = train_probe(kind, Z_train, y_train, groups, levels)
-            results[name] = scores(y_test, fitted.predict(Z_test), subject)
+    for kind in kinds:
+        fitted = train_probe(kind, Z_train, y_train, groups, levels)
+        results[kind] = scores(y_test, fitted.predict(Z_test), subject)
         if hasattr(fitted, "reason_"):
-            results[name]["reason"] = fitted.reason_
+            results[kind]["reason"] = fitted.reason_
     return results
-
-
-def probe_accuracy(
-    kind: str, Z_train: NDArray[Any], y_train: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
-) -> float:
-    """Return the share of test windows that a probe labels correctly.
-
-    Parameters
-    ----------
-    kind : as for `make_probe`
-    Z_train, Z_test : (n, R), features
-    y_train, y_test : (n,), labels
-    """
-    return float(score_features({kind: kind}, Z_train, y_train, Z_test, y_test)[kind]["accuracy"])
 
 
 def default_protocol(windows: Windows) -> Protocol:
@@ -125,7 +149,7 @@ def score_splits(
     protocol: Protocol,
     seeds: Sequence[int],
     on_rows: _OnRows | None = None,
-    kinds: Sequence[str] = PROBES,
+    kinds: Sequence[str] = SCALES,
 ) -> list[dict[str, Any]]:
     """Train probes on the training part of several splits, and score them on the test part of each.
 
@@ -155,7 +179,7 @@ def score_splits(
         train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))
         about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
         subject, groups = windows.subject[part.test], groups_of(windows[part.train])
-        by_probe = score_features(dict(zip(kinds, kinds, strict=True)), *train, *test, subject, groups, levels)
+        by_probe = score_features(kinds, *train, *test, subject, groups, levels)
         results += [{"probe": kind, **about, **result} for kind, result in by_probe.items()]
     return results
 
@@ -173,24 +197,17 @@ def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None
     -------
     one entry like those of `score_splits`, without a seed
     """
-    predictor = WindowPredictor(model)
+    classifier = WindowClassifier.of(model)
     part = own_split(model, windows)
     rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
     Z = features_of(model, tested, on_rows)
-    if predictor.recenter:
-        names = group_names(tested.subject, len(tested))
-        Z = recentred(Z, names, means_by_group([(Z, names)]))
-    result = scores(labels_of(tested), predictor.probe_.predict(Z).astype(str), tested.subject)
+    if classifier.recenter:
+        Z = recentred(Z, group_names(tested.subject, len(tested)))
+    result = scores(labels_of(tested), classifier.probe_.predict(Z).astype(str), tested.subject)
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **result}]
-
-
-def features_of(model: Any, windows: Windows, on_rows: _OnRows | None = None) -> NDArray[np.float64]:
-    """Compute features in double precision: (N, F); `on_rows` is called with the number of windows done."""
-    words = {} if on_rows is None else {"on_rows": on_rows}  # other feature extractors do not take it
-    return np.asarray(model.transform(windows, **words), np.float64)
 
 
 def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
@@ -232,7 +249,9 @@ def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
 
 
 def summarise(
-    rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ("probe",), measures: Sequence[str] = _MEASURES
+    rows: Sequence[Mapping[str, Any]],
+    by: Sequence[str] = ("probe",),
+    measures: Sequence[str] = (*MEASURES, "worst_subject"),
 ) -> list[dict[str, Any]]:
     """Return the mean and, for several rows, the standard deviation of each measure, for each group of rows.
 

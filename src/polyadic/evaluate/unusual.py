@@ -70,10 +70,10 @@ def _features_and_residuals(
     model: Any, windows: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Return the features (N, F), squared residuals of the tensors (N,), and which windows are flat (N,)."""
-    readout, samples = model._fitted_readout(), model._samples(windows, reset=False)
+    readout = model._fitted_readout()
     features, residuals, flat = [], [], []
     with torch.no_grad():
-        for batch in model._batches(samples):
+        for batch in model._batches(model._samples(windows)):
             Z = batch.x if readout is None else readout.features(batch.x, batch.windows)
             features.append(Z.double().cpu().numpy())
             residuals.append(batch.residuals.double().cpu().numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -19,13 +19,11 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probe import AUTO, level_columns, make_probe, train_probe
-from polyadic.evaluate.scoring import features_of, own_split
+from polyadic.evaluate.probe import AUTO, features_of, level_columns, make_probe, train_probe
+from polyadic.evaluate.scoring import MEASURES, own_split, scores
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 
-MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
 _FOLDS, _REPEATS = 5, 2
@@ -88,12 +86,12 @@ class CrossValidation:
     accuracy: float
     macro_f1: float
     kappa: float
-    over_repeats: dict[str, list[float]] = field(repr=False)
-    per_class: dict[str, dict[str, float]] = field(repr=False)
-    per_subject: dict[str, dict[str, float]] = field(repr=False)
-    over_subjects: dict[str, float] = field(repr=False)
+    over_repeats: dict[str, list[float]]
+    per_class: dict[str, dict[str, float]]
+    per_subject: dict[str, dict[str, float]]
+    over_subjects: dict[str, float]
     classes: tuple[str, ...]
-    confusion: NDArray[np.int64] = field(repr=False)
+    confusion: NDArray[np.int64]
     chance: float
     majority: float
     refitted: bool
@@ -104,9 +102,9 @@ class CrossValidation:
     subjects: int
     windows: int
     left_out: int
-    reasons: tuple[str, ...] = field(repr=False)
-    rows: _Rows = field(repr=False)
-    predicted: NDArray[Any] = field(repr=False)
+    reasons: tuple[str, ...]
+    rows: _Rows
+    predicted: NDArray[Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except `rows` and `predicted`, ready for JSON (an undefined kappa is None)."""
@@ -195,12 +193,11 @@ def cross_validate(
     make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     tested = _tested(whole, rows)
-    assignments = _assignments(whole, tested, folds, repeats, seed)
+    tests = _tests(whole, tested, folds, repeats, seed)
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
-    predicted = np.empty((len(assignments), len(tested)), labels.dtype)
+    predicted = np.empty((int(repeats), len(tested)), labels.dtype)
     reasons: list[str] = []
-    tests = [(repeat, test) for repeat, fold in enumerate(assignments) for test in _test_masks(fold)]
     fitted, Z = model, None if refit else features_of(model, whole[tested])
     for number, (repeat, test) in enumerate(tests, start=1):
         if refit:
@@ -222,8 +219,8 @@ def cross_validate(
         rows=tested,
         refitted=refit,
         transductive=seen and not refit,
-        folds=int(assignments[0].max()) + 1,
-        repeats=len(assignments),
+        folds=len(tests) // int(repeats),
+        repeats=int(repeats),
         seed=int(seed),
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
@@ -314,8 +311,8 @@ def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
     return np.flatnonzero(known)
 
 
-def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[_Rows]:
-    """Return the fold of each tested window, for each repeat."""
+def _tests(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[tuple[int, NDArray[np.bool_]]]:
+    """Return for each fold the number of its repeat, from 0, and which of the tested windows it leaves out."""
     check_integer("repeats", repeats, 1)
     check_integer("seed", seed, 0)
     subject = windows.subject[tested]
@@ -331,13 +328,15 @@ def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed
         if folds > count:
             raise PolyadicError(f"folds must be at most the number of subjects with labels, {count}, but is {folds}")
         assignments = [group_folds(windows.label[tested], subject, folds, (seed, repeat)) for repeat in range(repeats)]
-    for test in (test for fold in assignments for test in _test_masks(fold)):
+    tests = [(repeat, fold == number) for repeat, fold in enumerate(assignments) for number in range(fold.max() + 1)]
+    for _, test in tests:
         if len(np.unique(windows.label[tested[~test]])) < 2:
+            names = np.unique(subject[test]).tolist()
             raise PolyadicError(
-                f"without {_few(np.unique(subject[test]))} only one class is left to train on: use other folds, or "
-                "label more windows"
+                f"without subject{'s' * (len(names) > 1)} {', '.join(names[:3])}{', …' * (len(names) > 3)} only one "
+                "class is left to train on: use other folds, or label more windows"
             )
-    return assignments
+    return tests
 
 
 def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
@@ -347,9 +346,13 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
             f"model must be a feature extractor with fit and transform, but is {type(model).__name__}: pass a "
             "classifier as probe"
         )
-    if not _is_fitted(model):
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
         if transductive:
-            raise PolyadicError("transductive=True keeps the features of a fitted model, but this one is not fitted")
+            raise PolyadicError(
+                "transductive=True keeps the features of a fitted model, but this one is not fitted"
+            ) from None
         return True, False
     part = own_split(model, windows)
     # A window of an unknown subject may belong to a test subject.
@@ -358,22 +361,10 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
     return seen and not transductive, seen
 
 
-def _is_fitted(model: Any) -> bool:
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        return False
-    return True
-
-
-def _test_masks(fold: _Rows) -> list[NDArray[np.bool_]]:
-    return [fold == number for number in range(fold.max() + 1)]
-
-
 def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **settings: Any) -> CrossValidation:
     """Compute all scores of the predictions (repeats, n)."""
-    repeats = [scores(y, guess) for guess in predicted]
-    over_repeats = {name: [result[name] for result in repeats] for name in MEASURES}
+    over_repeats = _over_repeats(y, predicted)
+    means: dict[str, Any] = {name: float(np.mean(values)) for name, values in over_repeats.items()}
     classes, counts = np.unique(y, return_counts=True)
     truth, guesses = np.tile(y, len(predicted)), predicted.reshape(-1)
     measured = precision_recall_fscore_support(truth, guesses, labels=classes, zero_division=0)[:3]
@@ -381,12 +372,17 @@ def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **s
         name: dict(zip(("precision", "recall", "f1", "windows"), values, strict=True))
         for name, *values in zip(*(column.tolist() for column in (classes, *measured, counts)), strict=True)
     }
-    per_subject = {name: _of_subject(y, predicted, subject == name) for name in np.unique(subject).tolist()}
+    per_subject = {}
+    for name in np.unique(subject).tolist():
+        rows = subject == name
+        repeats = _over_repeats(y[rows], predicted[:, rows])
+        per_subject[name] = {
+            "accuracy": float(np.mean(repeats["accuracy"])),
+            "balanced_accuracy": float(np.mean(repeats["balanced_accuracy"])),
+            "windows": int(rows.sum()),
+        }
     return CrossValidation(
-        balanced_accuracy=float(np.mean(over_repeats["balanced_accuracy"])),
-        accuracy=float(np.mean(over_repeats["accuracy"])),
-        macro_f1=float(np.mean(over_repeats["macro_f1"])),
-        kappa=float(np.mean(over_repeats["kappa"])),
+        **means,
         over_repeats=over_repeats,
         per_class=per_class,
         per_subject=per_subject,
@@ -402,16 +398,11 @@ def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **s
     )
 
 
-def _of_subject(y: NDArray[Any], predicted: NDArray[Any], rows: NDArray[np.bool_]) -> dict[str, float]:
-    repeats = [scores(y[rows], guess[rows]) for guess in predicted]
-    means = {name: float(np.mean([result[name] for result in repeats])) for name in ("accuracy", "balanced_accuracy")}
-    return {**means, "windows": int(rows.sum())}
+def _over_repeats(y: NDArray[Any], predicted: NDArray[Any]) -> dict[str, list[float]]:
+    """Return each measure of the predictions (repeats, n), by repeat."""
+    repeats = [scores(y, guess) for guess in predicted]
+    return {name: [result[name] for result in repeats] for name in MEASURES}
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _few(names: NDArray[Any]) -> str:
-    listed = ", ".join(names[:3].tolist())
-    return f"subject {listed}" if len(names) == 1 else f"subjects {listed}{', …' if len(names) > 3 else ''}"

@@ -14,18 +14,10 @@ from polyadic.data.splits import Protocol, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, low_label_rows, scores
-from polyadic.evaluate.predictor import groups_of
-from polyadic.evaluate.probe import AUTO, level_columns, train_probe, unthreaded
-from polyadic.evaluate.scoring import default_protocol, features_of
-from polyadic.evaluate.validation import (
-    MEASURES,
-    CrossValidation,
-    Fold,
-    default_folds,
-    spread,
-    subjects_to_test,
-    unseen_rows,
-)
+from polyadic.evaluate.classifier import groups_of
+from polyadic.evaluate.probe import AUTO, features_of, level_columns, train_probe
+from polyadic.evaluate.scoring import MEASURES, default_protocol
+from polyadic.evaluate.validation import CrossValidation, Fold, default_folds, spread, subjects_to_test, unseen_rows
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
@@ -237,8 +229,7 @@ def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind:
     Z_train, Z_test = (features_of(model, windows[rows]) for rows in (train, test))
     y_train, y_test = windows.label[train], windows.label[test]
     groups, levels = groups_of(windows[train]), level_columns(model)
-    with unthreaded():
-        fitted = train_probe(kind, Z_train, y_train, groups, levels)
+    fitted = train_probe(kind, Z_train, y_train, groups, levels)
     curve = _Curve(kind)
     for draw in range(_DRAWS):
         curve.add(Z_train, y_train, Z_test, y_test, groups, levels, draw, fitted)
@@ -370,9 +361,8 @@ class _Curve:
             fitted = whole
             if count != self._counts[-1]:
                 rows = low_label_rows(y, min(count, len(y)), seed)
-                with unthreaded():
-                    some = None if groups is None else groups[rows]
-                    fitted = train_probe(self._kind, Z[rows], y[rows], some, levels)
+                some = None if groups is None else groups[rows]
+                fitted = train_probe(self._kind, Z[rows], y[rows], some, levels)
             right = fitted.predict(Z_test) == y_test
             self._accuracies.setdefault(count, []).append(100 * float(np.mean(right)))
 

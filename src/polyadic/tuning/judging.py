@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.folds import group_folds
-from polyadic.evaluate.linear import SCALES
-from polyadic.evaluate.probe import FEWEST_LABELS, FIXED_C, FOLDS, GRID, left_out, mean_variance
+from polyadic.evaluate.probe import FEWEST_LABELS, FIXED_C, FOLDS, GRID, SCALES, left_out, mean_variance
 
 __all__ = ["Judged", "difference", "judge"]
 

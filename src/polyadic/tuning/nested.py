@@ -16,9 +16,8 @@ from polyadic.data import Windows
 from polyadic.data.folds import group_folds
 from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import WindowClassifier, labels_of
-from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.predictor import FEWEST_WINDOWS
+from polyadic.evaluate.classifier import FEWEST_WINDOWS, WindowClassifier, labels_of
+from polyadic.evaluate.scoring import scores
 from polyadic.tuning.journal import Journal
 from polyadic.tuning.search import Budget, Search, Try
 from polyadic.tuning.space import Settings, Space

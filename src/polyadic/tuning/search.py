@@ -17,8 +17,7 @@ from polyadic._util.threads import thread_pool
 from polyadic.core.moments import sharing
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.predictor import group_names, means_by_group, recentred
+from polyadic.evaluate.classifier import group_names, labels_of, means_by_group, recentred
 from polyadic.evaluate.probe import level_columns, unthreaded
 from polyadic.tuning.judging import Judged, difference, judge
 from polyadic.tuning.space import Settings, Space

@@ -22,7 +22,7 @@ from polyadic.augment import (
     Shift,
 )
 from polyadic.data import Windows
-from polyadic.evaluate.predictor import FEWEST_WINDOWS
+from polyadic.evaluate.classifier import FEWEST_WINDOWS
 from polyadic.readout import Readout
 from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 
