@@ -103,9 +103,9 @@ class BaselineContract:
         with torch.random.fork_rng():
             torch.manual_seed(20_221)
             np.random.seed(20_221)  # noqa: NPY002
-            before = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+            before = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"]  # noqa: NPY002
             Z = self._fit(self.windows()).transform(self.windows())
-            after = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+            after = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"]  # noqa: NPY002
         np.random.set_state(kept)  # noqa: NPY002
         assert np.array_equal(Z, self.fitted().transform(self.windows())), "two fits gave different features"
         assert torch.equal(before[0], after[0]), "torch's global random state was changed"
