@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from polyadic import GRSALS, SALS, load
+from polyadic import CPD, GRSALS, SALS, load
 from polyadic._util.model_files import read, write
 from polyadic.baselines import PCAFeatures
 from polyadic.cli import app
@@ -65,7 +65,7 @@ def _planted(noise: float = 0.3, people: int = 8, each: int = 20) -> tuple[np.nd
 
 def test_planted_components_replicate_and_those_of_noise_do_not():
     X, people = _planted(noise=0.6)
-    model = SALS(rank=3, tensorize=None, batch_size=None, max_sweeps=40).fit(X)
+    model = CPD(rank=3, tensorize=None, max_sweeps=40).fit(X)
     found = replicability(model, X, people, refits=6)
     assert found.halves
     assert found.refits == 6
