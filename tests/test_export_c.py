@@ -477,7 +477,7 @@ def test_models_without_a_c_form_are_refused(small, tmp_path):
         ({"stride": 0}, "stride"),
         ({"stride": 2**30}, r"stride must be at most 2\*\*30 - 1"),
         ({"fs": 0}, "fs must be above 0"),
-        ({"channels": ["x"]}, "channels must have 3 entries, one per channel, but has 1"),
+        ({"channels": ["x"]}, "channels must name 3 channels, but names 1"),
         ({"units": ["g"]}, "units must have 3 entries"),
         ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
         ({"test_window": np.full((3, 96), np.nan)}, "test_window must be finite"),
