@@ -98,8 +98,8 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: CPD | None = N
     model._sample_shape, model.n_features_in_ = shape, shape[0]
     model.fs_, model.channel_names_ = getattr(like, "fs_", None), getattr(like, "channel_names_", ())
     model.units_ = getattr(like, "units_", ())
-    model.history_, model.seed_, model.split_ = empty_history(), 0, ""
-    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, {"n_seen": 0})
+    model.history_, model.seed_, model.split_, model._n_seen = empty_history(), 0, "", 0
+    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, model._extra())
     return model
 
 
