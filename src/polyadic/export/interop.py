@@ -97,7 +97,7 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: CPD | None = N
         raise PolyadicError(f"cp_tensor must have factors of one rank for a tensor {sizes}, but they are {shapes}")
     model._sample_shape, model.n_features_in_ = shape, shape[0]
     model.fs_, model.channel_names_ = getattr(like, "fs_", None), getattr(like, "channel_names_", ())
-    model.units_ = getattr(like, "units_", ())
+    model.units_, model.reading_, model.typical_ = getattr(like, "units_", ()), getattr(like, "reading_", {}), {}
     model.history_, model.seed_, model.split_, model._n_seen = empty_history(), 0, "", 0
     model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, model._extra())
     return model
