@@ -11,7 +11,7 @@ from polyadic import CPD, match, plot
 from polyadic.data import Windows
 from polyadic.evaluate import cross_validate
 from polyadic.explain import typical
-from polyadic.explain.replication import Replicability
+from polyadic.explain.replicability import Replicability
 
 # %%
 # Synthetic nights of eight subjects in four stages: occipital alpha in W, central spindles in N2, frontal slow waves in

@@ -114,13 +114,11 @@ class Broken(Augmentation):
         ("memory_layout_of_the_input_does_not_matter", lambda X, u: torch.empty_like(X).fill_(X.stride(2))),
         ("same_seed_sweep_and_ids_give_the_same_result", lambda X, u: X * torch.rand(())),
         ("same_seed_sweep_and_ids_give_the_same_result", lambda X, u: X * u + 0 * torch.rand(())),
-        ("another_seed_gives_another_result", lambda X, u: 2 * X),
-        ("another_sweep_gives_another_result", lambda X, u: 2 * X),
-        ("another_window_id_gives_another_result", lambda X, u: 2 * X),
-        ("batch_of_one_gives_what_the_whole_batch_gives", lambda X, u: X * u[:1]),
-        ("size_of_the_batches_does_not_matter", lambda X, u: X * u * len(X)),
-        ("order_of_the_batch_does_not_matter", lambda X, u: X * u.flip(0)),
-        ("other_windows_of_the_batch_do_not_matter", lambda X, u: X * u + 1e-9 * X.mean()),
+        ("another_seed_sweep_or_window_id_gives_another_result", lambda X, u: 2 * X),
+        ("rest_of_the_batch_does_not_matter", lambda X, u: X * u[:1]),
+        ("rest_of_the_batch_does_not_matter", lambda X, u: X * u * len(X)),
+        ("rest_of_the_batch_does_not_matter", lambda X, u: X * u.flip(0)),
+        ("rest_of_the_batch_does_not_matter", lambda X, u: X * u + 1e-9 * X.mean()),
     ],
 )
 def test_the_contract_detects_broken_implementations(test: str, function: object) -> None:
@@ -131,13 +129,12 @@ def test_the_contract_detects_broken_implementations(test: str, function: object
         getattr(Contract(), f"test_{test}")()
 
 
-def test_the_contract_catches_an_augmentation_that_takes_any_input() -> None:
-    class Contract(AugmentationContract):
-        augmentation = staticmethod(lambda X, ids=None, **_: X)
-
-    for test in ("batches_of_other_dimensions", "numbers_that_are_not_floating_point"):
-        with pytest.raises(pytest.fail.Exception):
-            getattr(Contract(), f"test_{test}_are_refused")()
+@pytest.mark.parametrize(
+    "wrong", [windows(20), windows(9, 20), windows(1, 4, 9, 20), windows(4, 9, 20).to(torch.int16)]
+)
+def test_only_floating_point_batches_of_windows_are_augmented(wrong: Tensor) -> None:
+    with pytest.raises(PolyadicError, match=r"needs a floating-point batch \(windows, channels, time\)"):
+        Jitter(0.1)(wrong)
 
 
 @pytest.mark.parametrize("ids", [torch.arange(3), torch.tensor([7]), torch.tensor(7), torch.arange(4)[None]])

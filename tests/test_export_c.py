@@ -7,8 +7,6 @@ import importlib.util
 import json
 import re
 import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +17,9 @@ from hypothesis import strategies as st
 from problems import paper
 from sklearn.linear_model import LogisticRegression
 
-from polyadic import ATD, SALS, export, load
+from polyadic import ATD, CPD, SALS, export, load
+from polyadic._util import model_files
 from polyadic.augment import Jitter
-from polyadic.core import persist
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import WindowClassifier
@@ -128,16 +126,7 @@ def test_many_random_models_agree_with_python_fast_math_or_not(case, flags, tmp_
     agrees(case, tmp_path_factory.mktemp("c"), *flags)
 
 
-LENGTHS = (1, 2, 3, 16, 30, 49, 97)
-
-
-@pytest.mark.parametrize(
-    "n_fft",
-    [
-        *LENGTHS,
-        *(pytest.param(n, marks=pytest.mark.long) for n in (4, 5, 8, 12, 64, 77, 100, 127, 250, 360, 512, 1024)),
-    ],
-)
+@pytest.mark.parametrize("n_fft", [1, 2, 3, 16, 30, 97, pytest.param(1024, marks=pytest.mark.long)])
 def test_the_fourier_transform_is_right_for_every_length(n_fft, tmp_path):
     # With as many components as entries of the tensor, each of one entry alone, coefficients are the tensor itself.
     stft, X = STFT(n_fft, 1, "rectangular", "re_im"), signals((1, n_fft), 6)
@@ -167,26 +156,10 @@ def test_windows_without_a_tensorizer(tmp_path):
     assert code.selftest() == 0
 
 
-@pytest.mark.parametrize("flags", [("-O0",), ("-O3", "-ffast-math"), ("-Os", "-m32")])
+@pytest.mark.parametrize("flags", [("-O0",), ("-O3", "-ffast-math")])
 def test_optimisation_changes_nothing_that_counts(small, flags, tmp_path):
     classifier, X = small
-    if (
-        "-m32" in flags
-        and subprocess.run(
-            ["gcc", "-m32", "-xc", "-", "-o", tmp_path / "a"],
-            input=b"#include <math.h>\nint main(void){return 0;}",
-            check=False,
-            capture_output=True,
-        ).returncode
-    ):
-        pytest.skip("gcc has no 32-bit libraries here")
-    written = export.c(classifier, tmp_path / "model.c")
-    if "-m32" in flags:
-        (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return polyadic_selftest(); }\n')
-        run("gcc", *STRICT, *flags, tmp_path / "main.c", tmp_path / "model.c", "-o", tmp_path / "test", "-lm")
-        run(tmp_path / "test")
-        return
-    code = CLibrary(written, *flags)
+    code = CLibrary(export.c(classifier, tmp_path / "model.c"), *flags)
     exact = np.asarray(classifier.features_.transform(X.astype(np.float64)))
     assert largest_difference(code.features(X), exact) < 1e-4
     assert np.abs(code.predict(X)[1] - classifier.predict_proba(X)).max() < 1e-4
@@ -207,7 +180,7 @@ def test_nearly_collinear_components_are_summed_in_double(tmp_path):
 # ----------------------------------------------------------------------------- streams
 
 
-@pytest.mark.parametrize("stride", [1, 16, 37, 96, 150])
+@pytest.mark.parametrize("stride", [1, 37, 150])
 def test_a_stream_gives_the_results_of_its_windows(small, stride, tmp_path):
     classifier, X = small
     code = CLibrary(export.c(classifier, tmp_path / "model.c", stride=stride))
@@ -307,14 +280,12 @@ def test_one_header_serves_many_files_and_cpp(small, tmp_path):
         run("g++", *strict, "-std=c++11", "-xc++", "-c", tmp_path / "one.c", "-o", tmp_path / "one.o")
 
 
-@pytest.mark.parametrize(
-    "table", ["first", "second", "third", "matrix", "offset", "mean", "twiddle", "taper", "weights"]
-)
+@pytest.mark.parametrize("table", ["first", "matrix", "twiddle", "weights"])
 def test_the_selftest_notices_a_changed_number(small, table, tmp_path):
     written = export.c(small[0], tmp_path / "model.c")
     text = written.files[0].read_text()
     start = text.index(f"polyadic_{table}[")
-    place = re.compile(r"-?\d+\.\d*(e[-+]\d+)?f").search(text, text.index("=", start) + (60 if table == "taper" else 0))
+    place = re.compile(r"-?\d+\.\d*(e[-+]\d+)?f").search(text, text.index("=", start))
     number = float(place[0].rstrip("f"))
     written.files[0].write_text(text[: place.start()] + f"{number + 0.3}f" + text[place.end() :])
     assert CLibrary(written).selftest() > 0
@@ -373,34 +344,16 @@ def test_the_header_describes_the_model(small, tmp_path):
 def test_the_header_has_the_units_of_the_fit_also_from_a_file(tmp_path):
     windows = Windows(signals((2, 64), 30), fs=50.0, channels=["ax", "gx"], units=["m/s2", "rad/s"])
     model = SALS(rank=2, max_sweeps=1).fit(windows)
-    assert model.units_ == ("m/s2", "rad/s")
-    export.c(model, tmp_path / "fitted.c")
-    assert "0: ax (m/s2), 1: gx (rad/s)" in (tmp_path / "fitted.h").read_text()
     model.save(tmp_path / "m.safetensors")
-    again = load(tmp_path / "m.safetensors")
-    assert again.units_ == model.units_
-    again.save(tmp_path / "again.safetensors")
-    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    assert load(tmp_path / "m.safetensors").units_ == ("m/s2", "rad/s")
     polyadic("export", "m.safetensors", "-o", "command.c", cwd=tmp_path)
     polyadic("export", "m.safetensors", "-o", "other.c", "--units", "g,rad/s", cwd=tmp_path)
     assert "0: ax (m/s2), 1: gx (rad/s)" in (tmp_path / "command.h").read_text()
     assert "0: ax (g), 1: gx (rad/s)" in (tmp_path / "other.h").read_text()
-
-
-@pytest.mark.parametrize(
-    ("units", "known"), [(None, ()), ([], ()), (["m/s2"], "the file has the units"), ("g", "the file has the units")]
-)
-def test_a_file_without_units_is_read_and_one_of_too_few_is_refused(units, known, tmp_path):
-    path = tmp_path / "m.safetensors"
-    SALS(rank=2, max_sweeps=1).fit(signals((2, 64), 30)).save(path)
-    arrays, header = persist.read(path)
-    header.pop("units")
-    persist.write(path, arrays, header if units is None else header | {"units": units})
-    if known:
-        with pytest.raises(ModelFileError, match=known):
-            load(path)
-    else:
-        assert load(path).units_ == ()
+    arrays, header = model_files.read(tmp_path / "m.safetensors")
+    model_files.write(tmp_path / "m.safetensors", arrays, header | {"units": ["m/s2"]})
+    with pytest.raises(ModelFileError, match="as units, but the model has 2"):
+        load(tmp_path / "m.safetensors")
 
 
 # --------------------------------------------------------------------------------- int8
@@ -435,7 +388,8 @@ def test_rounding_with_feedback_is_closer_than_rounding_alone():
 def test_int8_keeps_the_mean_of_windows_that_lie_far_from_zero(tmp_path):
     # Log amplitudes that are not centred: all windows have almost the same large projections.
     X = signals((3, 96), 60, scale=1e-6)
-    model = SALS(6, tensorize=STFT(32, 8, parts="log_amplitude"), readout=Readout(levels=0), max_sweeps=5).fit(X)
+    # The correction assumes that the components fit the mean, so the fit must be good.
+    model = CPD(6, tensorize=STFT(32, 8, parts="log_amplitude"), readout=Readout(levels=0), max_sweeps=5).fit(X)
     exact = np.asarray(model.transform(X.astype(np.float64)))
     error = export.c(model, tmp_path / "model.c", int8=True).features(X) - exact
     assert np.abs(error.mean(axis=0)).max() < 0.02 * np.sqrt(np.mean(np.square(exact)))
@@ -477,7 +431,7 @@ def test_models_without_a_c_form_are_refused(small, tmp_path):
         ({"stride": 0}, "stride"),
         ({"stride": 2**30}, r"stride must be at most 2\*\*30 - 1"),
         ({"fs": 0}, "fs must be above 0"),
-        ({"channels": ["x"]}, "channels must have 3 entries, one per channel, but has 1"),
+        ({"channels": ["x"]}, "channels must name 3 channels, but names 1"),
         ({"units": ["g"]}, "units must have 3 entries"),
         ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
         ({"test_window": np.full((3, 96), np.nan)}, "test_window must be finite"),
@@ -582,28 +536,6 @@ def test_the_firmware_for_a_board_has_no_semihosting_and_prints_by_a_custom_func
     assert re.search(r" T board_print$", own, re.MULTILINE)
 
 
-@pytest.mark.long
-@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
-def test_a_count_that_wraps_is_not_shown(small, tmp_path):
-    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
-    export.c(small[0], tmp_path / "project" / "model.c")
-    flags = "CFLAGS=-std=c99 -O2 -ffunction-sections -fdata-sections -DLONGEST=0xFFul"
-    assert "one window: too many to count" in run("make", "-C", tmp_path / "project", "run-m4", flags, timeout=120)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
-def test_a_wrong_number_fails_the_selftest_on_a_cortex_m4f(small, tmp_path):
-    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
-    source = export.c(small[0], tmp_path / "project" / "model.c").files[0]
-    text = source.read_text()
-    source.write_text(re.sub(r"(polyadic_offset\[\d+\] = \{)[^,]*", r"\g<1>9.5f", text))
-    words = ("make", "-C", str(tmp_path / "project"), "run-m4")
-    failed = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
-    assert failed.returncode != 0
-    assert "values differ" in failed.stdout + failed.stderr
-
-
 @pytest.fixture(scope="module")
 def har_classifier(data_folder):
     """The default model of HAR with a probe, learned from the training people, and the windows of the others."""
@@ -670,28 +602,4 @@ Linker script and memory map
     assert found == {
         "flash": {"application": 0x70, "code": 0x100, "selftest": 0x1020, "libraries": 0x84, "tables": 0x10},
         "memory": {"libraries": 8, "stream": 0x200, "stack": 0x400},
-    }
-
-
-def test_the_example_says_how_to_get_a_model(tmp_path):
-    if missing("make"):
-        pytest.skip(missing("make"))
-    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
-    failed = subprocess.run(
-        ["make", "-C", str(tmp_path / "project"), "run"], capture_output=True, text=True, check=False
-    )
-    assert failed.returncode != 0
-    assert "polyadic export model.safetensors -o" in failed.stdout
-
-
-def test_every_file_of_the_example_is_there():
-    assert {path.name for path in Path(EXAMPLE).iterdir()} >= {
-        "Makefile",
-        "README.md",
-        "board.h",
-        "cortex_m.c",
-        "cortex_m.ld",
-        "host.c",
-        "main.c",
-        "sizes.py",
     }

@@ -279,18 +279,21 @@ class Broken(Pairing):
         ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners[:-1]),
         ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners + len(index)),
         ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners - 2),
-        ("some_windows_have_a_partner", lambda index, ids, partners: torch.full_like(partners, -1)),
+        (
+            "partners_are_other_windows_of_the_same_recording",
+            lambda index, ids, partners: torch.full_like(partners, -1),
+        ),
         ("partners_are_other_windows_of_the_same_recording", lambda index, ids, partners: ids.clone()),
         ("partners_are_other_windows_of_the_same_recording", lambda index, ids, partners: partners.flip(0)),
         ("windows_without_recording_or_start_have_no_partner", lambda index, ids, partners: partners.clamp_min(0)),
         (
-            "order_and_size_of_batches_do_not_matter",
+            "partners_depend_on_the_index_alone",
             lambda index, ids, partners: torch.where(ids == ids[0], -1, partners),
         ),
-        ("same_index_and_ids_give_the_same_partners", lambda index, ids, partners: partners[torch.randperm(len(ids))]),
+        ("partners_depend_on_the_index_alone", lambda index, ids, partners: partners[torch.randperm(len(ids))]),
         ("ids_and_index_are_not_changed", lambda index, ids, partners: (ids.add_(1), partners)[1]),
         ("ids_and_index_are_not_changed", lambda index, ids, partners: (index.start.__iadd__(1), partners)[1]),
-        ("batches_may_be_empty", lambda index, ids, partners: partners + 0 * int(ids.max())),
+        ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners + 0 * int(ids.max())),
     ],
 )
 def test_the_contract_detects_broken_implementations(test, function):

@@ -47,14 +47,8 @@ def largest_difference(found, expected):
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [
-        # Every data set with its own kind of spectra, and every kind with the shortest windows.
-        pytest.param(
-            name, parts, marks=[] if name == "har" or parts == preset(name).tensorize.parts else pytest.mark.long
-        )
-        for name in ("sleep_edf", "har", "ptb_xl", "mgh", "ptb_xl_100hz")
-        for parts in PARTS
-    ],
+    [("har", parts) for parts in PARTS]
+    + [(name, preset(name).tensorize.parts) for name in ("sleep_edf", "ptb_xl", "mgh", "ptb_xl_100hz")],
 )
 def test_features_are_those_of_transform(name, parts, tmp_path):
     chosen = preset(name)
@@ -70,11 +64,18 @@ def test_features_are_those_of_transform(name, parts, tmp_path):
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
 
 
-@pytest.mark.parametrize("window", ["rectangular", "hann", "hamming", "blackman"])
-@pytest.mark.parametrize(("n_fft", "hop"), [(16, 8), (15, 4), (20, 7), (64, 1), (1, 1), (2, 3)])
-def test_any_window_length_and_hop(window, n_fft, hop, tmp_path):
-    if window in ("hann", "blackman") and n_fft <= 2:
-        pytest.skip("such a window is zero everywhere but at one sample")
+@pytest.mark.parametrize(
+    ("n_fft", "hop", "window"),
+    [
+        (16, 8, "hann"),
+        (15, 4, "blackman"),
+        (20, 7, "hamming"),
+        (64, 1, "hann"),
+        (1, 1, "rectangular"),
+        (2, 3, "hamming"),
+    ],
+)
+def test_any_window_length_and_hop(n_fft, hop, window, tmp_path):
     X = signals((2, 64))
     model = paper(SALS, rank=3, tensorize=STFT(n_fft, hop, window), max_sweeps=2).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
@@ -115,8 +116,7 @@ def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
     assert np.allclose(found, model.transform(X)[:, 0], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [ATD, SALS, GRSALS])
-@pytest.mark.parametrize("shape", [(5,), (4, 6), (3, 4, 5), (2, 3, 4, 5)])
+@pytest.mark.parametrize(("kind", "shape"), [(SALS, (5,)), (ATD, (4, 6)), (GRSALS, (3, 4, 5)), (SALS, (2, 3, 4, 5))])
 def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
     X = np.random.default_rng(0).normal(size=(30, *shape)).astype(np.float32)
     model = paper(kind, rank=3, max_sweeps=2, **({"beta": 0.0} if kind is ATD else {})).fit(X)
@@ -164,7 +164,7 @@ def test_a_model_that_no_precision_saves_is_written_with_a_warning(tmp_path):
     assert Features(tmp_path / "model.onnx")(X).shape == (30, 2)
 
 
-@pytest.mark.parametrize("options", [{"batch": 1}, {"batch": 5}, {"batch": 17}, {"batch": 1, "int8": True}])
+@pytest.mark.parametrize("options", [{"batch": 17}, {"batch": 1, "int8": True}])
 def test_the_warning_is_there_for_graphs_of_fixed_size(options, tmp_path):
     X = np.random.default_rng(0).normal(size=(30, 6, 7)).astype(np.float32)
     with pytest.warns(RuntimeWarning, match="differ from those of transform by up to"):
@@ -179,8 +179,9 @@ def labelled():
     return windows, model, model.transform(np.asarray(windows.X))
 
 
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("scaler", [None, {}, {"with_mean": False}, {"with_std": False}])
+@pytest.mark.parametrize(
+    ("classes", "scaler"), [(2, None), (4, None), (4, {}), (2, {"with_mean": False}), (4, {"with_std": False})]
+)
 def test_probabilities_are_those_of_the_probe(labelled, classes, scaler, tmp_path):
     windows, model, Z = labelled
     y = np.array(["rest", "walk", "run", "fall"])[np.arange(len(Z)) % classes]
@@ -217,14 +218,6 @@ def test_batches_of_any_size_and_single_windows(labelled, tmp_path):
     assert repr(run) == f"Features({windows.shape[1]} × {windows.shape[2]} → 4 features)"
 
 
-def test_all_but_the_closed_form_is_float32(labelled, tmp_path):
-    windows, model, Z = labelled
-    probe = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label)
-    export.onnx(model, tmp_path / "model.onnx", probe=probe)
-    single, wide = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
-    assert types_of_products(tmp_path / "model.onnx") == [single, wide, single]
-
-
 def test_a_fixed_number_of_windows(labelled, tmp_path):
     windows, model, Z = labelled
     export.onnx(model, tmp_path / "model.onnx", batch=3)
@@ -257,7 +250,6 @@ def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
     names = [f"C{number}" for number in range(windows.shape[1])]
     export.onnx(model, tmp_path / "model.onnx", fs=64, channels=names)
     proto = onnx.load(tmp_path / "model.onnx")
-    onnx.checker.check_model(proto, full_check=True)
     assert not {"STFT", "DFT"} & {node.op_type for node in proto.graph.node}
     assert [entry.dim_param or entry.dim_value for entry in proto.graph.input[0].type.tensor_type.shape.dim] == [
         "N",
@@ -361,14 +353,6 @@ def test_the_runner_needs_onnxruntime_and_numpy_alone(labelled, tmp_path):
     assert np.allclose(np.load(tmp_path / "features.npy"), Z, atol=1e-4 * np.abs(Z).max())
 
 
-def test_importing_the_module_does_not_import_torch():
-    code = (
-        "import sys, polyadic.export; polyadic.export.Features; "
-        "sys.exit(bool({'torch', 'onnx', 'onnxruntime', 'sklearn'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_the_example_runs_on_a_device(labelled, tmp_path):
     windows, model, Z = labelled
     probe = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label)
@@ -379,17 +363,6 @@ def test_the_example_runs_on_a_device(labelled, tmp_path):
     assert "3 windows" in said
     assert "most probable" in said
     assert "4 features" in alone(code, tmp_path / "model.onnx")
-
-
-def test_the_command_writes_the_graph_of_a_model_file(labelled, tmp_path):
-    windows, model, Z = labelled
-    model.save(tmp_path / "model.safetensors")
-    words = ("export", "model.safetensors", "--fs", 64, "--json", "-o", "m.onnx")
-    outcome = json.loads(polyadic(*words, cwd=tmp_path).stdout)
-    assert outcome["file"] == "m.onnx"
-    assert outcome["fs"] == 64.0
-    assert outcome["bytes"] == (tmp_path / "m.onnx").stat().st_size
-    assert np.allclose(Features(tmp_path / "m.onnx")(windows.X), Z, atol=1e-4 * np.abs(Z).max())
 
 
 def test_the_command_prints_opset_and_size_and_compares_int8_on_windows(labelled, tmp_path):

@@ -17,7 +17,7 @@ from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.explain import typical
-from polyadic.explain.replication import Replicability
+from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import position, positions
 from polyadic.plot.scalp import interpolated
 from polyadic.plot.sketches import model_html, picture

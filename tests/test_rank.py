@@ -10,7 +10,7 @@ import torch
 from command_line import polyadic
 from typer.testing import CliRunner
 
-from polyadic import ATD, plot, suggest_rank
+from polyadic import CPD, plot, suggest_rank
 from polyadic.cli import app
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
@@ -42,10 +42,9 @@ def naive(T, factors):
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (5, 4, 3), (4, 3, 5, 3)])
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(3))
-def test_core_consistency_is_that_of_the_whole_kronecker_product(shape, rank, seed):
-    random = np.random.default_rng(seed)
+@pytest.mark.parametrize("rank", [1, 3])
+def test_core_consistency_is_that_of_the_whole_kronecker_product(shape, rank):
+    random = np.random.default_rng(0)
     factors = [random.normal(size=(size, rank)) for size in shape]
     letters = "abcd"[: len(shape)]
     exact = np.einsum(",".join(f"{letter}r" for letter in letters) + f"->{letters}", *factors)
@@ -54,17 +53,8 @@ def test_core_consistency_is_that_of_the_whole_kronecker_product(shape, rank, se
     assert core_consistency(exact, factors) == pytest.approx(100)
 
 
-def test_core_consistency_takes_torch_and_float32():
-    T, factors = planted(2)
-    mixed = core_consistency(torch.tensor(T, dtype=torch.float32), [torch.tensor(factor) for factor in factors])
-    assert mixed == pytest.approx(100, abs=1e-3)
-
-
-def test_core_consistency_is_not_a_number_where_the_core_is_not_unique():
+def test_core_consistency_needs_factors_that_fit_and_a_unique_core():
     assert np.isnan(core_consistency(np.ones((5, 2, 4)), [np.ones((5, 3)), np.ones((2, 3)), np.ones((4, 3))]))
-
-
-def test_factors_that_do_not_fit_are_refused():
     with pytest.raises(PolyadicError, match=r"factors must have shapes \(size, R\) for T's \(5, 2, 4\)"):
         core_consistency(np.ones((5, 2, 4)), [np.ones((5, 1)), np.ones((2, 1)), np.ones((3, 1))])
 
@@ -85,9 +75,9 @@ UNKNOWN = np.full(4, np.nan)
     ],
 )
 def test_the_largest_rank_at_which_most_components_replicate_is_recommended(back, rank):
-    found, reason = _recommend([1, 2, 4, 8], back, UNKNOWN, "subjects")
+    chosen, reason = _recommend([1, 2, 4, 8], back, UNKNOWN, "subjects")
     count = back[[1, 2, 4, 8].index(rank)]
-    assert found == rank
+    assert chosen == rank
     assert f"Rank {rank} " in reason
     assert f"{count} of {rank}" in reason
     assert ("At no rank tried" in reason) == (count / rank <= 0.5)
@@ -106,82 +96,82 @@ def test_the_gain_of_a_larger_rank_is_reported_with_the_figures_of_the_table():
 
 def test_copies_of_a_component_count_once():
     bases = [np.eye(4)[:, [0, 0, 1, 2, 2]], np.eye(5)[:, [0, 0, 1, 2, 3]]]
-    found = Replicability(np.full(5, 0.95), np.array([1.0, 1.0, 1.0, 0.0, 1.0]), refits=4)
-    assert _count_distinct(bases, found) == 3
+    checked = Replicability(np.full(5, 0.95), np.array([1.0, 1.0, 1.0, 0.0, 1.0]), refits=4)
+    assert _count_distinct(bases, checked) == 3
 
 
 def test_tensors_of_known_rank_are_given_that_rank():
     T, _ = planted(3, shape=(60, 5, 6, 7), noise=0.3)
-    found = suggest_rank(T, ranks=[9, 3, 3], groups=np.repeat(np.arange(6), 10), restarts=2)
-    assert found.rank == 3
-    assert found.ranks == (3, 9)
-    assert found.replicating[0] == 3
-    assert found.match[0] > 0.95
-    assert found.share[1] <= 0.5
-    assert found.fitness[0] < found.fitness[1]
-    assert "3 of 3 replicate in halves of the subjects." in found.reason
-    assert np.isnan(found.accuracy).all()
+    suggestion = suggest_rank(T, ranks=[9, 3, 3], groups=np.repeat(np.arange(6), 10), restarts=2)
+    assert suggestion.rank == 3
+    assert suggestion.ranks == (3, 9)
+    assert suggestion.replicating[0] == 3
+    assert suggestion.match[0] > 0.95
+    assert suggestion.share[1] <= 0.5
+    assert suggestion.fitness[0] < suggestion.fitness[1]
+    assert "3 of 3 replicate in halves of the subjects." in suggestion.reason
+    assert np.isnan(suggestion.accuracy).all()
 
 
 def test_components_of_noise_do_not_replicate():
-    found = suggest_rank(np.random.default_rng(0).normal(size=(60, 6, 7, 8)), ranks=[3, 6], max_sweeps=10)
-    assert (found.share <= 0.5).all()
-    assert "At no rank tried do most components replicate in halves of the windows." in found.reason
+    suggestion = suggest_rank(np.random.default_rng(0).normal(size=(60, 6, 7, 8)), ranks=[3, 6], max_sweeps=10)
+    assert (suggestion.share <= 0.5).all()
+    assert "At no rank tried do most components replicate in halves of the windows." in suggestion.reason
 
 
 def test_windows_with_labels_are_scored_on_left_out_subjects():
     windows = synthetic(60, n_channels=2)
-    found = suggest_rank(windows, [3], refits=2, max_sweeps=2)
-    model = ATD(3, max_sweeps=2).fit(windows)
+    suggestion = suggest_rank(windows, [3], refits=2, max_sweeps=2)
+    model = CPD(3, max_sweeps=2).fit(windows)
     scores = cross_validate(model, windows, 5, transductive=True)
-    assert found.accuracy[0] == pytest.approx(scores.balanced_accuracy)
-    assert found.fitness[0] == pytest.approx(model.score(windows))
-    assert found.replicability[0].to_dict() == replicability(model, windows, refits=2).to_dict()
-    assert found.replicability[0].halves
+    assert suggestion.accuracy[0] == pytest.approx(scores.balanced_accuracy)
+    assert suggestion.fitness[0] == pytest.approx(model.score(windows))
+    assert suggestion.replicability[0].to_dict() == replicability(model, windows, refits=2).to_dict()
+    assert suggestion.replicability[0].halves
 
 
 def test_the_subset_is_spread_evenly_and_no_larger_than_asked():
     T, _ = planted(2, shape=(101, 5, 6))
     groups = np.arange(101) // 25
-    found = suggest_rank(T, [1, 2], tensorize=None, groups=groups, n_windows=5, max_sweeps=3)
-    assert found.n_windows == 5
+    suggestion = suggest_rank(T, [1, 2], tensorize=None, groups=groups, n_windows=5, max_sweeps=3)
+    assert suggestion.n_windows == 5
     same = suggest_rank(T[[0, 25, 50, 75, 100]], [1, 2], tensorize=None, groups=np.arange(5), max_sweeps=3)
-    assert np.array_equal(same.fitness, found.fitness)
-    assert np.array_equal(same.match, found.match)
+    assert np.array_equal(same.fitness, suggestion.fitness)
+    assert np.array_equal(same.match, suggestion.match)
 
 
 def test_raw_windows_go_through_the_default_front_end():
     X = np.random.default_rng(0).normal(size=(30, 2, 64)).astype(np.float32)
     calls = []
-    found = suggest_rank(X, [1, 2], refits=2, max_sweeps=3, on_fit=lambda *given: calls.append(given))
+    suggestion = suggest_rank(X, [1, 2], refits=2, max_sweeps=3, on_fit=lambda *given: calls.append(given))
     assert calls == [(1, 9, 1), (2, 9, 1), (3, 9, 1), (5, 9, 2), (7, 9, 2), (9, 9, 2)]
-    assert found.fitness[1] == pytest.approx(ATD(2, max_sweeps=3, readout=None).fit(X).score(X))
-    own = suggest_rank(torch.from_numpy(X), [2], tensorize=STFT(n_fft=16, hop=8), refits=1, max_sweeps=3)
-    assert own.fitness[0] != found.fitness[1]
+    assert suggestion.fitness[1] == pytest.approx(CPD(2, max_sweeps=3, readout=None).fit(X).score(X))
+    other = suggest_rank(torch.from_numpy(X), [2], tensorize=STFT(n_fft=16, hop=8), refits=1, max_sweeps=3)
+    assert other.fitness[0] != suggestion.fitness[1]
 
 
 def test_a_table_a_dictionary_and_a_plot_come_of_it():
     accuracy, fitness, back = np.array([0.5, 0.7, 0.75]), np.array([0.2, 0.4, 0.5]), np.array([1, 2, 3])
     rank, reason = _recommend([1, 2, 8], back, accuracy, "subjects")
     checked = tuple(Replicability(np.full(size, 0.95), np.ones(size), refits=4) for size in (1, 2, 8))
-    found = RankSuggestion(rank, reason, (1, 2, 8), fitness, checked, back, accuracy, 60)
-    lines = repr(found).splitlines()
+    suggestion = RankSuggestion(rank, reason, (1, 2, 8), fitness, checked, back, accuracy, 60)
+    lines = repr(suggestion).splitlines()
     assert len(lines) == 5
     assert lines[2].split() == ["→", "2", "0.400", "2", "of", "2", "0.95", "70.0", "%"]
-    assert lines[-1] == found.reason
-    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert lines[-1] == suggestion.reason
+    content = json.loads(json.dumps(suggestion.to_dict(), allow_nan=False))
     assert content["rank"] == 2
     assert [(row["rank"], row["replicating"]) for row in content["tried"]] == [(1, 1), (2, 2), (8, 3)]
     pytest.importorskip("plotly")
-    figure = plot.ranks(found)
+    figure = plot.ranks(suggestion)
     titles = ["replicate (%)", "mean match", "fitness", "balanced accuracy (%)"]
     assert [note.text for note in figure.layout.annotations] == titles
-    expected = (100 * found.share, found.match, fitness, 100 * accuracy)
+    expected = (100 * suggestion.share, suggestion.match, fitness, 100 * accuracy)
     for trace, values in zip(figure.data, expected, strict=True):
         assert np.array_equal(trace.y, values)
     chosen = [shape for shape in figure.layout.shapes if "domain" in shape.yref]
     assert [(shape.x0, shape.x1) for shape in chosen] == [(2, 2)] * 4
-    assert figure.layout.title.text.replace("<br>", " ") == found.reason
+    assert figure.layout.title.text.replace("<br>", " ") == suggestion.reason
 
 
 @pytest.mark.parametrize(
@@ -193,16 +183,12 @@ def test_a_table_a_dictionary_and_a_plot_come_of_it():
         ({"restarts": 0}, "restarts must be"),
         ({"groups": [1, 2]}, "groups must have shape"),
         ({"n_windows": 1}, "n_windows must be"),
+        ({"X": np.zeros((5, 3, 4))}, "zero everywhere"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, said):
     with pytest.raises(PolyadicError, match=said):
-        suggest_rank(np.ones((5, 3, 4)), tensorize=None, **arguments)
-
-
-def test_silence_is_refused():
-    with pytest.raises(PolyadicError, match="zero everywhere"):
-        suggest_rank(np.zeros((5, 3, 4)))
+        suggest_rank(**{"X": np.ones((5, 3, 4)), "tensorize": None, **arguments})
 
 
 @pytest.fixture
@@ -227,19 +213,13 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
 
 def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp_path):
     words = ("--ranks", "1,2", "--refits", 1)
-    assert "optimistic" not in polyadic("rank", file, *words, cwd=tmp_path).stdout
+    plain = polyadic("rank", file, *words, "--json", cwd=tmp_path)
+    assert [row["balanced_accuracy"] for row in json.loads(plain.stdout)["tried"]] == [None, None]
+    assert plain.stderr == ""
     signals = synthetic(60, n_channels=2)
     np.savez(tmp_path / "labelled.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     said = polyadic("rank", "labelled.npz", *words, cwd=tmp_path).stdout
     assert "Balanced accuracy is that of a probe on left-out subjects. It is optimistic" in said
-
-
-def test_the_command_prints_json_and_nothing_else(file):
-    result = polyadic("rank", file, "--ranks", "1,2", "--refits", "1", "--json", cwd=file.parent)
-    content = json.loads(result.stdout)
-    assert [row["rank"] for row in content["tried"]] == [1, 2]
-    assert content["tried"][0]["balanced_accuracy"] is None
-    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from polyadic.data.readers.arrays import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
-from polyadic.explain.replication import Replicability
+from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
 from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class
 from polyadic.report.contents import collect_contents

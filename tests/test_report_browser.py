@@ -16,7 +16,7 @@ from polyadic import SALS, plot, report
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
 from polyadic.data.readers.arrays import open_windows
-from polyadic.explain.replication import Replicability
+from polyadic.explain.replicability import Replicability
 from polyadic.spectral import STFT
 
 CHANNELS = ["Fp1", "Fp2", "C3", "C4", "O1", "O2", "Pz", "EMG"]

@@ -1044,7 +1044,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
             self.probe_ = Probe.unpack(arrays, header["probe"], self._n_features_out)
         if header["replicability"] is not None:
-            from polyadic.explain.replication import Replicability
+            from polyadic.explain.replicability import Replicability
 
             self.replicability_ = Replicability.from_dict(header["replicability"], self.rank)
 

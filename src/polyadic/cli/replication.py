@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from polyadic._util.terminal import echo
 
 if TYPE_CHECKING:
-    from polyadic.explain.replication import Replicability
+    from polyadic.explain.replicability import Replicability
 
 __all__ = ["LONGEST", "checked", "tell_replicability"]
 

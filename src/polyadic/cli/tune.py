@@ -116,7 +116,7 @@ def tune(
                 seed=seed,
                 device=device,
                 journal=journal,
-                on_try=lambda number, count, one: show(number, count, f"{100 * one.judged.score:.1f} %"),
+                on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),
             )
         # predict flags windows unlike these as unusual.
         found.model.features_.typical_ = typical_windows(found.model.features_, windows)

@@ -20,7 +20,6 @@ from polyadic.errors import PolyadicError
 __all__ = ["Match", "match"]
 
 _Floats = NDArray[np.float64]
-_SHOWN = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +71,6 @@ class Match:
             lines.append(
                 f"{first + 1:4d} {second + 1:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row)
             )
-        if len(self.a) > _SHOWN:
-            lines[2 + _SHOWN :] = [f"… and {len(self.a) - _SHOWN} more"]
         return "\n".join(lines)
 
 
@@ -88,10 +85,10 @@ def match(model_a: Any, model_b: Any) -> Match:
     Examples
     --------
     >>> A, B = np.eye(3)[:, :2], np.array([[1.0, 1.0], [0.0, 1.0]])
-    >>> found = match([A, B], [-A[:, ::-1], B[:, ::-1]])
-    >>> found.b
+    >>> pairs = match([A, B], [-A[:, ::-1], B[:, ::-1]])
+    >>> pairs.b
     array([1, 0])
-    >>> found
+    >>> pairs
     2 pairs of components, factor match score 1.000
        a    b  similarity  mode 1  mode 2
        1    2       1.000  -1.000   1.000

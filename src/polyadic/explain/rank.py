@@ -23,8 +23,7 @@ from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.evaluate.validation import cross_validate, subjects_to_test
-from polyadic.explain.replicability import replicability
-from polyadic.explain.replication import Replicability
+from polyadic.explain.replicability import Replicability, replicability
 
 __all__ = ["RankSuggestion", "core_consistency", "suggest_rank"]
 
@@ -69,7 +68,7 @@ class RankSuggestion:
     @property
     def match(self) -> _Floats:
         """(n,), the mean over the components of their median match."""
-        return np.array([found.score for found in self.replicability])
+        return np.array([checked.score for checked in self.replicability])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, with None for missing ones."""
@@ -83,11 +82,11 @@ class RankSuggestion:
                     "rank": rank,
                     "fitness": float(fitness),
                     "replicating": int(count),
-                    "mean_match": found.score,
+                    "mean_match": checked.score,
                     "balanced_accuracy": None if np.isnan(accuracy) else float(accuracy),
-                    "replicability": found.to_dict(),
+                    "replicability": checked.to_dict(),
                 }
-                for rank, fitness, found, count, accuracy in columns
+                for rank, fitness, checked, count, accuracy in columns
             ],
         }
 
@@ -140,17 +139,20 @@ def suggest_rank(
     --------
     >>> random = np.random.default_rng(0)
     >>> X, A, B = random.normal(size=(60, 2)), random.normal(size=(8, 2)), random.normal(size=(9, 2))
-    >>> found = suggest_rank(np.einsum("nr,ir,jr->nij", X, A, B), ranks=[1, 2], tensorize=None)
-    >>> found.rank
+    >>> suggest_rank(np.einsum("nr,ir,jr->nij", X, A, B), ranks=[1, 2], tensorize=None).rank
     2
     """
-    wanted = _check_ranks(ranks)
+    wanted = tuple(sorted(set(ranks)))
+    for rank in wanted:
+        check_integer("ranks", rank, 1)
+    if not wanted:
+        raise PolyadicError("ranks must have at least one rank, but is empty")
     check_integer("n_windows", n_windows, 2)
     check_integer("refits", refits, 1)
-    part, who = _sample_evenly(X, groups, n_windows)
-    is_scored = _has_labels(part)
+    part, part_groups = _sample_evenly(X, groups, n_windows)
+    folds = _count_folds(part)
     done, work = 0, sum(wanted) * (refits + 1)
-    fitness, found, counts, accuracy = [], [], [], []
+    fitness, checks, counts, accuracy = [], [], [], []
     for rank in wanted:
 
         def note(number: int = 0, total: int = 0, rank: int = rank) -> None:
@@ -162,7 +164,7 @@ def suggest_rank(
         model = CPD(
             rank,
             tensorize=tensorize,
-            readout="auto" if is_scored else None,
+            readout="auto" if folds else None,
             restarts=restarts,
             consensus=consensus,
             max_sweeps=max_sweeps,
@@ -170,12 +172,14 @@ def suggest_rank(
         ).fit(part)
         note()
         fitness.append(model.score(part))
-        found.append(replicability(model, part, who, refits, random_state, note))
-        counts.append(_count_distinct(model.factors_, found[-1]))
-        accuracy.append(_accuracy(model, part, random_state) if is_scored else np.nan)
-    back, scores = np.array(counts), np.array(accuracy)
-    rank, reason = _recommend(wanted, back, scores, "subjects" if found[0].halves else "windows")
-    return RankSuggestion(rank, reason, wanted, np.array(fitness), tuple(found), back, scores, len(Samples(part)))
+        checks.append(replicability(model, part, part_groups, refits, random_state, note))
+        counts.append(_count_distinct(model.factors_, checks[-1]))
+        scored = folds and cross_validate(model, part, folds, transductive=True, seed=random_state)
+        accuracy.append(scored.balanced_accuracy if scored else np.nan)
+    replicating, accuracies = np.array(counts), np.array(accuracy)
+    rank, reason = _recommend(wanted, replicating, accuracies, "subjects" if checks[0].halves else "windows")
+    n_used = len(Samples(part))
+    return RankSuggestion(rank, reason, wanted, np.array(fitness), tuple(checks), replicating, accuracies, n_used)
 
 
 @plain_torch()
@@ -222,90 +226,69 @@ def core_consistency(T: Any, factors: Sequence[Any]) -> float:
     return 100.0 * (1.0 - (energy - 2.0 * diagonal + rank) / rank)
 
 
-def _check_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
-    given = list(ranks)
-    for rank in given:
-        check_integer("ranks", rank, 1)
-    if not given:
-        raise PolyadicError("ranks must have at least one rank, but is empty")
-    return tuple(sorted({int(rank) for rank in given}))
-
-
 def _sample_evenly(X: Any, groups: ArrayLike | None, count: int) -> tuple[Any, NDArray[Any] | None]:
     """Return evenly spaced windows of X, and their groups."""
     samples = Samples(X)
     ids = np.linspace(0, len(samples) - 1, min(len(samples), count)).astype(np.intp)
     if not bool(samples.take(torch.from_numpy(ids), torch.device("cpu"), samples.dtype).any()):
         raise PolyadicError("X must not be zero everywhere: there is nothing to decompose")
-    who = None if groups is None else np.asarray(groups)
-    if who is not None and who.shape != (len(samples),):
-        raise PolyadicError(f"groups must have shape ({len(samples)},), one per window, but has shape {who.shape}")
-    return _safe_indexing(getattr(X, "windows", X), ids), None if who is None else who[ids]
+    groups = None if groups is None else np.asarray(groups)
+    if groups is not None and groups.shape != (len(samples),):
+        raise PolyadicError(f"groups must have shape ({len(samples)},), one per window, but has shape {groups.shape}")
+    return _safe_indexing(getattr(X, "windows", X), ids), None if groups is None else groups[ids]
 
 
-def _has_labels(windows: Any) -> bool:
-    """Return whether features of these windows can be scored on left-out subjects."""
+def _count_folds(windows: Any) -> int:
+    """Return the number of folds to score features on left-out subjects; 0 without labels of several subjects."""
     try:
-        return isinstance(windows, Windows) and subjects_to_test(windows) > 1
+        count = subjects_to_test(windows) if isinstance(windows, Windows) else 0
     except PolyadicError:
-        return False
+        return 0
+    return min(_FOLDS, count) if count > 1 else 0
 
 
-def _accuracy(model: Any, windows: Windows, seed: int) -> float:
-    folds = min(_FOLDS, subjects_to_test(windows))
-    return cross_validate(model, windows, folds, transductive=True, seed=seed).balanced_accuracy
-
-
-def _count_distinct(bases: Sequence[NDArray[Any]], found: Replicability) -> int:
+def _count_distinct(bases: Sequence[NDArray[Any]], checked: Replicability) -> int:
     """Return the number of components that replicate, not counting near-copies of stronger ones that do."""
     unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300) for basis in bases]
-    alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= found.threshold
+    alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= checked.threshold
     counted: list[int] = []
-    for component in np.flatnonzero(found.replicates):
+    for component in np.flatnonzero(checked.replicates):
         if not alike[component, counted].any():
             counted.append(int(component))
     return len(counted)
 
 
 def _recommend(
-    ranks: Sequence[int], back: Sequence[int] | NDArray[np.intp], accuracy: _Floats, halves: str
+    ranks: Sequence[int], replicating: Sequence[int] | NDArray[np.intp], accuracy: _Floats, halves: str
 ) -> tuple[int, str]:
     """Return the recommended rank, and the reason for it.
 
     Parameters
     ----------
-    back : number of components that replicate at each rank
+    replicating : number of components that replicate at each rank
     halves : what was halved, "subjects" or "windows"
     """
-    share = np.array(back) / np.array(ranks)
+    share = np.array(replicating) / np.array(ranks)
     most = np.flatnonzero(share > 0.5)
+    chosen = int(most[-1]) if len(most) else int(np.argmax(share))
+    rank, count = ranks[chosen], replicating[chosen]
     if len(most):
-        chosen = int(most[-1])
-        why = (
-            f"Rank {ranks[chosen]} is the largest tried at which most components replicate: {back[chosen]} of "
-            f"{ranks[chosen]} replicate in halves of the {halves}"
+        reason = (
+            f"Rank {rank} is the largest tried at which most components replicate: {count} of {rank} replicate in "
+            f"halves of the {halves}{'; larger ranks may, too.' if chosen == len(ranks) - 1 else '.'}"
         )
-        why += "; larger ranks may, too." if chosen == len(ranks) - 1 else "."
     else:
-        chosen = int(np.argmax(share))
-        why = (
-            f"At no rank tried do most components replicate in halves of the {halves}. Rank {ranks[chosen]} comes "
-            f"closest ({back[chosen]} of {ranks[chosen]}): use the features, but do not interpret single components."
+        reason = (
+            f"At no rank tried do most components replicate in halves of the {halves}. Rank {rank} comes closest "
+            f"({count} of {rank}): use the features, but do not interpret single components."
         )
-    return ranks[chosen], f"{why}{_describe_gain(ranks, accuracy, chosen)}"
-
-
-def _describe_gain(ranks: Sequence[int], accuracy: _Floats, chosen: int) -> str:
-    """Return a sentence on what the most accurate larger rank gains; "" without labels or without a larger rank."""
-    larger = accuracy[chosen + 1 :]
+    larger = 100 * accuracy[chosen + 1 :]
     if np.isnan(accuracy).any() or not len(larger):
-        return ""
-    best, here = int(np.argmax(larger)), 100 * accuracy[chosen]
-    there = 100 * larger[best]
-    if round(there, 1) <= round(here, 1):
-        return f" No larger rank is more accurate than its {here:.1f} % (balanced accuracy)."
-    gain = round(there, 1) - round(here, 1)
-    return (
-        f" Rank {ranks[chosen + 1 + best]} gains {gain:.1f} points of balanced accuracy ({there:.1f} against "
-        f"{here:.1f} %)."
+        return rank, reason
+    here, there = round(100 * accuracy[chosen], 1), round(larger.max(), 1)
+    if there <= here:
+        return rank, f"{reason} No larger rank is more accurate than its {here:.1f} % (balanced accuracy)."
+    return rank, (
+        f"{reason} Rank {ranks[chosen + 1 + int(np.argmax(larger))]} gains {there - here:.1f} points of balanced "
+        f"accuracy ({there:.1f} against {here:.1f} %)."
     )

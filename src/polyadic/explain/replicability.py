@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,90 @@ from polyadic._util.random_streams import integer_seed
 from polyadic.data.folds import contiguous_blocks, group_folds
 from polyadic.data.labels import known_labels
 from polyadic.data.samples import Samples
-from polyadic.errors import PolyadicError
+from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain.matching import match
-from polyadic.explain.replication import Replicability
 
 __all__ = ["REFITS", "Replicability", "estimate_seconds", "replicability"]
 
 REFITS = 10
 """Default number of refits: both halves of five splits of the subjects."""
 _BLOCKS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Replicability:
+    """Which components of a model replicate when it is refitted to other subjects.
+
+    Parameters
+    ----------
+    match : (R,), median over the refits of the factor match of each component, from 0 to 1
+    returned : (R,), fraction of refits in which a component is found with a match of at least `threshold`
+    refits : number of refits
+    threshold : minimum match for a component to count as found
+    halves : True for refits on halves of the subjects, False for halves of the windows
+
+    Examples
+    --------
+    >>> result = Replicability(np.array([0.98, 0.6]), np.array([1.0, 0.25]), refits=4)
+    >>> result.replicates
+    array([ True, False])
+    >>> result
+    Replicability: 1 of 2 components replicate in 4 refits on halves of the subjects, mean match 0.79
+    """
+
+    match: NDArray[np.float64]
+    returned: NDArray[np.float64]
+    refits: int
+    threshold: float = 0.9  # a common criterion for the same component (Lorenzo-Seva and ten Berge, 2006)
+    halves: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("match", "returned"):
+            values = np.array(getattr(self, name), dtype=np.float64)
+            object.__setattr__(self, name, values)
+            if values.ndim != 1 or not len(values) or not bool(((values >= 0) & (values <= 1)).all()):
+                raise PolyadicError(f"{name} must be one number from 0 to 1 for each component, but is {values!r}")
+        if len(self.match) != len(self.returned) or self.refits < 1 or not 0 < self.threshold <= 1:
+            raise PolyadicError(
+                "match and returned must have equal length, refits must be at least 1 and threshold between 0 and 1, "
+                f"but they are {len(self.match)}, {len(self.returned)}, {self.refits} and {self.threshold}"
+            )
+
+    @property
+    def replicates(self) -> NDArray[np.bool_]:
+        """Whether each component was found in at least half of the refits: (R,)."""
+        replicates: NDArray[np.bool_] = self.returned >= 0.5
+        return replicates
+
+    @property
+    def score(self) -> float:
+        """The mean of `match` over the components."""
+        return float(self.match.mean())
+
+    def __repr__(self) -> str:
+        count, rank, of = int(self.replicates.sum()), len(self.match), "subjects" if self.halves else "windows"
+        return (
+            f"Replicability: {count} of {rank} component{'s' * (rank != 1)} replicate{'s' * (count == 1 == rank)} in "
+            f"{self.refits} refit{'s' * (self.refits != 1)} on halves of the {of}, mean match {self.score:.2f}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to a dictionary for JSON."""
+        return {**vars(self), "match": self.match.tolist(), "returned": self.returned.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Any, rank: int) -> Replicability:
+        """Build from the output of `to_dict` for a model of this rank; raise ModelFileError if it is invalid."""
+        names = ("match", "returned", "refits", "threshold", "halves")
+        if not isinstance(values, dict) or set(values) != set(names):
+            raise ModelFileError(f"the file's replicability must be null or have {', '.join(names)}, but is {values!r}")
+        try:
+            result = cls(**{**values, "refits": int(values["refits"]), "threshold": float(values["threshold"])})
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelFileError(f"the file's replicability is damaged: {error}") from error
+        if len(result.match) != rank:
+            raise ModelFileError(f"the file's replicability is of {len(result.match)} components, but rank is {rank}")
+        return result
 
 
 def replicability(
@@ -81,8 +157,8 @@ def replicability(
     rows, members, halves = _members(X, groups, count)
     similarity = np.zeros((refits, model.factors_[0].shape[1]))
     for number, half in enumerate(_halves(members, refits, random_state)):
-        found = match(model, _refitted(model, X, rows[half], count, integer_seed(random_state, 1 + number)))
-        similarity[number, found.a] = found.similarity
+        pairs = match(model, _refitted(model, X, rows[half], count, integer_seed(random_state, 1 + number)))
+        similarity[number, pairs.a] = pairs.similarity
         if progress is not None:
             progress(number + 1, refits)
     similarity = np.minimum(similarity, 1.0)
@@ -134,11 +210,11 @@ def _halves(members: NDArray[Any], refits: int, seed: int) -> Iterator[NDArray[n
 
 def _refitted(model: Any, X: Any, rows: NDArray[np.intp], count: int, seed: int) -> Any:
     """Fit a model with the same settings, but another seed and no readout, to some of the windows."""
-    own = clone(model).set_params(random_state=seed % 2**31, verbose=0, readout=None)
-    graph = getattr(own, "graph", "complete")
+    refit = clone(model).set_params(random_state=seed % 2**31, verbose=0, readout=None)
+    graph = getattr(refit, "graph", "complete")
     if not isinstance(graph, str) and getattr(graph, "shape", None) == (count, count):
-        own.set_params(graph=graph[rows][:, rows])
+        refit.set_params(graph=graph[rows][:, rows])
     with warnings.catch_warnings():
         # Warnings about these fits would not help: only their components are used.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return own.fit(_safe_indexing(getattr(X, "windows", X), rows))
+        return refit.fit(_safe_indexing(getattr(X, "windows", X), rows))

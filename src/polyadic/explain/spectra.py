@@ -124,8 +124,8 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
     >>> from polyadic import CPD
     >>> from polyadic.data import synthetic
     >>> signals = synthetic(60, n_channels=2)
-    >>> found = typical(CPD(rank=2, max_sweeps=2).fit(signals), signals)
-    >>> found.scale(0).unit, found.spectra_by_class(0).shape[0]
+    >>> means = typical(CPD(rank=2, max_sweeps=2).fit(signals), signals)
+    >>> means.scale(0).unit, means.spectra_by_class(0).shape[0]
     ('dB', 4)
     """
     check_is_fitted(model)
@@ -134,32 +134,27 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
     if len(data) == 0:
         raise PolyadicError("windows must have at least one window, but is empty")
     label = np.full(len(data), -1) if known is None else np.asarray(known.label)
-    codes = np.unique(label[label >= 0])
-    sums, counts = _sums_by_class(model, data, label, codes)
+    codes, counts = np.unique(label[label >= 0], return_counts=True)
+    # Sums of tensors by class, those of unlabelled windows last.
+    group = np.where(label >= 0, np.searchsorted(codes, label), len(codes))
+    sums = np.zeros((len(codes) + 1, *(len(factor) for factor in model.factors_)))
+    for first in range(0, len(data), _AT_A_TIME):
+        rows = np.arange(first, min(first + _AT_A_TIME, len(data)))
+        np.add.at(sums, group[rows], _tensors_of(model, data, rows))
     coefficients = np.asarray(model.coefficients(data) if x is None else x, np.float64)
     axes = tuple(model.axes(known))
-    units = _channel_units(known, axes)
+    count = len(axes[0].positions)
+    units = tuple(known.units) if known is not None and len(known.units) == count else ("",) * count
     return Typical(
         axes=axes,
         mean=sums.sum(axis=0) / len(data),
-        by_class=sums[:-1] / counts[:-1].reshape(-1, *[1] * (sums.ndim - 1)),
+        by_class=sums[:-1] / counts.reshape(-1, *[1] * (sums.ndim - 1)),
         classes=() if known is None else tuple(known.classes[code] for code in codes.tolist()),
         codes=tuple(codes.tolist()),
         spread=coefficients.std(axis=0),
         units=units,
         scales=_scales(model, axes, units),
     )
-
-
-def _sums_by_class(model: Any, data: Any, label: NDArray[Any], codes: NDArray[Any]) -> tuple[_Floats, NDArray[Any]]:
-    """Return the sums of uncentred tensors by class, with unlabelled windows last, and the numbers of windows."""
-    group = np.where(label >= 0, np.searchsorted(codes, label), len(codes))
-    shape = tuple(len(factor) for factor in model.factors_)
-    sums, counts = np.zeros((len(codes) + 1, *shape)), np.bincount(group, minlength=len(codes) + 1)
-    for first in range(0, len(data), _AT_A_TIME):
-        rows = np.arange(first, min(first + _AT_A_TIME, len(data)))
-        np.add.at(sums, group[rows], _tensors_of(model, data, rows))
-    return sums, counts
 
 
 def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
@@ -169,11 +164,6 @@ def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
     if model.tensorize_ is not None:
         T = model.tensorize_.uncentred(T)
     return np.asarray(T, np.float64)
-
-
-def _channel_units(windows: Windows | None, axes: tuple[Axis, ...]) -> tuple[str, ...]:
-    count = len(axes[0].positions)
-    return tuple(windows.units) if windows is not None and len(windows.units) == count else ("",) * count
 
 
 def _scales(model: Any, axes: tuple[Axis, ...], units: tuple[str, ...]) -> tuple[tuple[Scale | None, ...], ...]:
@@ -192,8 +182,8 @@ def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
         return middle
     first, second, third = (np.asarray(factor[:, r], np.float64) for factor in model.factors_)
     pattern = first[:, None] * second
-    found = _tensors_of(model, windows, np.arange(len(windows)))
-    centred = found - found.mean(axis=(0, 3), keepdims=True)
+    T = _tensors_of(model, windows, np.arange(len(windows)))
+    centred = T - T.mean(axis=(0, 3), keepdims=True)
     over_time = np.einsum("nijk,ij->nk", centred, pattern) * np.sign(third[np.abs(third).argmax()] or 1.0)
     places: _Floats = axes[2].positions[over_time.argmax(axis=1)] * (windows.fs or 1.0)
     return places
@@ -263,15 +253,14 @@ def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
     """
     known = label >= 0
     codes = np.unique(label[known])
-    found = np.zeros(len(codes))
+    sizes = np.zeros(len(codes))
     for number, code in enumerate(codes):
-        own, rest = values[label == code], values[known & (label != code)]
-        if not len(rest):
-            continue
-        squares = float(((own - own.mean()) ** 2).sum() + ((rest - rest.mean()) ** 2).sum())
-        pooled = np.sqrt(squares / max(len(own) + len(rest) - 2, 1))
-        found[number] = (own.mean() - rest.mean()) / pooled if pooled > 0 else 0.0
-    return found
+        inside, rest = values[label == code], values[known & (label != code)]
+        if len(rest):
+            squares = float(((inside - inside.mean()) ** 2).sum() + ((rest - rest.mean()) ** 2).sum())
+            pooled = np.sqrt(squares / max(len(inside) + len(rest) - 2, 1))
+            sizes[number] = (inside.mean() - rest.mean()) / pooled if pooled > 0 else 0.0
+    return sizes
 
 
 def shares(model: Any, x: NDArray[Any]) -> _Floats:

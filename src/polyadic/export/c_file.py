@@ -25,6 +25,7 @@ from polyadic.errors import PolyadicError
 from polyadic.export.inference import (
     Inference,
     Quantised,
+    channel_names,
     check_rate,
     example_windows,
     fitted_to_float32,
@@ -142,16 +143,18 @@ def c(
     form, exact = _form(model), Inference.of(model, probe)
     # Rounding errors are negligible compared with int8.
     real = "double" if not int8 and needs_double(model, exact) else "float"
-    exact = replace(exact, factors=_three(exact.factors))
+    if len(exact.factors) == 2:  # the C code has three modes: the middle one has size 1
+        exact = replace(exact, factors=[exact.factors[0], np.ones((1, exact.rank)), exact.factors[1]])
     exact = fitted_to_float32(exact) if real == "double" else exact
-    names = _channel_lines(model, channels, units, form)
+    names = _channel_lines(model, channels, units)
     stride = int(model._sample_shape[1]) if stride is None else stride
     check_integer("stride", stride, 1)
     if stride > _LARGEST_STRIDE:
         raise PolyadicError(f"stride must be at most 2**30 - 1 samples, to fit into a C int, but is {stride}")
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
-    tables = {**_model_tables(settled, quantised, form, real), **_form_tables(form)}
+    tables = _model_tables(settled, quantised, form, real)
+    tables |= {name: _table(np.asarray(values)) for name, values in form.tables.items()}
     scratch, stream = _struct_bytes(settled, form, model._sample_shape, real)
     target = Path(path).with_suffix(".h") if header_only else Path(path)
     header = target.with_suffix(".h")
@@ -192,7 +195,7 @@ def c(
         "stride": export.stride,
         "n_features": export.n_features,
         "n_spectral": len(settled.matrix),
-        "classes": [_Name(_comment(str(name)), _literal(str(name))) for name in settled.classes],
+        "classes": [{"comment": _comment(str(name)), "literal": _literal(str(name))} for name in settled.classes],
         "weights_type": "int8 with scales in float" if int8 else "float",
         "table_bytes": f"{export.table_bytes:,}",
         "test_bytes": f"{sum(table.bytes for table in tests.values()):,}",
@@ -240,11 +243,6 @@ def _rendered(known: dict[str, Any]) -> list[str]:
 # ------------------------------------------------------------------------ C source
 
 
-class _Name(NamedTuple):
-    comment: str
-    literal: str
-
-
 class _Table(NamedTuple):
     """A constant array in C."""
 
@@ -258,7 +256,7 @@ def _table(values: NDArray[Any], kind: str = "") -> _Table:
     """Convert an array to a C table; by default, integers to int, others to float."""
     whole = values.dtype.kind in "iu"
     kind = kind or ("int" if whole else "float")
-    number = str if whole else _double if kind == "double" else _float
+    number = str if whole else repr if kind == "double" else _float
     if not whole and kind == "float" and not np.isfinite(values.astype(np.float32)).all():
         raise PolyadicError("the model has numbers that are too large for float32: scale the windows and refit")
 
@@ -284,10 +282,6 @@ def _float(value: float) -> str:
     """
     text = str(np.float32(value))
     return f"{text if '.' in text or 'e' in text else text + '.0'}f"
-
-
-def _double(value: float) -> str:
-    return repr(float(value))
 
 
 def _literal(text: str) -> str:
@@ -340,46 +334,33 @@ def _identity(shape: tuple[int, ...]) -> CForm:
     return CForm((shape[0], 1, shape[1]), code)
 
 
-def _three(factors: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Return the factors of the three modes of the C code: two-mode tensors get a middle mode of size 1."""
-    found = list(factors)
-    if len(found) == 2:
-        found.insert(1, np.ones((1, found[0].shape[1])))
-    return found
-
-
 def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, real: str) -> dict[str, _Table]:
     """Return the tables of all steps after the tensorizer."""
     # With int8, the mean does not need float32 precision, so all of it is folded into the offset.
     mean = None if form.mean is None or quantised is not None else form.mean.astype(np.float32)
     offset = settled.offset + _shift(settled, form, mean)
-    names = ("first", "second", "third")
+    factors: Sequence[Any] = settled.factors if quantised is None else quantised.factors
+    weight = "float" if quantised is None else "signed char"
+    modes = zip(("first", "second", "third"), factors, strict=True)
+    tables = {name: _table(factor.T, weight) for name, factor in modes}
     if quantised is None:
-        arrays: dict[str, Any] = {name: factor.T for name, factor in zip(names, settled.factors, strict=True)}
-        found = {name: _table(array) for name, array in arrays.items()}
-        found["matrix"] = _table(settled.matrix, real)
-        found["offset"] = _table(offset, real)
+        tables |= {"matrix": _table(settled.matrix, real), "offset": _table(offset, real)}
     else:
-        found = {name: _table(factor.T, "signed char") for name, factor in zip(names, quantised.factors, strict=True)}
-        found["gain"] = _table(quantised.gain)
-        found["matrix"] = _table(quantised.matrix, "signed char")
-        found["scale"] = _table(quantised.scale)
-        found["offset"] = _table(offset)
+        tables |= {"gain": _table(quantised.gain), "matrix": _table(quantised.matrix, weight)}
+        tables |= {"scale": _table(quantised.scale), "offset": _table(offset)}
     if mean is not None:
-        found["mean"] = _table(mean)
+        tables["mean"] = _table(mean)
     if len(settled.level_mean):
         rounded = settled.level_mean.astype(np.float32)
-        found["level_mean"] = _table(rounded)
-        found["level_gain"] = _table(settled.level_gain)
-        found["level_offset"] = _table(settled.level_gain * (rounded - settled.level_mean))
-    if settled.classes and quantised is not None:
-        found["weights"] = _table(quantised.weights, "signed char")
-        found["weight_scale"] = _table(quantised.weight_scale)
-    elif settled.classes:
-        found["weights"] = _table(settled.weights)
+        tables["level_mean"] = _table(rounded)
+        tables["level_gain"] = _table(settled.level_gain)
+        tables["level_offset"] = _table(settled.level_gain * (rounded - settled.level_mean))
     if settled.classes:
-        found["intercept"] = _table(settled.intercept)
-    return found
+        tables["weights"] = _table(settled.weights if quantised is None else quantised.weights, weight)
+        if quantised is not None:
+            tables["weight_scale"] = _table(quantised.weight_scale)
+        tables["intercept"] = _table(settled.intercept)
+    return tables
 
 
 def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) -> NDArray[np.float64]:
@@ -390,10 +371,6 @@ def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) ->
     first, second, third = settled.factors
     projected = np.einsum("ij,ir,jr->r", missing, first, second) * third.sum(axis=0)
     return np.asarray(-settled.matrix @ projected)
-
-
-def _form_tables(form: CForm) -> dict[str, _Table]:
-    return {name: _table(np.asarray(values)) for name, values in form.tables.items()}
 
 
 def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], real: str) -> tuple[int, int]:
@@ -408,15 +385,13 @@ def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], 
     return scratch, up(4 * int(sample_shape[0]) * int(sample_shape[1]) + 3 * 4) + scratch
 
 
-def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str], form: CForm) -> list[str]:
+def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str]) -> list[str]:
     """Return the names of the channels with their units, escaped for a comment."""
     count = int(model._sample_shape[0])
-    names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
     units = units or getattr(model, "units_", ())
-    for what, values in (("channels", names), ("units", units)):
-        if len(values) not in (0, count):
-            raise PolyadicError(f"{what} must have {count} entries, one per channel, but has {len(values)}")
-    names = names or [f"channel {number + 1}" for number in range(count)]
+    if len(units) not in (0, count):
+        raise PolyadicError(f"units must have {count} entries, one per channel, but has {len(units)}")
+    names = channel_names(model, channels) or [f"channel {number + 1}" for number in range(count)]
     suffixes = [f" ({unit})" if unit else "" for unit in units] or [""] * count
     return [_comment(name + suffix) for name, suffix in zip(names, suffixes, strict=True)]
 
@@ -452,13 +427,9 @@ def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str
     Z = export.features(window[None])
     tables = {"test_window": _table(window), "test_features": _table(Z[0])}
     if not export.classes:
-        return tables, "features of the test window: " + _numbers(Z[0])
+        more = f", and {Z.size - 8} more" if Z.size > 8 else ""
+        return tables, f"features of the test window: {', '.join(f'{value:.4g}' for value in Z[0, :8])}{more}"
     P = export.probabilities(window[None])[0]
     tables["test_probability"] = _table(P)
     named = [f"{_comment(str(name))} {value:.4f}" for name, value in zip(export.classes, P, strict=True)]
     return tables, "probabilities of the test window: " + ", ".join(named)
-
-
-def _numbers(values: NDArray[Any], count: int = 8) -> str:
-    more = f", and {len(values) - count} more" if len(values) > count else ""
-    return ", ".join(f"{value:.4g}" for value in values[:count]) + more

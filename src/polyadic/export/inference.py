@@ -19,6 +19,7 @@ from polyadic.errors import PolyadicError
 __all__ = [
     "Inference",
     "Quantised",
+    "channel_names",
     "check_rate",
     "example_windows",
     "fitted_to_float32",
@@ -85,18 +86,8 @@ class Inference:
             if len(intercept) == 1:
                 # For two classes: softmax of 0 and the decision value.
                 weights, intercept = np.pad(weights, ((1, 0), (0, 0))), np.pad(intercept, (1, 0))
-        return cls(
-            factors,
-            matrix,
-            offset,
-            level_mean,
-            level_gain,
-            weights,
-            intercept,
-            tuple(classes),
-            float(model.alpha),
-            typical,
-        )
+        alpha, names = float(model.alpha), tuple(classes)
+        return cls(factors, matrix, offset, level_mean, level_gain, weights, intercept, names, alpha, typical)
 
     @property
     def rank(self) -> int:
@@ -109,10 +100,7 @@ class Inference:
     def gram(self, other: Inference | None = None) -> _Array:
         """Return KᵀK, or KᵀK' with the components of another model: (R, R)."""
         others = self.factors if other is None else other.factors
-        found = np.ones((self.rank, self.rank))
-        for a, b in zip(self.factors, others, strict=True):
-            found *= a.T @ b
-        return found
+        return np.asarray(np.prod([a.T @ b for a, b in zip(self.factors, others, strict=True)], axis=0))
 
     @property
     def condition(self) -> float:
@@ -243,9 +231,13 @@ def fitted_to_float32(exact: Inference) -> Inference:
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
     """Quantise rows to int8, and return them with the scale of each."""
-    scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
-    scale[scale == 0] = 1.0
+    scale = _row_scales(rows)
     return np.rint(rows / scale[:, None]).astype(np.int8), scale
+
+
+def _row_scales(rows: _Array) -> _Array:
+    scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
+    return np.where(scale == 0, 1.0, scale)
 
 
 def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array]:
@@ -254,16 +246,23 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
     Entries are rounded one after the other, each after correction for the rounding of the earlier ones (one pass of
     Babai's nearest plane algorithm).
     """
-    scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
-    scale[scale == 0] = 1.0
-    left, found = rows / scale[:, None], np.zeros(rows.shape, np.int8)
+    scale = _row_scales(rows)
+    left, rounded = rows / scale[:, None], np.zeros(rows.shape, np.int8)
     # H⁻¹ = UᵀU with U upper triangular: row k of U gives the corrections of later entries for the error of entry k.
     U = np.linalg.cholesky(np.linalg.inv(H)).T
     for k in range(rows.shape[1]):
-        found[:, k] = np.clip(np.rint(left[:, k]), -_LARGEST, _LARGEST)
-        error = (left[:, k] - found[:, k]) / U[k, k]
+        rounded[:, k] = np.clip(np.rint(left[:, k]), -_LARGEST, _LARGEST)
+        error = (left[:, k] - rounded[:, k]) / U[k, k]
         left[:, k + 1 :] -= error[:, None] * U[k, k + 1 :]
-    return found, scale
+    return rounded, scale
+
+
+def channel_names(model: Any, channels: Sequence[str]) -> list[str]:
+    """Return the given names of the channels, or those of the model; [] if it has none."""
+    names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
+    if len(names) not in (0, model._sample_shape[0]):
+        raise PolyadicError(f"channels must name {model._sample_shape[0]} channels, but names {len(names)}")
+    return names
 
 
 def check_rate(fs: Any) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from types import SimpleNamespace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +22,7 @@ from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import complete_windows, cut_windows, window_starts
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
+from polyadic.export.inference import channel_names
 
 __all__ = ["Unflatten", "from_mne", "from_tensorly", "to_tensorly", "to_xarray", "topomap"]
 
@@ -95,13 +97,9 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: CPD | None = N
         raise PolyadicError(f"cp_tensor must have factors of one rank for a tensor {sizes}, but they are {shapes}")
     model._sample_shape, model.n_features_in_ = shape, shape[0]
     model.fs_, model.channel_names_ = getattr(like, "fs_", None), getattr(like, "channel_names_", ())
-    model.units_ = getattr(like, "units_", ())
-    model.history_, model.seed_, model.split_ = empty_history(), 0, ""
-    model.reading_, model.typical_ = {}, {}
-    model._n_seen, model.n_sweeps_, model._memory = 0, 0, None
-    model.factors_ = factors
-    if model.readout is None:
-        model.readout_ = None
+    model.units_, model.reading_, model.typical_ = getattr(like, "units_", ()), getattr(like, "reading_", {}), {}
+    model.history_, model.seed_, model.split_, model._n_seen = empty_history(), 0, "", 0
+    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, model._extra())
     return model
 
 
@@ -134,8 +132,7 @@ def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = 
     components = {"component": np.arange(model.factors_[0].shape[1])}
     rate = getattr(model, "fs_", None) if fs is None else fs
     check_number("fs", rate, 0, none=True)
-    known = _Known(rate, tuple(_channel_names(model, channels)))
-    axes = model.axes(known)
+    axes = model.axes(SimpleNamespace(fs=rate, channels=tuple(channel_names(model, channels))))
     if [axis.kind for axis in axes] != ["channel", "frequency", "time"]:
         names = [f"mode{number}" for number in range(1, len(model.factors_) + 1)]
         arrays = {
@@ -162,13 +159,6 @@ def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = 
             **components,
         },
     )
-
-
-class _Known(NamedTuple):
-    """The known properties of the windows of a model."""
-
-    fs: float | None
-    channels: tuple[str, ...]
 
 
 def from_mne(instance: Any, seconds: float | None = None, step: float | None = None) -> Windows:
@@ -230,11 +220,11 @@ def topomap(model: CPD, info: Any, components: Sequence[int] | None = None, *, c
     -------
     a matplotlib figure
     """
-    _needed("mne", "mne")
+    mne = _needed("mne", "mne")
     from matplotlib.figure import Figure
     from mne.viz import plot_topomap
 
-    labelled = to_xarray(model, channels=_channel_names(model, channels) or info.ch_names)
+    labelled = to_xarray(model, channels=channel_names(model, channels) or info.ch_names)
     if "channels" not in labelled:
         raise PolyadicError(
             f"model must have tensors of channels, frequencies and times, as from STFT, but has {model.tensorize_!r}"
@@ -249,7 +239,7 @@ def topomap(model: CPD, info: Any, components: Sequence[int] | None = None, *, c
     for number in chosen:
         if not 0 <= number < labelled.sizes["component"]:
             raise PolyadicError(f"components must be from 0 to {labelled.sizes['component'] - 1}, but one is {number}")
-    places = _needed("mne", "mne").pick_info(info, [info.ch_names.index(name) for name in placed])
+    places = mne.pick_info(info, [info.ch_names.index(name) for name in placed])
     weights = labelled.channels.sel(channel=placed)
     rows = labelled.sizes["part"]
     figure = Figure(figsize=(1.6 * len(chosen) + 0.6, 1.8 * rows + 0.2), layout="constrained")
@@ -302,13 +292,6 @@ def _array(values: Any) -> NDArray[Any]:
     """Convert factors of any TensorLy backend to floating-point numpy arrays."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _channel_names(model: CPD, channels: Sequence[str]) -> list[str]:
-    names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
-    if len(names) not in (0, model._sample_shape[0]):
-        raise PolyadicError(f"channels must name {model._sample_shape[0]} channels, but names {len(names)}")
-    return names
 
 
 def _has_place(info: Any, name: str) -> bool:

@@ -184,7 +184,7 @@ def onnx(
 
 def _written(model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None) -> bytes:
     """Build the graph of a model, as bytes."""
-    from polyadic.export.inference import needs_double
+    from polyadic.export.inference import channel_names, needs_double
 
     shape = tuple(int(size) for size in model._sample_shape)
     graph, width = _OnnxGraph(), inference.n_features
@@ -192,16 +192,13 @@ def _written(model: Any, inference: Inference, fs: float | None, channels: Seque
     outputs = {_FEATURES: (features, width)}
     if inference.classes:
         outputs[_PROBABILITIES] = (_probabilities(graph, inference, features), len(inference.classes))
-    names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
-    if len(names) not in (0, shape[0]):
-        raise PolyadicError(f"channels must name {shape[0]} channels, but names {len(names)}")
     known = {
         "version": __version__,
         "estimator": type(model).__name__,
         "shape": shape,
         "features": width,
         "fs": getattr(model, "fs_", None) if fs is None else float(fs),
-        "channels": names,
+        "channels": channel_names(model, channels),
         "classes": list(inference.classes),
         "split": model.split_,
         "opset": _OPSET,
@@ -356,8 +353,8 @@ def _check_error(model: Any, content: bytes, inference: Inference, batch: int | 
         file = Path(folder) / "model.onnx"
         file.write_bytes(content)
         run = Features(file)
-    found = np.concatenate([run(X[first : first + step]) for first in range(0, len(X), step)])
-    error = float(np.abs(found - expected).max()) / size
+    Z = np.concatenate([run(X[first : first + step]) for first in range(0, len(X), step)])
+    error = float(np.abs(Z - expected).max()) / size
     warnings.warn(
         f"components are nearly collinear (condition number {condition:.0e}, above {_WELL_CONDITIONED:.0e}): features "
         f"of the graph differ from those of transform by up to {error:.0e} of their root mean square on "

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
-from polyadic.explain.replication import Replicability
+from polyadic.explain.replicability import Replicability
 from polyadic.plot.style import LESS, NEUTRAL, PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
 
 if TYPE_CHECKING:

@@ -1,85 +1,70 @@
-"""Journal of a search: a file with one line per try, from which an interrupted search resumes."""
+"""Journal of `tune`: a file with one line of JSON per try, from which an interrupted search resumes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polyadic._util.json_lines import append_line, read_lines
+from polyadic._util.version import __version__
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.tuning.judging import Judged
 from polyadic.tuning.search import Try
 from polyadic.tuning.space import Settings
 
-__all__ = ["Journal"]
+__all__ = ["append", "append_try", "fingerprint", "read_tries"]
+
+Known = dict[int, dict[tuple[Settings, bool], Try]]
 
 
-class Journal:
-    """Record of the tries of one call of `tune`, in memory and, if a path is given, in a file.
+def fingerprint(windows: Windows, seed: int) -> str:
+    """Return a hash of what the tries of a journal depend on."""
+    first = float(np.abs(windows.read(np.arange(1))).sum())
+    parts = [__version__, list(windows.shape), seed, windows.label.tolist(), windows.subject.tolist(), first]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+
+
+def append(path: Path, value: dict[str, Any]) -> None:
+    """Append a line, and wait until it is on disk; the line break comes first, so that it ends a truncated line."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps(value))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def append_try(path: Path, search: int, tried: Try) -> None:
+    """Append a try of one of the searches."""
+    append(path, {"search": search, **asdict(tried), "shares": tried.shares.tolist()})
+
+
+def read_tries(path: Path, expected: str) -> Known:
+    """Return the tries of each search, skipping lines that a killed process left incomplete.
 
     Parameters
     ----------
-    path : the file, or None
-    fingerprint : hash of windows and seed; a file with another fingerprint is rejected
+    expected : fingerprint of this search; a journal with another one is rejected
     """
-
-    def __init__(self, path: Path | None, fingerprint: str) -> None:
-        self._path, self._fingerprint = path, fingerprint
-        self._known: dict[int, dict[tuple[Settings, bool], Try]] = {}
-        if path is None:
-            return
-        if path.exists():
-            self._read(path)
-        else:
-            append_line(path, {"tune": fingerprint})
-
-    @classmethod
-    def at(cls, path: Any, windows: Windows, seed: int) -> Journal:
-        """Open the journal at a path for a search on these windows."""
-        first = windows.read(np.arange(min(1, len(windows))))
-        parts = [
-            list(windows.shape),
-            seed,
-            windows.label.tolist(),
-            windows.subject.tolist(),
-            np.abs(first).sum().item(),
-        ]
-        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
-        return cls(None if path is None else Path(path), digest)
-
-    def known(self, search: int) -> dict[tuple[Settings, bool], Try]:
-        """Return the tries that one of the searches has already evaluated."""
-        return self._known.get(search, {})
-
-    def note(self, search: int, one: Try) -> None:
-        """Append a try to the file, unless the file already contains it."""
-        if self._path is None or (one.settings, one.full) in self.known(search):
-            return
-        values = {"score": one.judged.score, "shares": one.judged.shares.tolist(), "seconds": one.seconds}
-        flags = {"full": one.full, "fitted": one.fitted}
-        append_line(self._path, {"search": search, "settings": asdict(one.settings), **values, **flags})
-
-    def _read(self, path: Path) -> None:
-        entries = read_lines(path)
+    entries = []
+    for line in path.read_bytes().splitlines():
         try:
-            owner = entries[0]["tune"]
-        except (KeyError, TypeError, IndexError) as error:
-            raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name") from error
-        if owner != self._fingerprint:
-            raise PolyadicError(
-                f"{path.name} is the journal of other windows or another seed: choose another name, or remove it"
-            )
-        for entry in entries[1:]:
-            try:
-                settings = Settings(**entry["settings"])
-                judged = Judged(float(entry["score"]), np.array(entry["shares"]))
-                one = Try(settings, judged, float(entry["seconds"]), bool(entry["full"]), bool(entry["fitted"]))
-                self._known.setdefault(int(entry["search"]), {})[settings, one.full] = one
-            except (ValueError, KeyError, TypeError):
-                continue  # settings of another version
+            entries.append(json.loads(line))
+        except ValueError:
+            continue
+    if not entries or not isinstance(entries[0], dict) or "tune" not in entries[0]:
+        raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name")
+    if entries[0]["tune"] != expected:
+        raise PolyadicError(
+            f"{path.name} is the journal of other windows, another seed or another version of polyadic: choose another "
+            "name, or remove it"
+        )
+    known: Known = {}
+    for entry in entries[1:]:
+        search, settings = entry.pop("search"), Settings(**entry.pop("settings"))
+        tried = Try(settings, np.array(entry.pop("shares")), **entry)
+        known.setdefault(search, {})[settings, tried.full] = tried
+    return known

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,79 +17,104 @@ from polyadic import CPD
 from polyadic._util.threads import thread_pool
 from polyadic.core.moments import sharing
 from polyadic.data import Windows
+from polyadic.data.folds import group_folds
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import group_names, labels_of, means_by_group, recentred
-from polyadic.evaluate.probe import level_columns, unthreaded
-from polyadic.tuning.judging import Judged, difference, judge
+from polyadic.evaluate.classifier import WindowClassifier, group_names, labels_of, means_by_group, recentred
+from polyadic.evaluate.probe import (
+    FEWEST_LABELS,
+    FIXED_C,
+    FOLDS,
+    GRID,
+    SCALES,
+    left_out,
+    level_columns,
+    mean_variance,
+    unthreaded,
+)
 from polyadic.tuning.space import Settings, Space
 
-__all__ = ["Budget", "Search", "Try", "best_try", "worth"]
+__all__ = ["Search", "Try", "best_try", "score_subjects"]
 
 _FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
 _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
-_CAUTION = 0.5
 _KEPT = 3
 """One in this many coarsely evaluated settings is evaluated in full."""
-
-
-@dataclass
-class Budget:
-    """Limits of a search: a deadline, a number of tries, or both.
-
-    until : deadline on the clock of `time.monotonic`
-    tries : maximum number of different settings to try; None for no limit
-    """
-
-    until: float = float("inf")
-    tries: int | None = None
-
-    def allows(self, done: int, seconds: float = 0.0) -> bool:
-        """Return whether another try that takes `seconds` fits in the budget."""
-        return time.monotonic() + seconds < self.until and (self.tries is None or done < self.tries)
+_COARSE_GRID = (0.01, 1.0)
+_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Try:
-    """Settings that were tried, their score, and the time it took.
+    """Settings that were tried, their score on left-out subjects, and the time it took.
 
+    shares : contribution of each subject to `score`, see `score_subjects`
     full : whether all settings of the probe were evaluated
     fitted : whether the features were fitted for this try, rather than reused from an earlier one
     """
 
     settings: Settings
-    judged: Judged
+    shares: NDArray[np.float64] = field(repr=False)
     seconds: float
     full: bool
     fitted: bool
 
-
-def worth(gap: float, error: float) -> float:
-    """Return the cautious gain of a try over the recommended settings: its gain minus half its standard error.
-
-    The best of many tries looks better than it is, and more so if its gain is noisy. The factor of one half was chosen
-    on the development subjects of `paper/benchmarks/tuning.py`.
-
-    Parameters
-    ----------
-    gap, error : gain on left-out subjects, and its standard error
-
-    Examples
-    --------
-    >>> worth(3.0, 2.0), worth(0.5, 2.0)
-    (2.0, -0.5)
-    """
-    return gap - _CAUTION * error
+    @property
+    def score(self) -> float:
+        """Balanced accuracy on left-out subjects."""
+        return float(self.shares.sum())
 
 
-def best_try(tries: Sequence[Try]) -> Try:
+def best_try(tries: list[Try]) -> Try:
     """Return the fully evaluated try with the largest cautious gain over the first, which has the recommended settings.
 
+    The cautious gain is the gain in score minus half its standard error over subjects: the best of many tries looks
+    better than it is, and more so if its gain is noisy. The factor of one half was chosen on the development subjects
+    of `paper/benchmarks/tuning.py`.
+    """
+
+    def cautious_gain(tried: Try) -> float:
+        gains = tried.shares - tries[0].shares
+        return float(gains.sum() - 0.5 * np.sqrt(len(gains)) * gains.std(ddof=1))
+
+    return max((tried for tried in tries if tried.full), key=cautious_gain)
+
+
+def score_subjects(
+    Z: NDArray[np.float64], y: NDArray[Any], subject: NDArray[Any], levels: NDArray[np.intp], full: bool
+) -> NDArray[np.float64]:
+    """Evaluate features by cross-validation of a logistic regression over subjects.
+
+    With fewer labels than `Probe` needs for validation, its fixed settings are used. Otherwise the score is the best
+    over settings of the probe: all settings if `full`, two otherwise.
+
     Parameters
     ----------
-    tries : of one search, in order
+    Z : (n, F), features of labelled windows
+    y, subject : (n,), classes and subjects of the windows
+    levels : indices of the level columns
+    full : whether to try all settings of the regression
+
+    Returns
+    -------
+    (subjects,), adding up to the balanced accuracy: the sum over the correctly classified windows of a subject of
+    1 / (number of windows of the class · number of classes)
     """
-    first = tries[0].judged
-    return max((one for one in tries if one.full), key=lambda one: worth(*difference(one.judged, first)))
+    fold = group_folds(y, subject, FOLDS)
+    few, blocks = len(y) < FEWEST_LABELS, [np.arange(Z.shape[1])]
+    grid = (FIXED_C,) if few else GRID if full else _COARSE_GRID
+    if full and not few and len(levels):
+        blocks.append(np.setdiff1d(blocks[0], levels))
+    _, code, counts = np.unique(y, return_inverse=True, return_counts=True)
+    _, member = np.unique(subject, return_inverse=True)
+    candidates = []
+    for scale in SCALES if full and not few else SCALES[:1]:
+        for columns in blocks:
+            F = Z[:, columns]
+            Cs = [C / mean_variance(F, scale) for C in grid]
+            for predicted in left_out(F, y, fold, scale, Cs, "balanced", _TOLERANCE):
+                correct = (predicted == y) / (counts[code] * len(counts))
+                candidates.append(np.bincount(member, weights=correct).astype(np.float64))
+    return max(candidates, key=lambda shares: float(shares.sum()))
 
 
 @dataclass
@@ -98,7 +124,8 @@ class Search:
     windows : windows that features are fitted to; those with labels and subjects are used for scoring
     space : the settings to vary
     seed, device : random seed and device of the fits
-    budget : when to stop
+    until : deadline on the clock of `time.monotonic`
+    max_tries : maximum number of different settings to try; None for no limit
     known : tries of an earlier, interrupted search, by settings and `full`
     on_try : called after every try
     """
@@ -107,17 +134,16 @@ class Search:
     space: Space
     seed: int
     device: Any
-    budget: Budget
+    until: float = math.inf
+    max_tries: int | None = None
     known: dict[tuple[Settings, bool], Try] = field(default_factory=dict)
     on_try: Callable[[Try], None] | None = None
     tries: list[Try] = field(default_factory=list)
     interrupted: bool = False
 
     def __post_init__(self) -> None:
-        rows = (self.windows.label >= 0) & (self.windows.subject != "")
-        self._rows: NDArray[np.intp] = np.flatnonzero(rows)
-        self._y = labels_of(self.windows)[self._rows]
-        self._subject = self.windows.subject[self._rows]
+        self._rows = np.flatnonzero((self.windows.label >= 0) & (self.windows.subject != ""))
+        self._y, self._subject = labels_of(self.windows)[self._rows], self.windows.subject[self._rows]
         self._models: dict[tuple[Any, ...], CPD] = {}
 
     def run(self) -> Try:
@@ -125,24 +151,25 @@ class Search:
         with sharing():
             try:
                 for settings, full in self._proposals():
-                    # Settings that are evaluated coarsely and in full count once.
-                    done = len({one.settings for one in self.tries})
-                    if done and not self.budget.allows(done, self._typical(full)):
+                    if self.tries and not self._has_budget(full):
                         break
                     self._try(settings, full)
             except KeyboardInterrupt:
                 if not self.tries:
                     raise
                 self.interrupted = True
-        return self.best()
-
-    def best(self) -> Try:
-        """Return the best try so far; see `best_try`."""
         return best_try(self.tries)
 
-    def _typical(self, full: bool) -> float:
-        spent = [one.seconds for one in self.tries if one.full == full]
-        return float(np.median(spent)) if spent else 0.0
+    def classifier(self, settings: Settings) -> WindowClassifier:
+        """Train a classifier with settings that were tried on all labelled windows."""
+        return WindowClassifier(self._fitted(settings), recenter=settings.recenter).fit(self.windows)
+
+    def _has_budget(self, full: bool) -> bool:
+        """Return whether another try fits in the budget; settings evaluated coarsely and in full count once."""
+        spent = [tried.seconds for tried in self.tries if tried.full == full]
+        expected = float(np.median(spent)) if spent else 0.0
+        done = len({tried.settings for tried in self.tries})
+        return time.monotonic() + expected < self.until and (self.max_tries is None or done < self.max_tries)
 
     # -------------------------------------------------------------- proposals
 
@@ -152,96 +179,85 @@ class Search:
         First come single changes of the fit, evaluated coarsely; then the best third in full; then single changes of
         the readout; then views in the fit and combinations of good values, until the budget is spent.
         """
-        first, length = self.space.recommended, self.windows.shape[2]
-        yield first, True
-        yield first, False
-        singles = list(self.space.neighbours(first, length, _FIT_NAMES))
-        for settings in singles:
-            yield settings, False
-        kept = self._best_of([first, *singles], max(1, len(singles) // _KEPT))
-        for settings in kept:
-            yield settings, True
-        base = self._best_in_full()
-        changes = list(self.space.neighbours(base, length, _READOUT_NAMES))
-        for settings in changes:
-            yield settings, False
-        for settings in self._best_of([base, *changes], max(1, len(changes) // _KEPT)):
-            yield settings, True
-        for settings in self.space.neighbours(self._best_in_full(), length, ("view", "shrinkage")):
-            yield settings, False
-        rng, seen = np.random.default_rng(self.seed), {one.settings for one in self.tries if one.full}
+        base = self.space.recommended
+        yield base, True
+        yield base, False
+        for names in (_FIT_NAMES, _READOUT_NAMES):
+            changes = list(self.space.neighbours(base, names))
+            yield from ((settings, False) for settings in changes)
+            kept = self._best_coarse([base, *changes], max(1, len(changes) // _KEPT))
+            yield from ((settings, True) for settings in kept)
+            base = max((tried for tried in self.tries if tried.full), key=lambda tried: tried.score).settings
+        yield from ((settings, False) for settings in self.space.neighbours(base, ("view", "shrinkage")))
+        rng, seen = np.random.default_rng(self.seed), {tried.settings for tried in self.tries if tried.full}
         while True:
-            drawn = [self.space.drawn(self._marginals(), rng, length) for _ in range(2 * _KEPT)]
-            fresh = [settings for settings in dict.fromkeys(drawn) if settings not in seen]
+            sampled = [self._sample(rng) for _ in range(2 * _KEPT)]
+            fresh = [settings for settings in dict.fromkeys(sampled) if settings not in seen]
             if not fresh:
                 return
-            for settings in fresh:
-                yield settings, False
-            for settings in self._best_of(fresh, len(fresh) // _KEPT or 1):
-                seen.add(settings)
-                yield settings, True
+            yield from ((settings, False) for settings in fresh)
+            yield from ((settings, True) for settings in self._best_coarse(fresh, len(fresh) // _KEPT or 1))
             seen |= set(fresh)
 
-    def _best_of(self, settings: list[Settings], count: int) -> list[Settings]:
+    def _best_coarse(self, candidates: list[Settings], count: int) -> list[Settings]:
         """Return the best of some settings by coarse score, except settings already evaluated in full."""
-        scores = {one.settings: one.judged.score for one in self.tries if not one.full}
-        done = {one.settings for one in self.tries if one.full}
-        known = [one for one in settings if one in scores and one not in done]
-        return sorted(known, key=lambda one: -scores[one])[:count]
+        scores = {tried.settings: tried.score for tried in self.tries if not tried.full}
+        done = {tried.settings for tried in self.tries if tried.full}
+        known = [settings for settings in candidates if settings in scores and settings not in done]
+        return sorted(known, key=lambda settings: -scores[settings])[:count]
 
-    def _best_in_full(self) -> Settings:
-        return max((one for one in self.tries if one.full), key=lambda one: one.judged.score).settings
-
-    def _marginals(self) -> dict[str, dict[Any, float]]:
-        """Return, for each setting, the best coarse score of each of its values."""
-        found: dict[str, dict[Any, float]] = {}
-        for one in self.tries:
-            if not one.full:
-                for name in self.space.values:
-                    value = getattr(one.settings, name)
-                    own = found.setdefault(name, {})
-                    own[value] = max(own.get(value, 0.0), one.judged.score)
-        return found
+    def _sample(self, rng: np.random.Generator) -> Settings:
+        """Sample values one by one, with higher probability for values with good coarse scores."""
+        settings, coarse = self.space.recommended, [tried for tried in self.tries if not tried.full]
+        for name in self.space.values:
+            choices = self.space.choices(settings, name)
+            best: dict[Any, float] = {}
+            for tried in coarse:
+                value = getattr(tried.settings, name)
+                best[value] = max(best.get(value, 0.0), tried.score)
+            lowest = min((best[value] for value in choices if value in best), default=0.0)
+            scores = np.array([best.get(value, lowest) for value in choices])
+            weights = np.exp((scores - scores.max()) / 0.01)
+            value = choices[int(rng.choice(len(choices), p=weights / weights.sum()))]
+            settings = self.space.with_value(settings, name, value)
+        return settings
 
     # ------------------------------------------------------------------ tries
 
     def _try(self, settings: Settings, full: bool) -> None:
-        known = self.known.get((settings, full))
-        if known is None:
-            begun = time.monotonic()
-            fitted = settings.fitted not in self._models
+        tried = self.known.get((settings, full))
+        if tried is None:
+            begun, fitted = time.monotonic(), settings.fitted not in self._models
             try:
-                Z, levels = self._features(settings)
+                model = self._fitted(settings)
             except PolyadicError as error:
                 if settings == self.space.recommended or "pairs" not in str(error):
                     raise
                 return  # too few windows have a partner for this view
+            Z = self._features(model, settings.recenter)
             with unthreaded(), thread_pool():
-                judged = judge(Z, self._y, self._subject, levels, full)
-            known = Try(settings, judged, time.monotonic() - begun, full, fitted)
-        self.tries.append(known)
+                shares = score_subjects(Z, self._y, self._subject, level_columns(model), full)
+            tried = Try(settings, shares, time.monotonic() - begun, full, fitted)
+        self.tries.append(tried)
         if self.on_try is not None:
-            self.on_try(known)
+            self.on_try(tried)
 
-    def _features(self, settings: Settings) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """Return features of the labelled windows and the indices of the level columns; equal fits are shared."""
+    def _fitted(self, settings: Settings) -> CPD:
+        """Return the estimator of settings, fitted with their readout; equal fits are shared."""
         views = self.space.views
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            if settings.fitted not in self._models:
+        if settings.fitted not in self._models:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
                 self._models[settings.fitted] = settings.estimator(views, self.seed, self.device).fit(self.windows)
-        model = self._models[settings.fitted]
-        readout = settings.readout(views)
+        model, readout = self._models[settings.fitted], settings.readout(views)
         if model.readout_ is None or model.readout_.readout != readout:
             model.fit_readout(self.windows, readout)
-        if not settings.recenter:
-            return np.asarray(model.transform(self.windows[self._rows]), np.float64), level_columns(model)
-        names = group_names(self.windows.subject, len(self.windows))
-        whole = np.asarray(model.transform(self.windows), np.float64)
-        Z = recentred(whole, names, means_by_group([(whole, names)]))
-        return Z[self._rows], level_columns(model)
+        return model
 
-    def model(self, settings: Settings) -> CPD:
-        """Return the fitted estimator of settings that were tried."""
-        self._features(settings)
-        return self._models[settings.fitted]
+    def _features(self, model: CPD, recenter: bool) -> NDArray[np.float64]:
+        """Return the features of the labelled windows; recentring uses all windows of a subject."""
+        if not recenter:
+            return np.asarray(model.transform(self.windows[self._rows]), np.float64)
+        names = group_names(self.windows.subject, len(self.windows))
+        Z = np.asarray(model.transform(self.windows), np.float64)
+        return recentred(Z, names, means_by_group([(Z, names)]))[self._rows]

@@ -5,28 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from polyadic import ATD, CPD
-from polyadic.augment import (
-    Augmentation,
-    Bandpass,
-    DropChannels,
-    Jitter,
-    Neighbour,
-    Rotate3D,
-    Scale,
-    Shift,
-)
+from polyadic.augment import Augmentation, Bandpass, DropChannels, Jitter, Neighbour, Rotate3D, Scale, Shift
 from polyadic.data import Windows
 from polyadic.evaluate.classifier import FEWEST_WINDOWS
 from polyadic.readout import Readout
 from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 
-__all__ = ["NO_VIEW", "Settings", "Space", "tries", "views_for"]
+__all__ = ["NO_VIEW", "Settings", "Space", "views_for"]
 
 NO_VIEW = "none"
 _RANKS = (8, 16, 32, 64)
@@ -35,7 +25,6 @@ _SHRINKAGES = (0.3, 1.0, 3.0)
 _MOST_FRAMES = 32
 _DISTANCE = 4
 """Distance from a window to its distant neighbour, in window lengths."""
-_AXIS = re.compile(r"(.*?)[\s_.-]*([xyz])$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -94,8 +83,7 @@ class Settings:
         >>> Settings(64, 8, rank=16).changed_from(Settings(64, 8))
         {'rank': 16}
         """
-        theirs = asdict(other)
-        return {name: value for name, value in asdict(self).items() if value != theirs[name]}
+        return {name: value for name, value in asdict(self).items() if value != getattr(other, name)}
 
 
 @dataclass(frozen=True)
@@ -107,22 +95,22 @@ class Space:
     recommended : the library's defaults
     values : for each setting, its possible values, including the recommended one
     views : augmentations by name
+    length : number of samples of a window
     """
 
     recommended: Settings
     values: dict[str, tuple[Any, ...]]
     views: dict[str, Augmentation]
+    length: int
 
     @classmethod
     def of(cls, windows: Windows) -> Space:
         """Build the search space for windows (N, channels, time)."""
         length, frames = windows.shape[2], recommended_stft(windows.shape[2], windows.fs)
         views = views_for(windows)
-        sizes = [
-            size for size in (frames.n_fft // 2, frames.n_fft, 2 * frames.n_fft) if SHORTEST_FRAME <= size <= length
-        ]
-        _, counts = np.unique(windows.subject[windows.subject != ""], return_counts=True)
-        whole = bool(len(counts)) and counts.min() >= FEWEST_WINDOWS and bool((windows.subject != "").all())
+        sizes = [n for n in (frames.n_fft // 2, frames.n_fft, 2 * frames.n_fft) if SHORTEST_FRAME <= n <= length]
+        _, counts = np.unique(windows.subject, return_counts=True)
+        can_recenter = "" not in windows.subject and counts.min() >= FEWEST_WINDOWS
         values: dict[str, tuple[Any, ...]] = {
             "n_fft": tuple(sizes),
             "hop": tuple(sorted({hop for size in sizes for hop in _hops(size, length)})),
@@ -133,50 +121,30 @@ class Space:
             "levels": _LEVELS,
             "whiten": (NO_VIEW, *views),
             "shrinkage": _SHRINKAGES,
-            "recenter": (False, True) if whole else (False,),
+            "recenter": (False, True) if can_recenter else (False,),
         }
-        return cls(Settings(frames.n_fft, frames.hop), values, views)
+        return cls(Settings(frames.n_fft, frames.hop), values, views, length)
 
-    def with_value(self, settings: Settings, name: str, value: Any, length: int) -> Settings:
+    def with_value(self, settings: Settings, name: str, value: Any) -> Settings:
         """Return settings with one value changed; changing `n_fft` also adapts `hop`."""
         if name != "n_fft":
             return replace(settings, **{name: value})
-        return replace(settings, n_fft=value, hop=_hops(value, length)[0])
+        return replace(settings, n_fft=value, hop=_hops(value, self.length)[0])
 
-    def choices(self, settings: Settings, name: str, length: int) -> tuple[Any, ...]:
+    def choices(self, settings: Settings, name: str) -> tuple[Any, ...]:
         """Return the values that a setting may take given the others: `hop` depends on `n_fft`."""
-        values = self.values[name]
         if name != "hop":
-            return values
-        return tuple(hop for hop in _hops(settings.n_fft, length) if hop in values) or (settings.hop,)
+            return self.values[name]
+        return tuple(hop for hop in _hops(settings.n_fft, self.length) if hop in self.values["hop"])
 
-    def neighbours(self, settings: Settings, length: int, names: tuple[str, ...]) -> Iterator[Settings]:
+    def neighbours(self, settings: Settings, names: tuple[str, ...]) -> Iterator[Settings]:
         """Yield settings that differ in one of these names, skipping changes without effect."""
         for name in names:
             if name == "shrinkage" and settings.whiten == NO_VIEW:
                 continue
-            for value in self.choices(settings, name, length):
+            for value in self.choices(settings, name):
                 if value != getattr(settings, name):
-                    yield self.with_value(settings, name, value, length)
-
-    def drawn(self, scores: Mapping[str, Mapping[Any, float]], rng: np.random.Generator, length: int) -> Settings:
-        """Sample settings one by one, with higher probability for values with good scores.
-
-        Parameters
-        ----------
-        scores : for each setting, the best score of each value that was tried
-        """
-        found = self.recommended
-        for name in self.values:
-            values = self.choices(found, name, length)
-            known = [scores.get(name, {}).get(value) for value in values]
-            least = min((score for score in known if score is not None), default=0.0)
-            weights = np.array([least if score is None else score for score in known])
-            weights = np.exp((weights - weights.max()) / 0.01)
-            found = self.with_value(
-                found, name, values[int(rng.choice(len(values), p=weights / weights.sum()))], length
-            )
-        return found
+                    yield self.with_value(settings, name, value)
 
 
 def _hops(n_fft: int, length: int) -> tuple[int, ...]:
@@ -199,67 +167,29 @@ def views_for(windows: Windows) -> dict[str, Augmentation]:
     >>> list(views_for(Windows(np.zeros((2, 3, 64)), channels=["acc x", "acc y", "acc z"])))
     ['jitter 0.05', 'jitter 0.3', 'rotation 20°', 'dropped channels', 'shift', 'scale']
     """
-    found: dict[str, Augmentation] = {"jitter 0.05": Jitter(0.05), "jitter 0.3": Jitter(0.3)}
-    if _has_neighbours(windows):
-        found["neighbour"] = Neighbour()
+    views: dict[str, Augmentation] = {"jitter 0.05": Jitter(0.05), "jitter 0.3": Jitter(0.3)}
+    placed = windows.recording[(windows.recording != "") & (windows.start >= 0)]
+    if len(np.unique(placed)) < len(placed):
+        views["neighbour"] = Neighbour()
         if windows.fs is not None:
-            found["distant neighbour"] = Neighbour(gap=_DISTANCE * windows.shape[2] / windows.fs)
+            views["distant neighbour"] = Neighbour(gap=_DISTANCE * windows.shape[2] / windows.fs)
     triads = _triads(windows.channels)
     if triads:
-        found["rotation 20°"] = Rotate3D(triads, degrees=20.0)
+        views["rotation 20°"] = Rotate3D(triads, degrees=20.0)
     if windows.shape[1] > 1:
-        found["dropped channels"] = DropChannels(0.2)
-    found |= {"shift": Shift(0.1), "scale": Scale(1.25)}
+        views["dropped channels"] = DropChannels(0.2)
+    views |= {"shift": Shift(0.1), "scale": Scale(1.25)}
     if windows.fs is not None:
         fs = windows.fs
-        found["band-pass"] = Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)
-    return found
-
-
-def _has_neighbours(windows: Windows) -> bool:
-    """Return whether some recording has several windows with known start."""
-    placed = (windows.recording != "") & (windows.start >= 0)
-    return len(np.unique(windows.recording[placed])) < int(placed.sum())
+        views["band-pass"] = Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)
+    return views
 
 
 def _triads(channels: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
     """Return indices (x, y, z) of channels whose names differ only in a final x, y or z."""
-    groups: dict[str, dict[str, int]] = {}
+    sensors: dict[str, dict[str, int]] = {}
     for number, name in enumerate(channels):
-        part = _AXIS.fullmatch(name)
-        if part:
-            groups.setdefault(part[1].lower(), {})[part[2].lower()] = number
-    return tuple((own["x"], own["y"], own["z"]) for own in groups.values() if set(own) == {"x", "y", "z"})
-
-
-def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[dict[str, Any]]:
-    """Return up to `count` different settings of a space: first its defaults, then others sampled at random.
-
-    If the space has `views`, they take turns, each first with the defaults of the other settings, so that all are
-    tried equally often. A smaller `count` gives a prefix of a larger one. A space with fewer than `count` settings is
-    tried exhaustively.
-
-    Parameters
-    ----------
-    space : the values of each setting, its default first
-
-    Returns
-    -------
-    for each try, its changes from the defaults; the first has none
-
-    Examples
-    --------
-    >>> tries({"alpha": (1, 2, 3)}, 12)
-    [{}, {'alpha': 2}, {'alpha': 3}]
-    >>> tries({"alpha": (1, 2), "views": ("all", "jitter 0.3")}, 3)
-    [{}, {'views': 'jitter 0.3'}, {'alpha': 2}]
-    """
-    defaults = {name: values[0] for name, values in space.items()}
-    rng = np.random.default_rng(0)
-    turns: list[list[dict[str, Any]]] = []
-    for view in space.get("views", (None,)):
-        own = {**space, "views": (view,)} if "views" in space else space
-        first, *rest = (dict(zip(own, values, strict=True)) for values in product(*own.values()))
-        turns.append([first, *(rest[k] for k in rng.permutation(len(rest)))])
-    drawn = [settings for turn in zip(*turns, strict=True) for settings in turn][: max(count, 1)]
-    return [{name: value for name, value in one.items() if value != defaults[name]} for one in drawn]
+        match = re.fullmatch(r"(.*?)[\s_.-]*([xyz])", name.lower())
+        if match:
+            sensors.setdefault(match[1], {})[match[2]] = number
+    return tuple((axes["x"], axes["y"], axes["z"]) for axes in sensors.values() if len(axes) == 3)

@@ -1,0 +1,314 @@
+"""`tune`: search settings on all subjects, and evaluate the search by nested cross-validation."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic._util.checks import check_integer, check_number
+from polyadic.data import Windows
+from polyadic.data.folds import group_folds
+from polyadic.data.store import WindowStore
+from polyadic.errors import PolyadicError
+from polyadic.evaluate.classifier import FEWEST_WINDOWS, WindowClassifier, labels_of
+from polyadic.evaluate.scoring import scores
+from polyadic.tuning.journal import append, append_try, fingerprint, read_tries
+from polyadic.tuning.search import Search, Try
+from polyadic.tuning.space import Settings, Space
+
+__all__ = ["Tuning", "tune"]
+
+_FEWEST_SUBJECTS = 2
+"""Minimum number of subjects per class: one for training and one to leave out."""
+_FEWEST_WINDOWS = 20
+"""Minimum number of labelled windows; with fewer, any difference is noise."""
+_REFIT_SHARE = 0.1
+"""Fraction of the time reserved for fitting the best settings to all windows."""
+_DIGITS = 6
+"""Digits of scores in files."""
+
+_Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """Result of `tune`.
+
+    Parameters
+    ----------
+    model : a `WindowClassifier` with the chosen settings, fitted to all windows
+    settings : the chosen settings
+    recommended : the library's recommended settings, which are always tried first
+    reason : one sentence on why they were chosen
+    seconds : total time in seconds
+    tries : all tries of the search on all subjects
+    inner : balanced accuracy of the chosen settings within the search, which is optimistic
+    nested : for each left-out subject, the balanced accuracy of the settings chosen without it and of the recommended
+        settings; empty if no subject could be left out
+    nested_score, recommended_score : the same over all windows of these subjects; NaN if there are none
+    interrupted : whether the search was interrupted
+    """
+
+    model: WindowClassifier
+    settings: Settings
+    recommended: Settings
+    reason: str
+    seconds: float
+    tries: list[Try] = field(default_factory=list, repr=False)
+    inner: float = math.nan
+    nested: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)
+    nested_score: float = math.nan
+    recommended_score: float = math.nan
+    interrupted: bool = False
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the chosen settings differ from the recommended ones."""
+        return self.settings != self.recommended
+
+    def summary(self) -> str:
+        """Return the result in a few lines of text."""
+        lines = [self.reason]
+        if self.nested:
+            lines += [
+                f"Balanced accuracy on left-out subjects: {100 * self.nested_score:.1f} % with the settings that a "
+                f"search without them chose, {100 * self.recommended_score:.1f} % with the recommended settings.",
+                f"Balanced accuracy within the search, which is optimistic: {100 * self.inner:.1f} %.",
+            ]
+        changes = self.settings.changed_from(self.recommended)
+        lines.append(f"Settings: {', '.join(f'{name}={value}' for name, value in changes.items()) or 'recommended'}.")
+        if self.settings.recenter:
+            lines.append(
+                "Features are recentred by subject: predictions need at least "
+                f"{FEWEST_WINDOWS} windows of each subject, and the classifier cannot be exported to C or ONNX."
+            )
+        if self.tries:
+            count, fits = len({tried.settings for tried in self.tries}), sum(tried.fitted for tried in self.tries)
+            lines.append(
+                f"{count} {'try' if count == 1 else 'tries'}, {fits} fit{'s' * (fits != 1)}"
+                f"{' in the search on all subjects' * bool(self.nested)}; {self.seconds:.0f} s in all."
+            )
+        return "\n".join(lines)
+
+    __repr__ = summary
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the model, in types that JSON can store; a setting that was tried twice counts once."""
+        rows: dict[Settings, dict[str, Any]] = {}
+        for tried in self.tries:
+            row = rows.setdefault(tried.settings, {**asdict(tried.settings), "score": 0.0, "full": False})
+            if tried.full or not row["full"]:
+                row |= {"score": round(tried.score, _DIGITS), "full": tried.full}
+            row["fitted"] = row.get("fitted", False) or tried.fitted
+        return {
+            "settings": asdict(self.settings),
+            "recommended": asdict(self.recommended),
+            "tuned": self.tuned,
+            "reason": self.reason,
+            "inner": _rounded(self.inner),
+            "nested": _rounded(self.nested_score),
+            "nested_recommended": _rounded(self.recommended_score),
+            "subjects": self.nested,
+            "seconds": self.seconds,
+            "interrupted": self.interrupted,
+            "tries": list(rows.values()),
+        }
+
+
+def tune(
+    windows: Windows | WindowStore,
+    *,
+    minutes: float = 10.0,
+    tries: int | None = None,
+    folds: int = 3,
+    seed: int = 0,
+    device: Any = "auto",
+    journal: Any = None,
+    on_try: Callable[[int, int, Try], None] | None = None,
+) -> Tuning:
+    """Search for the best settings for your windows, and fit a classifier with them.
+
+    The search varies frames, rank, non-negativity, views in the fit, levels, whitening and recentring. Each try is
+    scored by cross-validation over labelled subjects; windows without labels always take part in the fit. Nested
+    cross-validation evaluates the search itself: it is repeated without some of the subjects and tested on those.
+
+    Parameters
+    ----------
+    windows : windows of which some have labels and subjects
+    minutes : total time limit: searches, nested cross-validation and the final fit
+    tries : number of settings to try per search, instead of the time limit; makes the result reproducible from the seed
+    folds : number of outer folds, groups of subjects that are left out in turn to evaluate the search
+    seed : random seed
+    device : device to compute on
+    journal : file that records every try; an interrupted call resumes from it
+    on_try : called after every try with the index of the search, the number of searches, and the try
+
+    Returns
+    -------
+    the fitted classifier, the chosen settings, and all tries with their scores
+
+    Examples
+    --------
+    >>> from polyadic.data import synthetic
+    >>> tuning = tune(synthetic(80, n_channels=2, length=64), tries=1, folds=2)
+    >>> tuning.model.predict(synthetic(5, n_channels=2, length=64)).shape, len(tuning.tries)
+    ((5,), 1)
+    """
+    begun = time.monotonic()
+    check_number("minutes", minutes, 0)
+    check_integer("tries", tries, 1, none=True)
+    check_integer("folds", folds, 2)
+    if not isinstance(windows, Windows | WindowStore):
+        raise PolyadicError(
+            f"windows must be Windows or a WindowStore, but is a {type(windows).__name__}: use "
+            "Windows(X, fs, label=..., subject=...)"
+        )
+    windows = windows.windows if isinstance(windows, WindowStore) else windows
+    space, cause = Space.of(windows), _why_not(windows)
+    outer: list[_Fold] = []
+    why = f"others cannot be compared, because {cause}"
+    if not cause:
+        outer, cause = _outer_folds(windows, folds)
+        why = f"a search could not be validated, because without some of the subjects {cause}"
+    if not outer:
+        if len(np.unique(windows.label[windows.label >= 0])) < 2:
+            raise PolyadicError(
+                f"{cause}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
+            )
+        model = WindowClassifier(space.recommended.estimator(space.views, seed, device).fit(windows)).fit(windows)
+        reason = f"Kept the recommended settings: {why}."
+        return Tuning(model, space.recommended, space.recommended, reason, time.monotonic() - begun)
+    path, mark = None if journal is None else Path(journal), fingerprint(windows, seed)
+    known = read_tries(path, mark) if path is not None and path.exists() else {}
+    if path is not None and not path.exists():
+        append(path, {"tune": mark})
+
+    def new_search(number: int, part: Windows) -> Search:
+        known_tries = known.get(number, {})
+
+        def record(tried: Try) -> None:
+            if path is not None and (tried.settings, tried.full) not in known_tries:
+                append_try(path, number, tried)
+            if on_try is not None:
+                on_try(number, len(outer) + 1, tried)
+
+        now = time.monotonic()
+        until = now + (begun + 60 * minutes - now) * (1 - _REFIT_SHARE) / (len(outer) + 1 - number)
+        return Search(part, space, seed, device, until if tries is None else math.inf, tries, known_tries, record)
+
+    search = new_search(0, windows)
+    best = search.run().settings
+    nested, total = ({}, {}) if search.interrupted else _validate(windows, outer, new_search)
+    settings, reason = _choose(search, best, nested)
+    return Tuning(
+        model=search.classifier(settings),
+        settings=settings,
+        recommended=space.recommended,
+        reason=reason,
+        seconds=time.monotonic() - begun,
+        tries=search.tries,
+        inner=max(tried.score for tried in search.tries if tried.settings == settings),
+        nested=nested,
+        nested_score=total.get("tuned", math.nan),
+        recommended_score=total.get("recommended", math.nan),
+        interrupted=not nested,
+    )
+
+
+def _validate(
+    windows: Windows, folds: list[_Fold], new_search: Callable[[int, Windows], Search]
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Search without each group of subjects in turn, and classify the windows of the group.
+
+    Returns
+    -------
+    balanced accuracy of the tuned and of the recommended settings, for each subject and in all; empty if interrupted
+    """
+    truth = labels_of(windows)
+    predicted = {"tuned": truth.copy(), "recommended": truth.copy()}
+    for number, (train, test) in enumerate(folds, start=1):
+        search = new_search(number, windows[train])
+        tuned = search.run().settings
+        if search.interrupted:
+            return {}, {}
+        # All windows of the left-out subjects, because recentring needs their means.
+        rows = np.setdiff1d(np.arange(len(windows)), train)
+        for name, settings in (("tuned", tuned), ("recommended", search.space.recommended)):
+            predicted[name][test] = search.classifier(settings).predict(windows[rows])[np.searchsorted(rows, test)]
+
+    def accuracy(rows: NDArray[np.intp]) -> dict[str, float]:
+        return {name: scores(truth[rows], y[rows])["balanced_accuracy"] for name, y in predicted.items()}
+
+    tested = np.concatenate([test for _, test in folds])
+    subject = windows.subject[tested]
+    return {name: accuracy(tested[subject == name]) for name in np.unique(subject).tolist()}, accuracy(tested)
+
+
+def _choose(search: Search, best: Settings, nested: dict[str, dict[str, float]]) -> tuple[Settings, str]:
+    """Return the settings to use, and why; without `nested`, the search was interrupted."""
+    recommended = search.space.recommended
+    if len({tried.settings for tried in search.tries}) == 1:
+        when = "ended" if nested else "stopped"
+        return recommended, f"Kept the recommended settings: {when} before any other was tried."
+    if not nested:
+        return best, (
+            "Stopped before the search could be validated on left-out subjects; these are the best settings so far."
+        )
+    if best == recommended:
+        return best, "Kept the recommended settings: in the search on all subjects, no other promised a gain."
+    gains = np.array([accuracy["tuned"] - accuracy["recommended"] for accuracy in nested.values()])
+    gain = float(gains.mean())
+    error = float(gains.std(ddof=1) / math.sqrt(len(gains))) if len(gains) > 1 else math.inf
+    points = round(100 * gain, 1) + 0.0  # never "-0.0"
+    measured = f"on subjects left out of the search, its choice scored {points:+.1f} ± {100 * error:.1f} points"
+    if gain > error:
+        return best, f"Changed the settings: {measured} against the recommended ones."
+    noise = ", which is within noise" if gain > 0 else ""
+    return recommended, f"Kept the recommended settings: {measured} against them{noise}."
+
+
+def _outer_folds(windows: Windows, count: int) -> tuple[list[_Fold], str]:
+    """Split subjects into groups to leave out in turn, skipping groups that the search cannot do without.
+
+    Returns
+    -------
+    for each group, the rows of all other windows, and the labelled rows of its subjects; and why a group was skipped
+    """
+    labelled = np.flatnonzero((windows.label >= 0) & (windows.subject != ""))
+    fold = group_folds(windows.label[labelled], windows.subject[labelled], count)
+    folds, skipped = [], ""
+    for number in range(int(fold.max()) + 1):
+        test = labelled[fold == number]
+        train = np.flatnonzero(~np.isin(windows.subject, windows.subject[test]))
+        cause = _why_not(windows[train])
+        if cause:
+            skipped = cause
+        else:
+            folds.append((train, test))
+    return folds, skipped
+
+
+def _why_not(windows: Windows) -> str:
+    """Return why settings cannot be compared on these windows, or "" if they can."""
+    known = (windows.label >= 0) & (windows.subject != "")
+    label, subject = windows.label[known], windows.subject[known]
+    classes = np.unique(label)
+    if len(classes) < 2:
+        return "no window has both a label and a subject" if not len(classes) else "all labels are of one class"
+    for code in classes.tolist():
+        if len(np.unique(subject[label == code])) < _FEWEST_SUBJECTS:
+            return f"class {windows.classes[code]!r} has labels from one subject only"
+    if len(label) < _FEWEST_WINDOWS:
+        return f"only {len(label)} windows have a label, and at least {_FEWEST_WINDOWS} are needed"
+    return ""
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, _DIGITS)
