@@ -10,11 +10,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
-
-import numpy as np
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from polyadic.errors import DataError, PolyadicError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "LOCKED",
@@ -174,11 +175,14 @@ def write_array(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_array(f"{folder}/a.npy", (2, 3), np.dtype("<f4"), [np.ones((1, 3)), np.zeros((1, 3))])
     ...     np.load(f"{folder}/a.npy").sum()
     np.float32(3.0)
     """
+    import numpy as np
+
     with open_atomically(path) as file:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)

@@ -6,7 +6,6 @@ failures are ignored: a closed pipe must not cost the result.
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import os
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["console", "echo", "is_terminal", "print_json", "printable", "robust_streams"]
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_PLAIN = "polyadic.plain"
-_SIGNS = {
-    "×": "x", "±": "+/-", "…": "...", "–": "-", "−": "-", "─": "-", "━": "-", "│": "|", "┃": "|", "▶": ">", "•": "*",
-    "‖": "||", "→": "->", "°": "deg", "µ": "u", "α": "alpha", "β": "beta", "γ": "gamma", "η": "eta", "²": "^2",
-}  # fmt: skip
-"""Replacements for characters that the terminal's encoding lacks; any other becomes a question mark."""
 
 
 def printable(name: str) -> str:
@@ -117,11 +110,7 @@ class _Lenient:
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):  # broken pipe, full disk or closed stream
-            try:
-                self._stream.write(text)
-            except UnicodeEncodeError:
-                encoding = getattr(self._stream, "encoding", None) or "ascii"
-                self._stream.write(text.encode(encoding, _PLAIN).decode(encoding))
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
@@ -132,24 +121,13 @@ class _Lenient:
         return getattr(self._stream, name)
 
 
-def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
-    """Handle codec errors by applying `_SIGNS`."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    signs = error.object[error.start : error.end]
-    return "".join(_SIGNS.get(sign, "?") for sign in signs), error.end
-
-
-codecs.register_error(_PLAIN, _replace_unknown)
-
-
 @contextmanager
 def robust_streams() -> Iterator[None]:
     """Make the standard streams accept every character, and exit quietly if one of them is closed."""
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     for stream in streams:
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=_PLAIN)
+            stream.reconfigure(errors="replace")
     try:
         yield
     finally:

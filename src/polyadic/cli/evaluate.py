@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import console, print_json, printable
+from polyadic.cli.files import check_out_file, harmless, write_csv
 from polyadic.cli.options import (
     MOST_REPEATS,
     PROBE_KINDS,
@@ -19,14 +20,10 @@ from polyadic.cli.options import (
     ProbeKind,
     Protocol,
     QuietOption,
-    SettingsOption,
-    shows_progress,
-    window_bar,
+    TransductiveOption,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.tables import describe
-from polyadic.cli.windows import opened_for
+from polyadic.cli.windows import describe, opened_for
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -107,13 +104,7 @@ def evaluate(
             help="Number of random assignments of subjects to folds (five folds without --folds). Default: 1.",
         ),
     ] = None,
-    transductive: Annotated[
-        bool,
-        typer.Option(
-            "--transductive",
-            help="Do not refit the features in every fold, even if they were learned from test subjects.",
-        ),
-    ] = False,
+    transductive: TransductiveOption = False,
     own_probe: Annotated[
         bool,
         typer.Option(
@@ -128,7 +119,6 @@ def evaluate(
     ] = None,
     device: DeviceOption = "auto",
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -147,14 +137,14 @@ def evaluate(
     if hasattr(loaded, "verbose"):
         loaded.set_params(verbose=0)  # for fits in folds
     if out is not None:
-        check_out_file(out, model, data, settings, endings=(".csv",), force=force)
+        check_out_file(out, model, data, endings=(".csv",), force=force)
     split = (protocol, seeds, probe, folds, repeats)
     if own_probe and any(value is not None for value in split):
         raise PolyadicError("--own-probe uses no split: leave out --protocol, --probe, --folds, --repeats and --seeds")
     if repeats is not None and seeds is not None:
         raise PolyadicError("give --repeats (folds of subjects) or --seeds (--protocol paper), not both")
     count = _number(folds)
-    hidden = not shows_progress(quiet, json)
+    hidden = quiet or json
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
@@ -235,11 +225,11 @@ def _score_at_random(
     model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool
 ) -> dict[str, Any]:
     """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
+    from polyadic._util.progress import window_bar
     from polyadic.evaluate.probe import PROBES
     from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
 
-    shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
-    with window_bar("scoring", shape, hidden) as on_rows:
+    with window_bar("scoring", int((windows.label >= 0).sum()), hidden) as on_rows:
         if own_probe:
             rows = score_own_probe(model, windows, on_rows)
             return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
@@ -312,12 +302,6 @@ def _subjects(scores: dict[str, dict[str, float]]) -> Any:
 
 def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     """Write all scores as a table: measure, class or subject, value."""
-    import csv
-    import io
-
-    from polyadic._util.files import write_atomically
-    from polyadic.cli.tables import harmless
-
     rows: list[tuple[str, str, Any]] = []
     if "folds" in outcome:
         plain = ("balanced_accuracy", "accuracy", "macro_f1", "kappa", "chance", "majority", "refitted", "transductive")
@@ -332,11 +316,9 @@ def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     else:
         for entry in outcome["summary"]:
             rows += [(name, entry["probe"], value) for name, value in entry.items() if name != "probe"]
-    text = io.StringIO(newline="")
-    table = csv.writer(text)
-    table.writerow(["measure", "name", "value"])
-    table.writerows([measure, harmless(str(name)), value] for measure, name, value in rows)
-    write_atomically(out, text.getvalue().encode())
+    write_csv(
+        out, [("measure", "name", "value"), *((measure, harmless(str(name)), value) for measure, name, value in rows)]
+    )
 
 
 def _show(outcome: dict[str, Any]) -> None:

@@ -11,16 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli.files import check_out_file
 from polyadic.cli.options import (
     ForceOption,
     JsonOption,
     ModelArgument,
     QuietOption,
-    SettingsOption,
-    shows_progress,
-    window_bar,
 )
-from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 
@@ -100,7 +97,6 @@ def export(
         ),
     ] = None,
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -113,9 +109,9 @@ def export(
 
     in_c = header_only or out.suffix in (".c", ".h")
     for file in _files(out, in_c, header_only):
-        check_out_file(file, model, data, settings, endings=(".c", ".h", ".onnx"), force=force)
+        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
     _check_options(in_c, out, {"--header-only": header_only, "--stride": stride, "--units": units}, {"--batch": batch})
-    loaded, hidden = load(model), not shows_progress(quiet, json)
+    loaded, hidden = load(model), quiet or json
     options: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
     with ExitStack() as stack:
         windows = (
@@ -244,6 +240,7 @@ def _compared(
     """
     import numpy as np
 
+    from polyadic._util.progress import window_bar
     from polyadic.evaluate.classifier import labels_of
 
     probe = getattr(model, "probe_", None)
@@ -256,7 +253,7 @@ def _compared(
             f"but has {len(windows)}"
         )
     found, expected = [], []
-    with window_bar("comparing", windows.shape, hidden) as on_rows:
+    with window_bar("comparing", len(windows), hidden) as on_rows:
         for first in range(0, count, step):
             X = np.asarray(windows[first : min(first + step, count)].X)
             Z = np.asarray(model.transform(X), np.float64)

@@ -122,7 +122,7 @@ def _scarce(facts: Facts) -> list[str]:
 
     The classes of a folder are known only if it has one recording.
     """
-    from polyadic.cli.tables import scarcities
+    from polyadic.cli.windows import scarcities
 
     if facts["kind"] == "store of windows":
         names = [name for name, count in facts["classes"].items() if count]

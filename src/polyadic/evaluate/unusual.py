@@ -73,7 +73,7 @@ def _features_and_residuals(
     readout, samples = model._fitted_readout(), model._samples(windows, reset=False)
     features, residuals, flat = [], [], []
     with torch.no_grad():
-        for batch in model._batches(samples, torch.arange(len(samples), device="cpu")):
+        for batch in model._batches(samples):
             Z = batch.x if readout is None else readout.features(batch.x, batch.windows)
             features.append(Z.double().cpu().numpy())
             residuals.append(batch.residuals.double().cpu().numpy())
