@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from polyadic import load
 from polyadic.cli import app
-from polyadic.cli.manual import flowing
-from polyadic.cli.tables import harmless
+from polyadic.cli.files import harmless
+from polyadic.cli.options import flowing
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of, scores
@@ -338,7 +338,7 @@ def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, 
     classifier = WindowClassifier.load(here / "m.safetensors")
     assert classifier.recenter
     for step in (4096, 50):  # windows at a time, of which each has few of every subject
-        monkeypatch.setattr("polyadic.cli.tables._STEP", step)
+        monkeypatch.setattr("polyadic.cli.files.STEP", step)
         run("predict", "m.safetensors", "w.npz", "--force")
         expected = classifier.predict_proba(X, groups=people)
         found = [[float(row[f"p({name})"]) for name in classifier.classes_] for row in rows_of(here / "labels.csv")]
@@ -462,7 +462,6 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("fti",), 2, "No such command"),
         (("fit", "absent"), 2, "does not exist"),
         (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
-        (("fit", "w.npz", "--settings", "bad.toml"), 2, "bad.toml, line 2: 'rnak' is not an option of polyadic fit"),
         (("fit", "w.npz", "--preset", "nothing", "--force"), 1, "nothing"),
         (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
@@ -490,7 +489,6 @@ def test_exit_codes_match_the_manual(words, code, message, here):
     np.savez(here / "w.npz", X=X)
     np.savez(here / "y.npz", X=X, y=np.arange(30) % 2)
     np.savez(here / "rate.npz", X=X, fs=50)
-    (here / "bad.toml").write_text("[fit]\nrnak = 3\n")
     (here / "empty").mkdir()
     recording(here / "recordings" / "x.edf", 0)
     load_of(Windows(X)).save(here / "plain.safetensors")

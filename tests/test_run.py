@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from command_line import polyadic
+from polyadic.cli.run_methods import fit_and_score_methods, split_for, summarise_methods
 from polyadic.methods import paper_methods
 from sklearn.metrics import balanced_accuracy_score
 from typer.testing import CliRunner
@@ -18,7 +19,6 @@ from paper.robustness import score_split
 from paper.timing import seconds_per_sweep
 from polyadic import load
 from polyadic.cli import app
-from polyadic.cli.run_methods import fit_and_score_methods, split_for, summarise_methods
 from polyadic.data import Windows, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import PolyadicError

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-__all__ = ["console", "echo", "is_terminal", "print_json", "printable", "robust_streams"]
+__all__ = ["console", "echo", "is_terminal", "print_json", "print_table", "printable", "robust_streams"]
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -87,6 +87,21 @@ def console(*, err: bool = False) -> Console:
     """Return a rich console on standard output, or on standard error, where failures to write are ignored."""
     stream = cast(IO[str], _Lenient(sys.stderr)) if err and sys.stderr is not None else None
     return _harmless_console()(stderr=err, file=stream)
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", err: bool = False) -> None:
+    """Print a table; the first column is aligned left, the others right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    heading = Text(title, "table.title") if title else None
+    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    for number, head in enumerate(heads):
+        table.add_column(Text(head), justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console(err=err).print(table)
 
 
 @cache

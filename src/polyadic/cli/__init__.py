@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyadic.cli.app import app
+    from polyadic.cli.commands import app
 
 __all__ = ["app", "main"]
 
@@ -13,7 +13,7 @@ __all__ = ["app", "main"]
 def __getattr__(name: str) -> Any:
     # Signal handlers are installed before any slow import.
     if name == "app":
-        from polyadic.cli.app import app
+        from polyadic.cli.commands import app
 
         return app
     raise AttributeError(f"module 'polyadic.cli' has no attribute {name!r}")
@@ -30,6 +30,6 @@ def main() -> None:
 
         reuse_memory()
         with robust_streams(), exit_on_error(), plain_warnings():
-            from polyadic.cli.app import app
+            from polyadic.cli.commands import app
 
             app(prog_name="polyadic")

@@ -50,7 +50,7 @@ The model alone:
   polyadic report model.safetensors
 
 With the comparison of methods from polyadic run:
-  polyadic report run/atd.safetensors --results run/results.json
+  polyadic report run/cpd.safetensors --results run/results.json
 """
 
 
@@ -162,6 +162,7 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
     -------
     a note for the report, or an empty string
     """
+    from polyadic import load
     from polyadic.explain.replicability import estimate_seconds
 
     can = windows is not None and hasattr(model, "factors_")
@@ -172,56 +173,42 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
     model._samples(windows)  # raises if the shape of the windows is wrong
     if check is False or (check is None and getattr(model, "replicability_", None) is not None):
         return ""
-    own = _windows_of_fit(model, windows)
-    if check is None and (own is None or estimate_seconds(model, own) >= _LONGEST):
+    fitted = _windows_of_fit(model, windows)
+    if check is None and (fitted is None or estimate_seconds(model, fitted) >= _LONGEST):
         return ""
     try:
-        model.replicability_ = checked(model, windows if own is None else own, seed, hidden)
+        model.replicability_ = checked(model, windows if fitted is None else fitted, seed, hidden)
     except PolyadicError as error:
         if check:
             raise
         echo(f"replicability was not checked: {error}", err=True)
         return ""
-    if own is None:
-        note = "Checked on windows other than those of the fit"
-        if not quiet:
-            echo(f"{note}: replicability is not saved in {path.name}", err=True)
-        return f"{note}."
-    saved = _kept(path, model.replicability_)
+    note = "Checked on windows other than those of the fit"
+    if fitted is None:
+        said = f"{note}: replicability is not saved in {path.name}"
+    else:
+        stored = load(path)
+        stored.replicability_ = model.replicability_
+        try:
+            stored.save(path)
+            said = f"{path.name}: the replicability of the components is now stored in this file"
+        except OSError:
+            said = f"{path.name} is not writable: replicability is not saved in it"
     if not quiet:
-        echo(
-            f"{path.name}: the replicability of the components is now stored in this file"
-            if saved
-            else f"{path.name} is not writable: replicability is not saved in it",
-            err=True,
-        )
-    return ""
+        echo(said, err=True)
+    return f"{note}." if fitted is None else ""
 
 
 def _windows_of_fit(model: Any, windows: Any) -> Any:
     """Return the windows that the model was fitted to, identified by split and number; None if these are others."""
     from polyadic.evaluate.scoring import own_split
 
-    found = windows
     if model.split_:
         part = own_split(model, windows)
         if part is None:
             return None
-        found = windows[part.unlabelled]
-    return found if len(found) == model._n_seen else None
-
-
-def _kept(path: Path, found: Any) -> bool:
-    """Save replicability in the model file; return whether it was writable."""
-    from polyadic import load
-
-    model = load(path)
-    model.replicability_ = found
-    try:
-        model.save(path)
-    except OSError:
-        return False
-    return True
+        windows = windows[part.unlabelled]
+    return windows if len(windows) == model._n_seen else None
 
 
 def _source(model: Any, data: Path, given: dict[str, Any]) -> str:

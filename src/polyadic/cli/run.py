@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyadic._util.terminal import console, echo, print_json, printable
+from polyadic._util.terminal import console, echo, print_json, print_table, printable
 from polyadic.cli.files import check_out_folder
 from polyadic.cli.options import (
     MOST_REPEATS,
@@ -80,7 +80,7 @@ def run(
     probe: Annotated[
         ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
     ] = ProbeKind.AUTO,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random seeds.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random seeds.")] = 3,
     rank: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Number of components (patterns over channels, frequencies and time)."),
@@ -401,20 +401,10 @@ def _explanation(result: dict[str, Any]) -> str:
 
 def _show(result: dict[str, Any]) -> None:
     """Print the table, and what it shows."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    title = Text(_title(result), "table.title")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     heads, *lines = _table(result)
-    for number, head in enumerate(heads):
-        # Break the heading, so that the table fits into a terminal of 80 columns.
-        short = head.replace("balanced accuracy", "balanced\naccuracy")
-        table.add_column(short, justify="right" if number else "left", no_wrap=True)
-    for line in lines:
-        table.add_row(*line)
-    console().print(table)
+    # Break the heading, so that the table fits into a terminal of 80 columns.
+    short = [head.replace("balanced accuracy", "balanced\naccuracy") for head in heads]
+    print_table(short, lines, title=_title(result))
     console().print(_explanation(result), highlight=False)
     first = result["rows"][0]
     if "reason" in first:

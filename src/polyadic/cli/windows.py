@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyadic._util.terminal import console, echo
+from polyadic._util.terminal import echo, print_table
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
@@ -261,17 +261,9 @@ def describe(windows: Windows, hidden: bool) -> None:
 
     counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes)).tolist()
     if sum(counts) and not hidden:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table("class", box=box.SIMPLE_HEAD, collapse_padding=True)
-        for head in ("windows", "%"):
-            table.add_column(head, justify="right", no_wrap=True)
         rows = [*zip(windows.classes, counts, strict=True), ("(no label)", len(windows) - sum(counts))]
-        for name, count in rows if rows[-1][1] else rows[:-1]:
-            table.add_row(Text(name), f"{count:,}", f"{100 * count / len(windows):.1f}")
-        console(err=True).print(table)
+        cells = [(name, f"{count:,}", f"{100 * count / len(windows):.1f}") for name, count in rows]
+        print_table(("class", "windows", "%"), cells if rows[-1][1] else cells[:-1], err=True)
     names = [name for name, count in zip(windows.classes, counts, strict=True) if count]
     recordings = len(set(windows.recording.tolist()) - {""})
     notes = scarcities(recordings, windows.index.n_subjects, names)
