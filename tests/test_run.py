@@ -122,7 +122,6 @@ def test_windows_without_subjects_are_split_at_random_and_the_table_says_so(tmp_
             "name must be one of sleep_edf, har, ptb_xl, ptb_xl_100hz, mgh, but is 'hal'",
         ),
         (("--data", "good.npz", "--protocol", "subject"), "needs the subject of every window"),
-        (("--data", "good.npz", "--n-fft", "999"), "at least n_fft=999 samples, but they have 64"),
         (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
         (("--data", "fractions.npz"), "label must hold classes"),
         (("--data", "rates.npz"), "fs must be one positive number in Hz"),
@@ -192,15 +191,6 @@ def test_known_sampling_rates_bring_a_bandpass_filter(finished):
     paper = load(finished[1] / "atd-paper.safetensors")
     assert [type(step).__name__ for step in paper.augment.steps] == ["Jitter", "Bandpass"]
     assert paper.beta > 0
-
-
-@pytest.mark.long
-def test_jobs_do_not_change_the_figures(tmp_path, arrays):
-    def figures(*more):
-        written = json.loads(run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK, *more).stdout)
-        return [[row["method"], row["seed"], row["accuracy"], row["reason"]] for row in written["rows"]]
-
-    assert figures() == figures("--jobs", "2")
 
 
 def test_a_row_has_the_scores_of_a_probe_on_the_features_of_the_unlabelled_part():

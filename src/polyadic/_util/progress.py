@@ -32,7 +32,7 @@ def _bar(*columns: str) -> Any:
     title = TextColumn("{task.description}", markup=False)
     return Progress(
         title,
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=15),
         *texts,
         *left,
         console=console(err=True),
@@ -50,7 +50,7 @@ class SweepBar:
     def __init__(self, bar: Any, title: str, max_sweeps: int, n_windows: int) -> None:
         self._bar, self._title, self._max_sweeps, self._n_windows = bar, printable(title), max_sweeps, n_windows
         self._task = None if bar is None else bar.add_task(self._title, total=max_sweeps, status="")
-        self._attempt, self._line, self._sweeps = "", "", 0
+        self._attempt, self._line, self._loss, self._sweeps = "", "", "", 0
         self._windows_done = self._bytes = 0
         self._begun = time.perf_counter()
 
@@ -65,21 +65,24 @@ class SweepBar:
         self._line = f"{self._title}{self._attempt}: {done}, {_describe_loss(history)}"
         if self._bar is None and (self._sweeps == 1 or self._sweeps % _LINE_EVERY == 0):
             self.print_line()
-        self._show(f"loss {history['loss'][-1]:.4g}")
+        self._loss = f", loss {history['loss'][-1]:.4g}"
+        self._show()
 
     def windows(self, count: int, size: int) -> None:
         """Report a number of further windows and bytes of this sweep as done."""
         self._windows_done += count
         self._bytes += size
-        speed = self._bytes / 1e6 / max(time.perf_counter() - self._begun, 1e-9)
-        self._show(f"{self._windows_done:,} of {self._n_windows:,} windows, {speed:,.0f} MB/s")
+        self._show()
 
-    def _show(self, status: str) -> None:
+    def _show(self) -> None:
         if self._bar is not None:
-            completed = self._sweeps + min(self._windows_done / self._n_windows, 1.0)
-            status = f"sweep {self._sweeps}/{self._max_sweeps}, {status}"
-            title = f"{self._title}{self._attempt}"
-            self._bar.update(self._task, completed=completed, status=status, description=title)
+            speed = self._bytes / 1e6 / max(time.perf_counter() - self._begun, 1e-9)
+            self._bar.update(
+                self._task,
+                completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0),
+                status=f"sweep {self._sweeps}/{self._max_sweeps}{self._loss}, {speed:,.0f} MB/s",
+                description=f"{self._title}{self._attempt}",
+            )
 
     def print_line(self) -> None:
         """Print the last line that was not yet printed, if there is no bar."""

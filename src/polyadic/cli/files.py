@@ -61,13 +61,13 @@ def check_out_file(
     force : whether to replace an existing file; recordings and annotations are never replaced
     option : name of the option, for messages
     """
+    for given in inputs:
+        if given is not None:
+            _check_apart(out, given)
     if out.is_dir():
         raise PolyadicError(f"{option} must be a file, but {out} is a folder")
     if not out.resolve().parent.is_dir():
         raise PolyadicError(f"{option} must be in an existing folder, but {out.parent} does not exist")
-    for given in inputs:
-        if given is not None:
-            _check_apart(out, given)
     if endings and out.suffix.lower() not in endings:
         *first, last = endings
         named = f"{', '.join(first)} or {last}" if first else last
@@ -103,7 +103,7 @@ def _check_apart(out: Path, given: Path) -> None:
     inside = out.resolve().is_relative_to(given.resolve())
     if inside and _is_store(given):
         raise PolyadicError(f"--out is inside the store {given.name}, which this command reads: choose another folder")
-    if out.exists() and _is_recording(out):
+    if out.is_file() and _is_recording(out):
         links = (path for path in given.rglob(f"*{out.suffix}") if path.exists())
         if inside or any(path.samefile(out) for path in links):
             raise PolyadicError(f"--out would overwrite {out.name}, a recording in {given.name}: choose another name")

@@ -56,7 +56,7 @@ Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
 The paper's method, on the recommended front end:
-  polyadic fit recordings --seconds 30 --method atd --beta 2 --augment jitter:0.05
+  polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
 
 A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
@@ -207,7 +207,7 @@ def fit(
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     check_out_file(out, data, endings=(".safetensors",), force=force)
     if checkpoint is not None:
-        check_out_file(checkpoint, data, force=True)
+        check_out_file(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
     with opened(data, given, on_error=on_error.value, shuffle=shuffle.value, hidden=hidden) as windows:
         describe(windows, hidden or not are_recordings(data))

@@ -7,6 +7,7 @@ labelled windows.
 
 from __future__ import annotations
 
+import itertools
 import json as json_module
 import re
 import time
@@ -22,9 +23,7 @@ from polyadic.cli.options import (
     MOST_REPEATS,
     PROBE_KINDS,
     DeviceOption,
-    HopOption,
     JsonOption,
-    NfftOption,
     PresetOption,
     ProbeKind,
     Protocol,
@@ -89,22 +88,11 @@ def run(
     fs: Annotated[
         float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
     ] = None,
-    n_fft: NfftOption = None,
-    hop: HopOption = None,
     nuisance: Annotated[
         float,
         typer.Option(min=0.0, metavar="X", help="Strength of class-independent components in the synthetic signals."),
     ] = 0.8,
     device: DeviceOption = "auto",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Number of parallel processes. With more than one, seconds are not comparable.",
-        ),
-    ] = 1,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for models, results.json and results.md."),
@@ -132,9 +120,9 @@ def run(
     windows = synthetic(nuisance=nuisance) if data is None else open_windows(data, fs=fs)
     labelled = bool((windows.label >= 0).any())
     split = str(protocol) if protocol is not None and labelled else default_protocol(windows)
-    estimators = _methods(windows, preset, n_fft, hop, {"rank": rank, "max_sweeps": sweeps, "device": device})
+    estimators = _methods(windows, preset, {"rank": rank, "max_sweeps": sweeps, "device": device})
     out.mkdir(parents=True, exist_ok=True)
-    rows = _fit_all(windows, estimators, split, seeds, probe.value, jobs, out, quiet or json)
+    rows = _fit_all(windows, estimators, split, seeds, probe.value, out, quiet or json)
     result = {
         "title": "built-in signals" if data is None else printable(data.name),
         "data": _about(windows, data, nuisance),
@@ -143,7 +131,6 @@ def run(
         "probe": probe.value,
         **_provenance(estimators, device),
         "seeds": list(range(seeds)),
-        "jobs": jobs,
         "summary": _summarise(rows),
         "rows": rows,
     }
@@ -159,15 +146,13 @@ def run(
         echo(missing)
 
 
-def _methods(
-    windows: Windows, preset: str | None, n_fft: int | None, hop: int | None, given: Mapping[str, Any]
-) -> dict[str, Any]:
+def _methods(windows: Windows, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the unfitted methods by name; the report is about the first."""
     from polyadic.baselines import HandFeatures, PCAFeatures
     from polyadic.cli.methods import Method, build_estimator
     from polyadic.presets import settings_for
 
-    chosen = settings_for(windows, preset=preset, n_fft=n_fft, hop=hop)
+    chosen = settings_for(windows, preset=preset)
     if preset is not None:
         return {
             "ATD": build_estimator(Method.ATD, chosen, **given),
@@ -178,10 +163,9 @@ def _methods(
     model = build_estimator(Method.CPD, chosen, **given)
     if not (windows.label >= 0).any():
         return {"CPD": model}
-    paper = settings_for(windows, n_fft=n_fft, hop=hop, paper_method=True)
     return {
         "CPD": model,
-        "ATD, paper": build_estimator(Method.ATD, paper, **given),
+        "ATD, paper": build_estimator(Method.ATD, settings_for(windows, paper_method=True), **given),
         "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=given["device"]),
         "hand features": HandFeatures(device=given["device"]),
     }
@@ -203,39 +187,29 @@ def split_for(windows: Windows, protocol: Any, seed: int) -> Split:
 
 
 def _fit_all(
-    windows: Windows,
-    estimators: Mapping[str, Any],
-    protocol: str,
-    seeds: int,
-    probe: str,
-    jobs: int,
-    out: Path,
-    hidden: bool,
+    windows: Windows, estimators: Mapping[str, Any], protocol: str, seeds: int, probe: str, out: Path, hidden: bool
 ) -> list[Row]:
     """Fit and score all methods with all seeds, show progress, and save their models of the first seed."""
-    from joblib import Parallel, delayed
-
     from polyadic._util.progress import stage_bar
 
     for seed in range(seeds):
         train = split_for(windows, protocol, seed).train
         if len(train) and len(set(windows.label[train].tolist())) < 2:
             raise PolyadicError("labels must have at least two classes among the training windows, but have one")
-    units = [(seed, name) for seed in range(seeds) for name in estimators]
-    work = (delayed(fit_and_score)(windows, estimators[name], protocol, seed, probe) for seed, name in units)
     rows: list[Row] = []
+    total = seeds * len(estimators)
     with stage_bar("fitting", hidden, "fits") as show:
-        show(0, len(units), "")
         try:
-            for (seed, name), (row, model) in zip(units, Parallel(jobs, return_as="generator")(work), strict=True):
+            for seed, name in itertools.product(range(seeds), estimators):
+                show(len(rows), total, f"{name}, seed {seed}")
+                row, model = fit_and_score(windows, estimators[name], protocol, seed, probe)
                 rows.append({"method": name, "seed": seed, **row})
-                show(len(rows), len(units), f"{name}, seed {seed} done")
                 if seed == 0:
                     model.save(out / _model_file(name))
         except KeyboardInterrupt as stop:
             if rows:
                 stop.args = (
-                    f"{len(rows)} of {len(units)} fits were done, and models of seed 0 are in {out}/; running the same "
+                    f"{len(rows)} of {total} fits were done, and models of seed 0 are in {out}/; running the same "
                     "command again starts over",
                 )
             raise
