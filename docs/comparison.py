@@ -1,4 +1,4 @@
-"""The table of the README, generated from the results of `polyadic bench labels` in `labels/labels.json`.
+"""The table of the README, generated from the results of `python -m paper labels` in `labels/labels.json`.
 
 `python docs/comparison.py` writes it into the README.
 """

@@ -65,7 +65,6 @@ _FIRST = [
     "test_reliability",
     "test_memory",
     "test_stopping",
-    "test_distributed",
     "test_side_by_side",
     "test_mutations",
     "test_commands",

@@ -2,7 +2,7 @@
 
 They follow the paper word by word, in numpy, with loops over rows and with matrices that the library never forms: the
 Khatri-Rao product, G(γ) of N × N, the Kronecker system of a graph. Nothing here imports polyadic; an `objective` is
-whatever has `alpha`, `beta`, `gamma`, `rounds` and `graph_weight`.
+whatever has `alpha`, `beta`, `gamma`, `rounds`, `graph_weight` and `nonnegative`.
 """
 
 from __future__ import annotations
@@ -157,13 +157,41 @@ def graph_coefficients(
     return np.linalg.solve(system, (T.reshape(len(T), -1) @ K).ravel()).reshape(len(T), rank)
 
 
-def updated_bases(T: np.ndarray, X: np.ndarray, factors: Factors, alpha: float, eta: float = 1.0) -> list[np.ndarray]:
+def nonnegative_on_unfolding(T: np.ndarray, matrices: Factors, mode: int, alpha: float) -> np.ndarray:
+    """Five passes of coordinate descent on ‖T_(mode) − F·Kᵀ‖² + α‖F‖² with F ≥ 0, entry by entry from the given F."""
+    K = khatri_rao([matrix for other, matrix in enumerate(matrices) if other != mode])
+    unfolding, F = np.moveaxis(T, mode, 0).reshape(T.shape[mode], -1), matrices[mode].copy()
+    for _, r, i in itertools.product(range(5), range(K.shape[1]), range(len(F))):
+        residual = unfolding[i] - K @ F[i] + F[i, r] * K[:, r]
+        F[i, r] = max(0.0, residual @ K[:, r] / (K[:, r] @ K[:, r] + alpha))
+    return F
+
+
+def updated_bases(
+    T: np.ndarray, X: np.ndarray, factors: Factors, alpha: float, eta: float = 1.0, nonnegative: bool = False
+) -> list[np.ndarray]:
     """A with B and C fixed, B with the new A, C with the new A and B, each moved by η."""
-    factors = list(factors)
+    factors, solve = list(factors), nonnegative_on_unfolding if nonnegative else ridge_on_unfolding
     for mode, factor in enumerate(factors):
-        solved = ridge_on_unfolding(T, [X, *factors], mode + 1, alpha)
-        factors[mode] = (1 - eta) * factor + eta * solved
+        factors[mode] = (1 - eta) * factor + eta * solve(T, [X, *factors], mode + 1, alpha)
     return factors
+
+
+def coefficients(
+    T: np.ndarray,
+    factors: Factors,
+    objective: Any,
+    n_views: int,
+    start: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
+    """The coefficients of a batch at fixed bases; without `weights`, a graph is complete with weights 1/b."""
+    if objective.graph_weight > 0:
+        weights = np.full((len(T), len(T)), 1 / len(T)) if weights is None else weights
+        return graph_coefficients(T, factors, objective.alpha, objective.graph_weight, weights)
+    if objective.beta > 0 and n_views == 2:
+        return aligned_coefficients(T, factors, objective, start)
+    return least_squares(T, factors, objective.alpha)
 
 
 def objective_terms(
@@ -191,13 +219,7 @@ def algorithm_1(
     """The bases and every term of the objective, sweep by sweep, with X and X̃ kept from one sweep to the next."""
     history, X = [], None
     for _ in range(sweeps):
-        if objective.graph_weight > 0:
-            weights = np.full((len(T), len(T)), 1 / len(T)) if weights is None else weights
-            X = graph_coefficients(T, factors, objective.alpha, objective.graph_weight, weights)
-        elif objective.beta > 0:
-            X = aligned_coefficients(T, factors, objective, X)
-        else:
-            X = least_squares(T, factors, objective.alpha)
+        X = coefficients(T, factors, objective, n_views, X, weights)
         history.append(objective_terms(T, X, factors, objective, n_views, weights))
-        factors = updated_bases(T, X, factors, objective.alpha)
+        factors = updated_bases(T, X, factors, objective.alpha, nonnegative=objective.nonnegative)
     return list(factors), np.array(history).T

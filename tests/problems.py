@@ -40,7 +40,7 @@ def assert_same(found: Iterable[Any], expected: Iterable[Any], rtol: float = 1e-
 
 
 def paper(kind: Any, rank: int = 32, **parameters: Any) -> Any:
-    """An estimator that is the paper's where the test says nothing else: tensors in, coefficients out, mini-batches."""
+    """Return an estimator as in the paper except for these parameters: tensors in, coefficients out, mini-batches."""
     settings = {"tensorize": None, "readout": None, "nonnegative": False, "solver": "blend", "batch_size": 128}
     if issubclass(kind, ATD):
         settings |= {"augment": None, "beta": 2.0}

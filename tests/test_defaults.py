@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import csv
+import math
 import warnings
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
 from command_line import polyadic
-from polyadic.engine import second_moments
-from polyadic.engine.solvers import choose_solver
-from problems import paper
 from sklearn.base import clone
-from torchrun import written_store
 
-from polyadic import ATD, GRSALS, SALS, export, load, plot
-from polyadic.augment import Compose, Jitter, Neighbour, WindowIndex
+from polyadic import ATD, CPD, GRSALS, SALS, estimators, export, load, plot
+from polyadic.augment import Augmentation, Compose, Jitter, Neighbour, WindowIndex
 from polyadic.cli.info import describe
-from polyadic.data import Windows, synthetic
-from polyadic.errors import CheckpointError, ModelFileError, PolyadicError
+from polyadic.core import moments, solve
+from polyadic.data import Windows, WindowStore, synthetic
+from polyadic.data.prepare import write_windows
+from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.evaluate import WindowClassifier
 from polyadic.explain.rank import core_consistency, suggest_rank
+from polyadic.presets import preset
 from polyadic.readout import Readout
 from polyadic.report import write as write_report
 from polyadic.spectral import STFT, recommended_stft
@@ -41,14 +42,14 @@ def continuous(count: int = 90, length: int = 64, channels: int = 2) -> Windows:
 
 
 @pytest.fixture(scope="module")
-def model() -> ATD:
-    return ATD(4, **SHORT).fit(X)
+def model() -> CPD:
+    return CPD(4, **SHORT).fit(X)
 
 
 # -------------------------------------------------------------------- what "auto" becomes
 
 
-def test_raw_windows_become_centred_log_amplitudes_and_all_else_is_a_tensor(model: ATD) -> None:
+def test_raw_windows_become_centred_log_amplitudes_and_all_else_is_a_tensor(model: CPD) -> None:
     front = model.tensorize_
     assert (front.n_fft, front.hop, front.parts) == (32, 4, "log_amplitude")
     np.testing.assert_allclose(front(torch.from_numpy(X)).mean(dim=(0, 3)), 0, atol=1e-10)
@@ -56,105 +57,131 @@ def test_raw_windows_become_centred_log_amplitudes_and_all_else_is_a_tensor(mode
         tensors = np.random.default_rng(0).normal(size=shape)
         assert SALS(2, **SHORT).fit(tensors).tensorize_ is None
     with pytest.raises(PolyadicError, match="at least 32 samples, but they have 20: pass tensorize=None if X already"):
-        ATD(2).fit(X[:, :, :20])
+        CPD(2).fit(X[:, :, :20])
     assert GRSALS(2, **SHORT).fit(X).tensorize_.parts == "log_amplitude"
 
 
 def test_frames_follow_the_sampling_rate_and_floors_the_units() -> None:
     fast, slow = (Windows(X, fs=fs) for fs in (50.0, 20.0))
-    assert ATD(2, **SHORT).fit(fast).tensorize_.n_fft == 32  # half the window is less than 1.28 s
-    assert ATD(2, **SHORT).fit(slow).tensorize_.n_fft == 32
-    floors = ATD(2, **SHORT).fit(Windows(X * [[1.0], [1.0], [100.0]], fs=50.0, units=["g", "g", "V"])).tensorize_.floor
+    assert CPD(2, **SHORT).fit(fast).tensorize_.n_fft == 32  # half the window is less than 1.28 s
+    assert CPD(2, **SHORT).fit(slow).tensorize_.n_fft == 32
+    floors = CPD(2, **SHORT).fit(Windows(X * [[1.0], [1.0], [100.0]], fs=50.0, units=["g", "g", "V"])).tensorize_.floor
     assert floors[0] == floors[1] != floors[2]
-
-
-def test_views_are_none_without_alignment_and_jitter_with_it() -> None:
-    assert ATD(2, **SHORT).fit(X).augment_ is None
-    assert ATD(2, beta=0.05, **SHORT).fit(X).augment_ == Jitter(0.05)
-    with pytest.raises(PolyadicError, match=r"beta=.* but augment is None"):
-        ATD(2, augment=None, beta=0.1).fit(X)
 
 
 def test_a_gain_of_all_channels_of_a_unit_changes_no_feature() -> None:
     units, gains = ("g", "V", "g"), np.array([1e-6, 300.0, 1e-6])[:, None]
-    first = ATD(3, **SHORT).fit(Windows(X, fs=50.0, units=units))
-    second = ATD(3, **SHORT).fit(Windows(X * gains, fs=50.0, units=units))
+    first = CPD(3, **SHORT).fit(Windows(X, fs=50.0, units=units))
+    second = CPD(3, **SHORT).fit(Windows(X * gains, fs=50.0, units=units))
     np.testing.assert_allclose(second.transform(X * gains), first.transform(X), rtol=1e-6, atol=1e-6)
 
 
 def test_parameters_are_set_and_cloned_with_those_of_the_readout() -> None:
-    model = ATD(2, readout=Readout(levels=0.5), tensorize=STFT(16, 8))
+    model = CPD(2, readout=Readout(levels=0.5), tensorize=STFT(16, 8))
     model.set_params(readout__shrinkage=2.0, tensorize__mean="auto")
     assert model.readout == Readout(levels=0.5, shrinkage=2.0)
     assert clone(model).readout is model.readout
     with pytest.raises(PolyadicError, match=r"readout must be 'auto', None or a .*Readout, but is 'iso'"):
-        ATD(2, readout="iso").fit(X)
+        CPD(2, readout="iso").fit(X)
 
 
-# ---------------------------------------------------------------------------- second moments
+# ------------------------------------------------------------------- which method it is
 
 
-@pytest.mark.parametrize("nonnegative", [False, True])
-def test_sweeps_by_second_moments_are_those_of_the_full_batch(nonnegative: bool, monkeypatch) -> None:
-    monkeypatch.setattr(second_moments, "_ROUNDS", 1)
-    T = np.random.default_rng(0).normal(size=(60, 5, 4, 3))
-    fits = [
-        SALS(3, solver=solver, batch_size=None, nonnegative=nonnegative, max_sweeps=7, tol=0.0).fit(T)
-        for solver in ("moments", "blend")
-    ]
-    for mine, theirs in zip(fits[0].factors_, fits[1].factors_, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
-    for name in ("loss", "fit", "tikhonov"):
-        np.testing.assert_allclose(fits[0].history_[name], fits[1].history_[name], rtol=1e-9)
+def test_constructors_have_the_parameters_of_the_design_and_no_more() -> None:
+    cpd = {"rank", "tensorize", "readout", "nonnegative", "restarts", "consensus", "alpha", "max_sweeps", "tol"}
+    cpd |= {"patience", "device", "random_state", "verbose"}
+    assert set(CPD().get_params(deep=False)) == cpd
+    assert len(cpd) <= 14
+    sals = cpd | {"solver", "learning_rate", "batch_size"}
+    assert set(SALS().get_params(deep=False)) == sals
+    assert set(ATD().get_params(deep=False)) == sals | {"augment", "beta", "gamma", "rounds"}
+    assert set(GRSALS().get_params(deep=False)) == sals | {"graph", "graph_weight"}
 
 
-def test_second_moments_are_the_sum_of_outer_products_in_any_batches(monkeypatch) -> None:
-    monkeypatch.setattr(second_moments, "_COLUMNS", 7)
-    T = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 4, 5)))
-    found = second_moments.SecondMoments((4, 5), torch.float64, torch.device("cpu"))
-    for part in T.split(9):
-        found.add(part)
-    found.finish(lambda part: part)
-    flat = T.flatten(1)
-    torch.testing.assert_close(found.C, flat.T @ flat)
-    assert found.square == pytest.approx(float(T.square().sum()))
+def test_each_estimator_is_another_method() -> None:
+    fits = {kind: kind(4, **SHORT).fit(X) for kind in (CPD, ATD, SALS, GRSALS)}
+    terms = {kind: [n for n, values in fit.history_.items() if np.any(values)][:-1] for kind, fit in fits.items()}
+    assert terms == {
+        CPD: ["loss", "fit", "tikhonov"],
+        ATD: ["loss", "fit", "fit_augmented", "tikhonov", "self_supervised"],
+        SALS: ["loss", "fit", "tikhonov"],
+        GRSALS: ["loss", "fit", "tikhonov", "graph"],
+    }
+    used = {kind: (fit.solver_, fit.batch_size_) for kind, fit in fits.items()}
+    assert used == {CPD: ("moments", None), ATD: ("blend", None), SALS: ("blend", 128), GRSALS: ("blend", 128)}
+    assert len({fit.factors_[0].tobytes() for fit in fits.values()}) == 4
+    without = ATD(4, beta=0, **SHORT).fit(X)  # the paper's ATD_ss-: two views, no self-supervised loss
+    assert not np.any(without.history_["self_supervised"])
+    assert min(without.history_["fit_augmented"]) > 0
+    assert not np.array_equal(without.factors_[0], fits[ATD].factors_[0])
+    assert (ATD().augment, ATD().beta) == (Jitter(0.05), 2.0)
 
 
-def test_the_default_reads_the_data_twice_and_ends_no_worse_than_mini_batches(tmp_path) -> None:
-    X = synthetic(400, n_channels=3, length=128, seed=2)
-    fits = {solver: ATD(6, solver=solver, device="cpu").fit(X) for solver in ("auto", "blend")}
-    assert (fits["auto"].solver_, fits["auto"].batch_size_) == ("moments", None)
-    assert (fits["blend"].solver_, fits["blend"].batch_size_) == ("blend", 128)
-    assert fits["auto"].score(X) > fits["blend"].score(X) - 0.005
+@dataclass(frozen=True)
+class Counted(Augmentation):
+    """Counts how often it is applied, and with how many different keys."""
+
+    calls: list[int] = field(default_factory=list)
+    keys: set[int] = field(default_factory=set)
+
+    def apply(self, X: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        self.calls.append(len(X))
+        self.keys.update(keys.tolist())
+        return 0.9 * X
 
 
-def test_a_solver_that_cannot_do_it_is_refused() -> None:
-    for settings in ({"beta": 0.1}, {"batch_size": 16}, {"augment": Jitter(0.1)}):
-        with pytest.raises(PolyadicError, match="solver='moments' needs beta=0, no augmentation, no graph, batch_size"):
-            ATD(2, solver="moments", **settings).fit(X)
-    with pytest.raises(PolyadicError, match="solver='moments' needs"):
-        GRSALS(2, solver="moments").fit(X)
-    from polyadic.core.step import Objective
+def test_atd_is_algorithm_1_if_tensors_and_views_fit_into_memory_and_algorithm_2_otherwise(monkeypatch) -> None:
+    front = recommended_stft(96).calibrated(torch.from_numpy(X))
+    needed = 2 * len(X) * 8 * math.prod(front.shape(3, 96))  # windows and views in float64
+    for limit, size, views in ((needed, None, 90), (needed - 1, 128, 3 * 90)):
+        monkeypatch.setattr(estimators, "KEPT_BYTES", limit)
+        augment = Counted()
+        model = ATD(4, augment=augment, beta=0.05, **SHORT).fit(X)
+        assert model.batch_size_ == size
+        # Algorithm 1 has one view of each window, Algorithm 2 a new one in each of three sweeps.
+        assert len(augment.keys) == views
+    monkeypatch.setattr(estimators, "KEPT_BYTES", 2**30)
+    assert ATD(4, batch_size=40, **SHORT).fit(X).batch_size_ == 40
 
-    large = (20, 129, 32)
-    assert choose_solver("auto", "auto", large, 32, Objective(alpha=1e-3)) == ("blend", 128)
-    assert choose_solver("auto", None, large, 32, Objective(alpha=1e-3)) == ("blend", None)
-    gpu = {"device": torch.device("cuda")}
-    wide = (7, 65, 31)
-    assert choose_solver("auto", "auto", wide, 32, Objective(alpha=1e-3), **gpu) == ("moments", None)
-    assert choose_solver("auto", "auto", wide, 32, Objective(alpha=1e-3)) == ("blend", 128)
+
+@pytest.mark.parametrize("name", ["sleep_edf", "har", "ptb_xl", "mgh"])
+def test_presets_are_algorithm_2_with_their_batch_size_and_new_views_in_every_sweep(name: str) -> None:
+    settings, augment = preset(name), Counted()
+    windows = np.random.default_rng(0).normal(size=(3, *settings.shape)).astype(np.float32)
+    model = ATD(**settings.parameters, tensorize=settings.tensorize, augment=augment)
+    model.set_params(device="cpu", max_sweeps=2, tol=0).fit(windows)
+    assert (model.solver_, model.batch_size_) == ("blend", settings.parameters["batch_size"])
+    assert (model.beta, model.readout, model.nonnegative_) == (settings.parameters["beta"], None, False)
+    assert len(augment.keys) == 2 * 3
+
+
+def test_cpd_uses_second_moments_where_they_are_cheap_and_mini_batches_otherwise(monkeypatch) -> None:
+    signals = synthetic(400, n_channels=3, length=128, seed=2)
+    moments_fit = CPD(6, device="cpu").fit(signals)
+    monkeypatch.setattr(estimators, "_WIDEST", 1)
+    batches_fit = CPD(6, device="cpu", max_sweeps=50).fit(signals)
+    assert (moments_fit.solver_, moments_fit.batch_size_) == ("moments", None)
+    assert (batches_fit.solver_, batches_fit.batch_size_) == ("blend", 128)
+    assert moments_fit.score(signals) > batches_fit.score(signals) - 0.005
+    assert CPD(6, device="cpu", restarts=1, max_sweeps=1, tol=0).fit(signals).solver_ == "blend"
+    monkeypatch.setattr(estimators, "_WIDEST", 256)
+    monkeypatch.setattr(moments, "BUDGET", 100)
+    assert CPD(6, device="cpu", max_sweeps=1, tol=0).fit(signals).solver_ == "blend"
 
 
 def test_a_store_gives_the_features_of_its_array(tmp_path) -> None:
-    store = written_store(tmp_path)
-    first, second = (ATD(3, **SHORT).fit(data) for data in (store.windows, store))
+    signals = synthetic(60, n_channels=2, length=64)
+    write_windows(signals, tmp_path / "w.store")
+    store = WindowStore(tmp_path / "w.store")
+    first, second = (CPD(3, **SHORT).fit(data) for data in (store.windows, store))
     np.testing.assert_array_equal(second.transform(store), first.transform(store.windows))
 
 
 # ---------------------------------------------------------------------------------- readout
 
 
-def test_transform_is_the_readout_of_coefficients_and_levels(model: ATD) -> None:
+def test_transform_is_the_readout_of_coefficients_and_levels(model: CPD) -> None:
     x, Z = model.coefficients(X), model.transform(X)
     expected = model.readout_.features(torch.from_numpy(x), torch.from_numpy(X)).numpy()
     np.testing.assert_allclose(Z, expected, atol=1e-12)
@@ -168,7 +195,7 @@ def test_transform_is_the_readout_of_coefficients_and_levels(model: ATD) -> None
     np.testing.assert_allclose(apart[0] / apart[1], (apart[0] / apart[1])[0], rtol=1e-8)
 
 
-def test_features_and_coefficients_lead_back_to_the_same_tensors_with_their_mean(model: ATD) -> None:
+def test_features_and_coefficients_lead_back_to_the_same_tensors_with_their_mean(model: CPD) -> None:
     T = model.reconstruct(model.coefficients(X))
     np.testing.assert_allclose(model.inverse_transform(model.transform(X)), T, atol=1e-9)
     log_spectra = STFT(32, 4, parts="log_amplitude", floor=model.tensorize_.floor)(torch.from_numpy(X)).numpy()
@@ -183,14 +210,14 @@ def test_features_and_coefficients_lead_back_to_the_same_tensors_with_their_mean
 
 
 def test_without_a_readout_features_are_the_coefficients() -> None:
-    model = ATD(3, readout=None, **SHORT).fit(X)
+    model = CPD(3, readout=None, **SHORT).fit(X)
     np.testing.assert_array_equal(model.transform(X), model.coefficients(X))
     assert model.readout_ is None
     tensors = np.random.default_rng(0).normal(size=(40, 3, 4))
     assert SALS(2, tensorize=None, **SHORT).fit(tensors).transform(tensors).shape == (40, 2)  # a tensor has no levels
 
 
-def test_another_readout_can_be_tried_without_another_fit(model: ATD) -> None:
+def test_another_readout_can_be_tried_without_another_fit(model: CPD) -> None:
     model = clone(model).fit(X)
     before = [factor.copy() for factor in model.factors_]
     probe = WindowClassifier(model).fit(X, np.arange(90) % 2)
@@ -202,11 +229,11 @@ def test_another_readout_can_be_tried_without_another_fit(model: ATD) -> None:
         np.testing.assert_array_equal(old, new)
 
 
-def test_components_that_moved_have_no_readout_until_it_is_fitted(model: ATD) -> None:
+def test_components_that_moved_have_no_readout_until_it_is_fitted(model: CPD) -> None:
     model = clone(model)
     seen = []
 
-    def look(half: ATD) -> None:
+    def look(half: CPD) -> None:
         seen.append(half.coefficients(X[:5]).shape)
         with pytest.raises(PolyadicError, match=r"call fit_readout\(X\) with unlabelled windows, or coefficients\(X\)"):
             half.transform(X[:5])
@@ -249,13 +276,13 @@ def test_a_neighbour_may_be_the_second_view_of_a_fit() -> None:
         ATD(3, augment=Neighbour(), beta=0.05, **SHORT).fit(X)
 
 
-def test_numbers_are_counted_as_the_design_says(model: ATD) -> None:
+def test_numbers_are_counted_as_the_design_says(model: CPD) -> None:
     factors = sum(factor.size for factor in model.factors_)
     assert model.n_parameters_ == factors + 3 * 17 + (16 + 4) + 2 * 3
-    assert ATD(4, readout=None, **SHORT).fit(X).n_parameters_ == factors + 3 * 17
+    assert CPD(4, readout=None, **SHORT).fit(X).n_parameters_ == factors + 3 * 17
 
 
-def test_distances_and_residuals_of_the_windows_are_kept(model: ATD) -> None:
+def test_distances_and_residuals_of_the_windows_are_kept(model: CPD) -> None:
     Z = model.transform(X)
     distances, residuals = model.readout_.quantiles
     assert distances[-1] == pytest.approx(np.linalg.norm(Z, axis=1).max())
@@ -269,7 +296,7 @@ def test_distances_and_residuals_of_the_windows_are_kept(model: ATD) -> None:
 # ------------------------------------------------------------------------------------ files
 
 
-def test_a_file_holds_front_end_and_readout(model: ATD, tmp_path) -> None:
+def test_a_file_holds_front_end_and_readout(model: CPD, tmp_path) -> None:
     model.save(tmp_path / "m.safetensors")
     again = load(tmp_path / "m.safetensors")
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
@@ -277,7 +304,7 @@ def test_a_file_holds_front_end_and_readout(model: ATD, tmp_path) -> None:
         again.inverse_transform(model.transform(X)), model.inverse_transform(model.transform(X))
     )
     assert again.tensorize_ == model.tensorize_
-    for name in ("solver_", "batch_size_", "nonnegative_", "augment_"):
+    for name in ("solver_", "batch_size_", "nonnegative_"):
         assert getattr(again, name) == getattr(model, name)
     assert again.get_params(deep=False) == model.get_params(deep=False)
     assert list(again.get_feature_names_out()) == list(model.get_feature_names_out())
@@ -287,64 +314,21 @@ def test_a_file_holds_front_end_and_readout(model: ATD, tmp_path) -> None:
         load(tmp_path / "half.safetensors").transform(X)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda arrays, header: arrays.pop("readout.matrix"),
-        lambda arrays, header: arrays.update({"readout.matrix": np.eye(5)}),
-        lambda arrays, header: arrays.update({"readout.centre": np.full(4, np.nan)}),
-        lambda arrays, header: header.update(readout=None),
-        lambda arrays, header: header.update(readout="yes"),
-        lambda arrays, header: header["tensorize"].update(mean=[[1.0]]),
-        lambda arrays, header: header["tensorize"].update(mean="auto"),
-    ],
-)
-def test_a_damaged_readout_is_refused(change, model: ATD, tmp_path) -> None:
-    from polyadic._util import model_files
-
-    model.save(tmp_path / "m.safetensors")
-    arrays, header = model_files.read(tmp_path / "m.safetensors")
-    del header["schema"]
-    change(arrays, header)
-    model_files.write(tmp_path / "m.safetensors", arrays, header)
-    with pytest.raises(ModelFileError):
-        load(tmp_path / "m.safetensors")
-
-
-def test_files_of_the_schema_before_have_no_readout_and_signed_bases(tmp_path) -> None:
-    from polyadic._util import model_files
-
-    old = paper(ATD, 3, tensorize=STFT(16, 8, floor="channel"), augment=Jitter(0.1), beta=0.05, **SHORT).fit(X)
-    old.save(tmp_path / "m.safetensors")
-    arrays, header = model_files.read(tmp_path / "m.safetensors")
-    for name in ("readout", "nonnegative"):
-        del header["parameters"][name]
-    del header["readout"], header["parameters"]["tensorize"]["mean"], header["tensorize"]["mean"]
-    header["parameters"]["tensorize"]["floor"] = "auto"
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patch:
-        patch.setattr(model_files, "SCHEMA", 2)
-        del header["schema"]
-        model_files.write(tmp_path / "m.safetensors", arrays, header)
-    again = load(tmp_path / "m.safetensors")
-    np.testing.assert_array_equal(again.transform(X), old.transform(X))
-    assert (again.readout, again.nonnegative, again.tensorize.floor) == (None, False, "channel")
-
-
 def test_a_fit_stopped_after_its_last_sweep_resumes_with_the_readout_alone(tmp_path, monkeypatch) -> None:
-    from polyadic.engine import cp_model, loop
+    expected = CPD(4, **SHORT).fit(X)
 
-    expected = ATD(4, **SHORT).fit(X)
+    def stop(*_) -> None:
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(cp_model, "fit_readout", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(CPD, "_fit_readout", stop)
         with pytest.raises(KeyboardInterrupt):
-            ATD(4, **SHORT).fit(X, checkpoint=tmp_path / "c")
-    monkeypatch.setattr(loop.Fit, "_sweep", lambda *_: pytest.fail("a sweep was done again"))
-    monkeypatch.setattr(loop.Fit, "_second_moments", lambda *_: pytest.fail("the data was read for moments again"))
-    resumed = ATD(4, **SHORT).fit(X, checkpoint=tmp_path / "c", resume=True)
+            CPD(4, **SHORT).fit(X, checkpoint=tmp_path / "c")
+    monkeypatch.setattr(solve._MomentSweeps, "__call__", lambda *_: pytest.fail("a sweep was done again"))
+    resumed = CPD(4, **SHORT).fit(X, checkpoint=tmp_path / "c", resume=True)
     np.testing.assert_array_equal(resumed.transform(X), expected.transform(X))
     with pytest.raises(CheckpointError, match="belongs to another fit"):
-        ATD(4, nonnegative=False, **SHORT).fit(X, checkpoint=tmp_path / "c", resume=True)
+        CPD(4, nonnegative=False, **SHORT).fit(X, checkpoint=tmp_path / "c", resume=True)
 
 
 # ------------------------------------------------------------------ more features than components
@@ -353,7 +337,7 @@ def test_a_fit_stopped_after_its_last_sweep_resumes_with_the_readout_alone(tmp_p
 def test_everything_works_where_features_are_not_as_many_as_components(tmp_path) -> None:
     windows = synthetic(120, n_channels=3, length=96)
     windows = Windows(windows.X, fs=64.0, label=windows.label, channels=["a", "b", "c"], classes=windows.classes)
-    classifier = WindowClassifier(ATD(3, **SHORT)).fit(windows)
+    classifier = WindowClassifier(CPD(3, **SHORT)).fit(windows)
     model = classifier.features_
     assert model.transform(windows).shape == (120, 6)
     write_report(tmp_path / "report.html", model, windows)
@@ -383,7 +367,7 @@ def test_onnx_has_centring_readout_levels_and_probe(tmp_path) -> None:
     windows = synthetic(160, n_channels=3, length=96)
     shifted = (windows.X + np.array([[3.0], [0.0], [-1.0]]) * RANDOM.normal(size=(160, 1, 1))).astype(np.float32)
     windows = Windows(shifted, fs=64.0, label=windows.label, classes=windows.classes)
-    classifier = WindowClassifier(ATD(4, **SHORT)).fit(windows)
+    classifier = WindowClassifier(CPD(4, **SHORT)).fit(windows)
     classifier.save(tmp_path / "m.safetensors")
     model = load(tmp_path / "m.safetensors")
     export.onnx(model, tmp_path / "m.onnx")
@@ -399,5 +383,5 @@ def test_onnx_has_centring_readout_levels_and_probe(tmp_path) -> None:
 def test_defaults_give_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ATD(4, device="cpu").fit(synthetic(200, n_channels=2, length=128))
+        CPD(4, device="cpu").fit(synthetic(200, n_channels=2, length=128))
     assert recommended_stft(128, 64.0).mean == "auto"

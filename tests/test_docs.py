@@ -34,10 +34,6 @@ rng = np.random.default_rng(0)
 """What stands before the first block of some pages, so that names a reader has at hand are there."""
 
 BEFORE = {
-    "bench.md": """
-        X = rng.normal(size=(64, 9, 128)).astype(np.float32)
-        X_few, y_few = X[:20], np.arange(20) % 2
-        """,
     "commands.md": """
         from polyadic.evaluate import WindowClassifier
         X = synthetic(80)
@@ -67,13 +63,6 @@ BEFORE = {
         """,
     "rank.md": """
         X = rng.normal(size=(12, 9, 128)).astype(np.float32)
-        """,
-    "recordings.md": """
-        import pathlib, trees
-        trees.sleep_edf(pathlib.Path("sleep-edfx"))
-        for name in ("SC4021E0", "SC4031E0"):
-            stages = [("Sleep stage W", 4), ("Sleep stage 2", 4), ("Sleep stage R", 4)]
-            trees.night(pathlib.Path("sleep-edfx/sleep-cassette"), name, stages, 12)
         """,
     "scale.md": """
         import os

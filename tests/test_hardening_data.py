@@ -21,10 +21,11 @@ from command_line import python
 from problems import paper
 from typer.testing import CliRunner
 
+from paper.baselines import STL, UMLDA, ReferenceCNN
 from paper.robustness import augmented_features
 from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
-from polyadic.baselines import STL, UMLDA, HandFeatures, ReferenceCNN
+from polyadic.baselines import HandFeatures
 from polyadic.cli import app
 from polyadic.cli.info import describe
 from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, folder, synthetic

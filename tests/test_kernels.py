@@ -10,7 +10,6 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from polyadic.engine.loop import FitSettings
 from problems import paper
 
 from polyadic import ATD
@@ -20,6 +19,7 @@ from polyadic.augment.signals import _JITTER_STREAMS
 from polyadic.core import alignment
 from polyadic.core import step as als
 from polyadic.core.algebra import contract, gram, khatri_rao, project, ridge_inverse
+from polyadic.core.solve import Settings
 from polyadic.explain.matching import match
 from polyadic.scale.gpu import cuda_graphs, kernels
 from polyadic.scale.gpu.kernels import signals, steps
@@ -247,7 +247,7 @@ STEPS = [
 def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype, order, monkeypatch):
     monkeypatch.setattr(steps, "LARGEST_PRODUCT", largest)
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
-    settings = FitSettings(solver, 0.3, batch, 5, 1e-3, 3, 0)
+    settings = Settings(solver, 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
     state = als.State([factor.clone() for factor in plain.factors])
     fused = cuda_graphs.Steps(objective, settings, views, state, order)
@@ -258,7 +258,7 @@ def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype
         totals.zero_()
         for _ in range(2):
             T = torch.randn(views * batch, 3, 6, 4, device=DEVICE).to(dtype)
-            totals += als.step(T.float(), plain, objective, views, solver, 0.3)
+            totals += als.step([T.float()], plain, objective, views, solver=solver, learning_rate=0.3)
             fused.step(T)
             energies = torch.stack([view.double().square().sum() for view in T.chunk(views)])
             fused.totals[:views] += energies
@@ -275,7 +275,7 @@ def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype
 def test_the_rule_is_watched_as_by_the_plain_code():
     objective = als.Objective(alpha=1e-3, beta=50.0)
     state = als.State(als.initial_factors((3, 6, 4), 5, 0, torch.float32, DEVICE))
-    fused = cuda_graphs.Steps(objective, FitSettings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
+    fused = cuda_graphs.Steps(objective, Settings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
     fused.load(state)
     T = torch.randn(14, 3, 6, 4, device=DEVICE)
     G = gram([factor.double() for factor in state.factors])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 import math
 import os
@@ -22,14 +21,18 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 import polyadic
-from polyadic import ATD, GRSALS, SALS, load
+from polyadic import ATD, CPD, GRSALS, SALS, load
+from polyadic._util import model_files
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
 from polyadic.core import persist
+from polyadic.data import synthetic
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.evaluate import WindowClassifier
 from polyadic.presets import preset
+from polyadic.readout import Readout
 from polyadic.spectral import STFT
 
-Model = ATD | SALS | GRSALS
+Model = CPD
 
 SETTINGS: dict[str, Any] = {
     "rank": 3,
@@ -59,11 +62,10 @@ def doubled(batch: Tensor) -> Tensor:
 CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], Any]] = {
     "SALS, two dimensions": (SALS, {}, FLAT),
     "SALS, three dimensions, float32": (SALS, {}, CUBE.astype(np.float32)),
-    "SALS, four dimensions, memory": (SALS, MEMORY, FOUR),
+    "CPD": (CPD, {}, CUBE),
+    "CPD, readout of views": (CPD, {"readout": Readout(whiten=Jitter(0.05), levels=0.5)}, CUBE.astype(np.float32)),
     "SALS, four dimensions, float32, memory": (SALS, MEMORY, FOUR.astype(np.float32)),
     "SALS, names": (SALS, {}, pd.DataFrame(FLAT).add_prefix("x")),
-    "SALS, full batch": (SALS, {"batch_size": None}, CUBE),
-    "SALS, STFT": (SALS, {"tensorize": SHORT_TIME}, CUBE),
     "SALS, STFT of fixed floor": (SALS, {"tensorize": STFT(8, 4, parts="log_amplitude", floor=0.5)}, CUBE),
     "SALS, numpy parameters": (
         SALS,
@@ -71,8 +73,7 @@ CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], Any]] = {
         CUBE,
     ),
     "GRSALS": (GRSALS, {"graph_weight": 0.5}, FOUR),
-    "ATD, STFT": (ATD, {"tensorize": SHORT_TIME, "augment": TURN, "beta": 0.05, "gamma": 3.0}, CUBE),
-    "ATD, STFT, memory": (ATD, {"tensorize": SHORT_TIME, "augment": TURN, "beta": 0.05, **MEMORY}, CUBE),
+    "ATD, STFT, memory": (ATD, {"tensorize": SHORT_TIME, "augment": TURN, "beta": 0.05, "gamma": 3.0, **MEMORY}, CUBE),
     "ATD without alignment": (ATD, {"augment": Jitter(0.1), "beta": 0.0, "rounds": 2}, CUBE),
 }
 
@@ -80,13 +81,15 @@ CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], Any]] = {
 @pytest.fixture(params=CASES)
 def fitted(request: pytest.FixtureRequest) -> tuple[Model, Any]:
     kind, settings, X = CASES[request.param]
+    if kind is CPD:
+        return CPD(3, max_sweeps=2, device="cpu", **settings).fit(X), X
     return paper(kind, **SETTINGS | settings).fit(X), X
 
 
 @pytest.fixture
 def model() -> ATD:
     """A model with everything a file can hold."""
-    return paper(ATD, tensorize=SHORT_TIME, augment=TURN, beta=0.05, **SETTINGS | MEMORY).fit(CUBE)
+    return paper(ATD, tensorize=SHORT_TIME, augment=TURN, beta=0.05, readout="auto", **SETTINGS | MEMORY).fit(CUBE)
 
 
 @pytest.fixture
@@ -104,11 +107,15 @@ def assert_same(one: Model, other: Model, X: Any) -> None:
     for name in ("n_sweeps_", "seed_", "n_parameters_", "n_features_in_", "_sample_shape", "_n_seen"):
         assert getattr(one, name) == getattr(other, name), name
     assert list(getattr(one, "feature_names_in_", [])) == list(getattr(other, "feature_names_in_", []))
+    for name in ("readout_", "solver_", "batch_size_", "nonnegative_", "attempt_", "converged_"):
+        assert repr(getattr(one, name, None)) == repr(getattr(other, name, None)), name
     assert (one._memory is None) == (other._memory is None)
     if one._memory is not None and other._memory is not None:
         assert torch.equal(one._memory.Y, other._memory.Y)
         assert torch.equal(one._memory.S, other._memory.S)
-    np.testing.assert_array_equal(one.transform(X), other.transform(X), strict=True)
+    np.testing.assert_array_equal(one.coefficients(X), other.coefficients(X), strict=True)
+    if hasattr(one, "readout_"):
+        np.testing.assert_array_equal(one.transform(X), other.transform(X), strict=True)
     assert one.score(X) == other.score(X)
 
 
@@ -147,12 +154,17 @@ def test_a_loaded_model_is_saved_as_the_same_bytes(fitted: tuple[Model, Any], pa
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_the_fitted_floor_is_stored_next_to_its_parameter(model: ATD, path: Path) -> None:
-    model.save(path)
-    again = load(path)
-    assert again.tensorize == SHORT_TIME
-    assert again.tensorize.floor == "channel"
-    assert again.tensorize_ == SHORT_TIME.calibrated(torch.tensor(CUBE))
+def test_a_file_has_the_probe_and_gives_its_probabilities_to_the_bit(path: Path) -> None:
+    windows = synthetic(120, n_channels=2, length=64)
+    classifier = WindowClassifier(CPD(3, max_sweeps=3, tol=0, device="cpu")).fit(windows)
+    classifier.save(path)
+    again = WindowClassifier.load(path)
+    np.testing.assert_array_equal(again.predict_proba(windows), classifier.predict_proba(windows))
+    features = load(path)
+    assert_same(features, classifier.features_, windows)
+    np.testing.assert_array_equal(
+        features.probe_.predict_proba(features.transform(windows)), classifier.predict_proba(windows)
+    )
 
 
 @pytest.mark.parametrize("name", ["sleep_edf", "har", "ptb_xl", "mgh"])
@@ -271,14 +283,14 @@ def test_a_function_the_file_does_not_ask_for_is_refused(model: ATD, name: str, 
 def test_the_file_can_be_read_by_safetensors_and_json_alone(model: ATD, path: Path) -> None:
     model.save(path)
     arrays = load_file(path)
-    assert sorted(arrays) == ["factors.0", "factors.1", "factors.2", "memory.S", "memory.Y"]
+    assert {"factors.0", "factors.1", "factors.2", "memory.S", "memory.Y", "readout.matrix"} <= arrays.keys()
     for mode, factor in enumerate(model.factors_):
         np.testing.assert_array_equal(arrays[f"factors.{mode}"], factor, strict=True)
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata()
     assert list(metadata) == ["polyadic"]
     header = json.loads(metadata["polyadic"])
-    assert header["schema"] == persist.SCHEMA == 3
+    assert header["schema"] == model_files.SCHEMA == 4
     assert header["version"] == polyadic.__version__
     assert header["estimator"] == "ATD"
     assert header["parameters"]["rank"] == 3
@@ -363,79 +375,57 @@ def test_the_file_has_the_mode_of_any_new_file(model: ATD, path: Path, tmp_path:
 # -------------------------------------------------------------------------------------------------- damaged files
 
 
-def parts(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    with safe_open(path, framework="numpy") as file:
-        return load_file(path), json.loads(file.metadata()["polyadic"])
-
-
 def rewritten(path: Path, change: Callable[[dict[str, np.ndarray], dict[str, Any]], object]) -> None:
-    """The same file with arrays or header changed, as it was written before files had checksums."""
-    arrays, header = parts(path)
-    del header["sha256"]
-    header["schema"] = 1
+    """The same file with arrays or header changed, and a checksum that fits."""
+    arrays, header = model_files.read(path)
     change(arrays, header)
-    save_file(arrays, path, metadata={"polyadic": json.dumps(header)})
+    model_files.write(path, arrays, header)
 
 
 def test_the_damage_of_these_tests_is_the_only_damage(model: ATD, path: Path) -> None:
     model.save(path)
+    content = path.read_bytes()
     rewritten(path, lambda arrays, header: None)
-    assert_same(load(path), model, CUBE)
+    assert path.read_bytes() == content
 
 
-def test_a_file_of_a_newer_schema_is_refused_with_advice(model: ATD, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (3, r"^\S+model\.safetensors was written by polyadic of version 0\.2 or earlier: fit the model again$"),
+        (5, r"^\S+model\.safetensors was written by polyadic of a later version: upgrade$"),
+        (0, "damaged header: its schema must be a whole number, but is 0"),
+        ("4", "damaged header: its schema must be a whole number, but is '4'"),
+    ],
+)
+def test_files_of_other_versions_are_refused_in_one_sentence(schema: Any, message: str, model: ATD, path: Path) -> None:
     model.save(path)
-    rewritten(path, lambda arrays, header: header.update(schema=4, parameters="of the future"))
-    with pytest.raises(ModelFileError, match="schema 4, but this version of polyadic reads up to 3: upgrade polyadic"):
-        load(path)
-
-
-@pytest.mark.parametrize("schema", [0, -1, "1", 1.5, None, [1]])
-def test_a_schema_that_is_not_a_version_is_refused(schema: Any, model: ATD, path: Path) -> None:
-    model.save(path)
-    rewritten(path, lambda arrays, header: header.update(schema=schema))
-    with pytest.raises(ModelFileError, match="damaged header: its schema must be a whole number"):
+    rewritten(path, lambda arrays, header: header.update(schema=schema, parameters="of another time"))
+    with pytest.raises(ModelFileError, match=message):
         load(path)
 
 
 def test_a_truncated_file_is_refused_at_every_length(model: ATD, path: Path) -> None:
     model.save(path)
     content = path.read_bytes()
-    lengths = {*range(40), *range(40, len(content), 97), len(content) - 1}
-    for length in sorted(lengths):
-        path.write_bytes(content[:length])
+    for damaged in (*(content[:length] for length in (*range(0, len(content), 97), len(content) - 1)), content + b"\0"):
+        path.write_bytes(damaged)
         with pytest.raises(ModelFileError, match=r"model\.safetensors is damaged, truncated or not a model file"):
             load(path)
-    path.write_bytes(content + b"\0")
-    with pytest.raises(ModelFileError, match="damaged, truncated or not a model file"):
-        load(path)
-
-
-def assert_refused_or_whole(path: Path, shapes: list[tuple[int, ...]]) -> bool:
-    """Whether the file was read; then with bases of the right shapes and nothing but finite numbers."""
-    try:
-        again = load(path)
-    except ModelFileError:
-        return False
-    assert [factor.shape for factor in again.factors_] == shapes
-    assert all(np.isfinite(factor).all() for factor in again.factors_)
-    if again._memory is not None:
-        assert torch.isfinite(again._memory.Y).all()
-    return True
 
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_a_changed_number_or_setting_is_noticed(missing: bool, model: ATD, path: Path) -> None:
-    model.save(path)
     for change in (filled("factors.0", 0.5), lambda arrays, header: header["parameters"].update(alpha=0.25)):
-        arrays, header = parts(path)
+        model.save(path)
+        with safe_open(path, framework="numpy") as file:
+            arrays, header = load_file(path), json.loads(file.metadata()["polyadic"])
         change(arrays, header)
         if missing:
             del header["sha256"]
         save_file(arrays, path, metadata={"polyadic": json.dumps(header)})
         with pytest.raises(ModelFileError, match="is damaged: its checksum does not match"):
             load(path)
-        model.save(path)
 
 
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.long)])
@@ -453,112 +443,34 @@ def test_every_flipped_byte_is_noticed(step: int, model: ATD, path: Path) -> Non
         except ModelFileError:
             continue
         read.append(where)
-    # JSON takes one blank for another between two entries: what the file says is the same.
+    # JSON takes one blank for another between two entries: the content of the file is the same.
     assert {content[where : where + 1] for where in read} <= {b" "}
     assert len(read) < 5
 
 
-def test_random_byte_flips_of_an_older_file_are_refused_or_leave_a_whole_model(model: ATD, path: Path) -> None:
-    model.save(path)
-    rewritten(path, lambda arrays, header: None)
-    shapes = [factor.shape for factor in model.factors_]
-    content = path.read_bytes()
-    header = 8 + int.from_bytes(content[:8], "little")
-    generator = np.random.default_rng(0)
-    outcomes = []
-    for number in range(300):
-        # Two in three within the header, where a flip does most harm.
-        where = int(generator.integers(0, len(content) if number % 3 == 0 else header))
-        damaged = bytearray(content)
-        damaged[where] ^= int(generator.integers(1, 256))
-        path.write_bytes(damaged)
-        outcomes.append(assert_refused_or_whole(path, shapes))
-    assert 50 < sum(outcomes) < 250, "both outcomes must occur, or the test is of no use"
-
-
-def test_random_changes_of_an_older_header_are_refused_or_leave_a_whole_model(model: ATD, path: Path) -> None:
-    model.save(path)
-    rewritten(path, lambda arrays, header: None)
-    shapes = [factor.shape for factor in model.factors_]
-    content = path.read_bytes()
-    header = 8 + int.from_bytes(content[:8], "little")
-    generator = np.random.default_rng(1)
-    signs = b'0123456789-.eE[]{},:" aNtf'
-    outcomes = []
-    for _ in range(300):
-        damaged = bytearray(content)
-        damaged[int(generator.integers(8, header))] = signs[int(generator.integers(len(signs)))]
-        path.write_bytes(damaged)
-        outcomes.append(assert_refused_or_whole(path, shapes))
-    assert 20 < sum(outcomes) < 280, "both outcomes must occur, or the test is of no use"
-
+# ------------------------------------------------------------------------ sound checksum, impossible content
 
 NOT_HEADERS: list[Any] = [None, True, 7, -1.5, 1e400, "text", [], [[]], {}, {"type": "Jitter"}, {"type": "function"}]
-KEYS = ["estimator", "parameters", "tensorize", "sample_shape", "feature_names", "seed", "n_seen", "history"]
+KEYS = ["estimator", "parameters", "tensorize", "sample_shape", "feature_names", "seed", "n_seen", "history", "readout"]
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_header_without_one_of_its_entries_is_refused(key: str, model: ATD, path: Path) -> None:
+def test_an_entry_that_is_missing_or_of_another_kind_is_refused_or_leaves_a_whole_model(
+    key: str, model: ATD, path: Path
+) -> None:
     model.save(path)
+    content = path.read_bytes()
     rewritten(path, lambda arrays, header: header.pop(key))
     with pytest.raises(ModelFileError, match=f"damaged header: KeyError.*{key}"):
         load(path)
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_an_entry_of_another_kind_is_refused_or_leaves_a_whole_model(key: str, model: ATD, path: Path) -> None:
-    model.save(path)
-    content, shapes = path.read_bytes(), [factor.shape for factor in model.factors_]
     for value in NOT_HEADERS:
         path.write_bytes(content)
         rewritten(path, lambda arrays, header, value=value: header.__setitem__(key, value))
-        if assert_refused_or_whole(path, shapes):
-            load(path).transform(CUBE)
-
-
-@pytest.mark.parametrize("name", ["rank", "alpha"])
-def test_a_header_without_a_parameter_that_features_depend_on_is_refused(name: str, model: ATD, path: Path) -> None:
-    model.save(path)
-    rewritten(path, lambda arrays, header: header["parameters"].pop(name))
-    with pytest.raises(ModelFileError, match=f"damaged header: KeyError.*{name}"):
-        load(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("rank", 4), ("rank", "3"), ("rank", 0), ("alpha", -1), ("alpha", None), ("alpha", math.nan), ("unheard_of", 1)],
-)
-def test_a_parameter_that_cannot_be_is_refused(name: str, value: Any, model: ATD, path: Path) -> None:
-    model.save(path)
-    rewritten(path, lambda arrays, header: header["parameters"].update({name: value}))
-    with pytest.raises(ModelFileError, match=name if name != "rank" or value != 4 else "factors have shapes"):
-        load(path)
-
-
-TENSORIZE: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown": ({"type": "Wavelet"}, "preprocessing of type 'Wavelet' that cannot be built"),
-    "no type": ({}, "preprocessing of type None that cannot be built"),
-    "fields missing": ({"type": "STFT", "n_fft": 8}, "preprocessing of type 'STFT' that cannot be built"),
-    "wrong fields": ({"type": "STFT", "n_fft": 8, "hop": 4, "speed": 2}, "preprocessing of type 'STFT'"),
-    "wrong values": ({"type": "STFT", "n_fft": -8, "hop": 4}, "preprocessing of type 'STFT'.* n_fft must be"),
-    "floor of two": (
-        {"type": "STFT", "n_fft": 8, "hop": 4, "floor": [1, 2]},
-        r"floor \(1.0, 2.0\), which does not fit",
-    ),
-    "floor unknown": ({"type": "STFT", "n_fft": 8, "hop": 4, "floor": "auto"}, "floor 'auto', which does not fit"),
-    "other frames": ({"type": "STFT", "n_fft": 8, "hop": 2, "floor": 1}, "factors have shapes .* header calls for"),
-    "too long": ({"type": "STFT", "n_fft": 64, "hop": 4, "floor": 1}, "n_fft=64"),
-    "several": ({"type": "Compose", "steps": [{"type": "Zoom"}]}, "preprocessing of type 'Zoom'"),
-}
-
-
-@pytest.mark.parametrize("what", TENSORIZE)
-def test_impossible_preprocessing_is_refused(what: str, model: ATD, path: Path) -> None:
-    entry, message = TENSORIZE[what]
-    model.save(path)
-    rewritten(path, lambda arrays, header: header.update(tensorize=entry))
-    with pytest.raises(ModelFileError, match=message):
-        load(path)
+        try:
+            again = load(path)
+        except ModelFileError:
+            continue
+        np.testing.assert_array_equal(again.coefficients(CUBE), model.coefficients(CUBE))
 
 
 def cut(name: str, *slices: slice) -> Callable[[dict[str, np.ndarray], dict[str, Any]], object]:
@@ -569,161 +481,98 @@ def filled(name: str, value: float) -> Callable[[dict[str, np.ndarray], dict[str
     return lambda arrays, header: arrays.update({name: np.full_like(arrays[name], value)})
 
 
-WRONG_ARRAYS: dict[str, tuple[Callable[[dict[str, np.ndarray], dict[str, Any]], object], str]] = {
+def described(**fields: Any) -> Callable[[dict[str, np.ndarray], dict[str, Any]], object]:
+    return lambda arrays, header: header.update(tensorize=fields)
+
+
+def with_parameter(name: str, value: Any) -> Callable[[dict[str, np.ndarray], dict[str, Any]], object]:
+    return lambda arrays, header: header["parameters"].update({name: value})
+
+
+FRAMES = {"type": "STFT", "n_fft": 8, "hop": 4}
+IMPOSSIBLE: dict[str, tuple[Callable[[dict[str, np.ndarray], dict[str, Any]], object], str]] = {
+    "another rank": (with_parameter("rank", 4), "factors have shapes"),
+    "rank of no number": (with_parameter("rank", "3"), "rank"),
+    "negative alpha": (with_parameter("alpha", -1), "alpha"),
+    "alpha of no number": (with_parameter("alpha", math.nan), "alpha"),
+    "rounds beyond reason": (with_parameter("rounds", 10**30), "rounds must be"),
+    "unknown parameter": (with_parameter("unheard_of", 1), "unheard_of"),
+    "unknown transform": (described(type="Wavelet"), "preprocessing of type 'Wavelet' that cannot be built"),
+    "transform without type": (described(), "preprocessing of type None that cannot be built"),
+    "fields missing": (described(type="STFT", n_fft=8), "preprocessing of type 'STFT' that cannot be built"),
+    "wrong fields": (described(**FRAMES, speed=2), "preprocessing of type 'STFT'"),
+    "wrong values": (described(type="STFT", n_fft=-8, hop=4), "preprocessing of type 'STFT'.* n_fft must be"),
+    "floor of two": (described(**FRAMES, floor=[1, 2]), r"floor \(1.0, 2.0\), which does not fit"),
+    "floor unknown": (described(**FRAMES, floor="auto"), "floor 'auto', which does not fit"),
+    "other frames": (described(type="STFT", n_fft=8, hop=2, floor=1), "factors have shapes .* header calls for"),
+    "too long": (described(type="STFT", n_fft=64, hop=4, floor=1), "n_fft=64"),
+    "unknown within": (described(type="Compose", steps=[{"type": "Zoom"}]), "preprocessing of type 'Zoom'"),
     "a row less": (cut("factors.1", slice(1, None)), r"factors have shapes .*\(4, 3\).* calls for .*\(5, 3\)"),
     "a column less": (cut("factors.1", slice(None), slice(1, None)), "factors have shapes .* calls for"),
-    "a column less in all": (
-        lambda arrays, header: arrays.update({f"factors.{m}": arrays[f"factors.{m}"][:, 1:].copy() for m in range(3)}),
-        "factors have shapes .* calls for",
-    ),
     "a vector": (lambda arrays, header: arrays.update({"factors.0": np.ones(3)}), "factors have shapes"),
-    "a number": (lambda arrays, header: arrays.update({"factors.0": np.ones(())}), "factors have shapes"),
     "a mode less": (lambda arrays, header: arrays.pop("factors.2"), "factors have shapes"),
     "a mode left out": (lambda arrays, header: arrays.pop("factors.1"), "damaged"),
     "a mode more": (lambda arrays, header: arrays.update({"factors.3": np.ones((2, 3))}), "factors have shapes"),
     "no modes": (lambda arrays, header: [arrays.pop(f"factors.{m}") for m in range(3)], "factors have shapes"),
-    "other windows": (lambda arrays, header: header.update(sample_shape=[3, 44]), "factors have shapes"),
     "other channels": (lambda arrays, header: header.update(sample_shape=[4, 40]), "does not fit"),
     "flat windows": (lambda arrays, header: header.update(sample_shape=[120]), "damaged"),
-    "NaN": (filled("factors.0", np.nan), "NaN, infinity or no floating-point numbers"),
-    "infinity": (filled("factors.2", np.inf), "NaN, infinity or no floating-point numbers"),
-    "integers": (
-        lambda arrays, header: arrays.update({"factors.0": np.ones((6, 3), dtype=np.int64)}),
-        "NaN, infinity or no floating-point numbers",
-    ),
+    "NaN": (filled("factors.0", np.nan), "NaN or infinity"),
     "half a memory": (lambda arrays, header: arrays.pop("memory.S"), "damaged"),
     "another memory": (cut("memory.Y", slice(1, None)), "solver memory has shapes .* do not match"),
-    "another Gram matrix": (cut("memory.S", slice(1, None)), "solver memory has shapes .* do not match"),
-    "NaN in memory": (filled("memory.S", np.nan), "NaN, infinity or no floating-point numbers"),
+    "NaN in memory": (filled("memory.S", np.nan), "NaN or infinity"),
+    "no readout": (lambda arrays, header: header.update(readout=None), "arrays of a readout, but no description"),
+    "a readout of text": (lambda arrays, header: header.update(readout="yes"), "description of its readout"),
+    "half a readout": (lambda arrays, header: arrays.pop("readout.matrix"), "readout"),
+    "another readout": (lambda arrays, header: arrays.update({"readout.matrix": np.eye(5)}), "readout"),
 }
 
 
-@pytest.mark.parametrize("what", WRONG_ARRAYS)
-def test_arrays_that_do_not_fit_are_refused(what: str, model: ATD, path: Path) -> None:
-    change, message = WRONG_ARRAYS[what]
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_content_that_no_fit_gives_is_refused(what: str, model: ATD, path: Path) -> None:
+    change, message = IMPOSSIBLE[what]
     model.save(path)
     rewritten(path, change)
     with pytest.raises(ModelFileError, match=message):
         load(path)
 
 
-@pytest.mark.parametrize("change", ["a vector", "a number", "no modes", "a column less"])
-def test_arrays_that_do_not_fit_are_refused_where_a_function_makes_the_tensors(change: str, path: Path) -> None:
-    paper(SALS, tensorize=doubled, **SETTINGS).fit(CUBE).save(path)
-    rewritten(path, WRONG_ARRAYS[change][0])
-    with pytest.raises(ModelFileError):
-        load(path, tensorize=doubled)
-
-
-@pytest.mark.parametrize("dtype", ["BF16", "F16", "I16", "U16"])
-def test_arrays_of_a_foreign_type_are_refused(dtype: str, model: ATD, path: Path) -> None:
-    """The same bytes under another type, four times as many numbers: the header is made by hand."""
-    model.save(path)
-    rewritten(path, lambda arrays, header: None)  # without the checksum, which would notice it first
-    content = path.read_bytes()
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["factors.0"] |= {"dtype": dtype, "shape": [24, 3]}
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
-    with pytest.raises(ModelFileError, match=r"factors have shapes|not a model file"):
-        load(path)
-
-
 def test_another_safetensors_file_is_refused(path: Path) -> None:
-    save_file({"weight": np.ones((2, 2))}, path, metadata={"format": "pt"})
-    with pytest.raises(ModelFileError, match="is a safetensors file, but not a polyadic model"):
-        load(path)
-    save_file({"weight": np.ones((2, 2))}, path)
-    with pytest.raises(ModelFileError, match="is a safetensors file, but not a polyadic model"):
-        load(path)
+    for metadata in ({"format": "pt"}, None):
+        save_file({"weight": np.ones((2, 2))}, path, metadata=metadata)
+        with pytest.raises(ModelFileError, match="is a safetensors file, but not a polyadic model"):
+            load(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", '"text"', "{}", "[" * 100_000, '{"schema": [[1]]}'])
+@pytest.mark.parametrize("text", ["", "[]", "7", '"text"', "{}", "[" * 100_000, '{"schema": [[1]]}'])
 def test_a_header_that_is_not_a_polyadic_json_object_is_refused(text: str, path: Path) -> None:
     save_file({"factors.0": np.ones((2, 2))}, path, metadata={"polyadic": text})
     with pytest.raises(ModelFileError, match="damaged header"):
         load(path)
 
 
-@pytest.mark.parametrize("schema", [1, 2])
-def test_a_header_nested_beyond_reason_is_refused(schema: int, model: ATD, path: Path) -> None:
-    """Shallow headers are refused for what they say, deep ones for their depth, and so are those in between."""
-    model.save(path)
-    arrays, header = parts(path)
-    header |= {"schema": schema, "tensorize": "HERE"}
-    if schema == 1:
-        del header["sha256"]
-
-    def too_deep(depth: int) -> bool:
-        text = json.dumps(header).replace('"HERE"', '{"type":"Compose","steps":[' * depth + "1" + "]}" * depth)
-        save_file(arrays, path, metadata={"polyadic": text})
-        with pytest.raises(ModelFileError, match=r"damaged|preprocessing of type 'Compose' that cannot be") as refused:
-            load(path)
-        return "RecursionError" in str(refused.value)
-
-    assert not too_deep(1)
-    assert too_deep(100_000)
-    deepest = bisect.bisect_left(range(100_000), True, key=too_deep)
-    # Reading, checking and decoding give up at slightly different depths. A level of the header takes two of Python's
-    # levels, so that one call more on the way there makes a difference.
-    for depth in range(max(1, deepest - 40), deepest + 10):
-        too_deep(depth)
-        (lambda depth: too_deep(depth))(depth)
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04" + bytes(100), b"\x80\x04\x95" + bytes(50), bytes(64)])
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04" + bytes(100), b"\x80\x04\x95" + bytes(50)])
 def test_a_file_of_another_kind_is_refused(content: bytes, path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ModelFileError, match="damaged, truncated or not a model file"):
         load(path)
 
 
-def test_a_folder_is_refused_and_a_missing_file_is_a_missing_file(tmp_path: Path) -> None:
+def test_a_folder_is_refused_and_a_missing_file_is_a_missing_file(model: ATD, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="is a folder, but must be a regular file"):
         load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.safetensors"):
         load(tmp_path / "nowhere.safetensors")
-
-
-def test_saving_into_a_folder_that_is_not_there_is_an_error(model: ATD, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         model.save(tmp_path / "nowhere" / "model.safetensors")
     with pytest.raises(PolyadicError, match="it is a folder, not a regular file"):
         model.save(tmp_path)
-    assert not [file for file in tmp_path.parent.iterdir() if file.suffix == ".tmp"]
-
-
-def test_the_errors_of_files_are_errors_of_ours_and_of_values() -> None:
-    assert issubclass(ModelFileError, PolyadicError)
-    assert issubclass(PolyadicError, ValueError)
-
-
-# ------------------------------------------------------------------------------------------- forged or unusable
-
-
-@pytest.mark.parametrize("change", [{"n_seen": 10**30}, {"n_seen": -1}])
-def test_a_number_of_windows_that_no_fit_has_is_refused(change: dict[str, int], model: ATD, path: Path) -> None:
-    model.save(path)
-    rewritten(path, lambda arrays, header: header.update(change))
-    with pytest.raises(ModelFileError, match="which is out of range"):
-        load(path)
-
-
-def test_rounds_beyond_reason_are_refused_in_a_file_and_in_a_fit(model: ATD, path: Path) -> None:
-    model.save(path)
-    rewritten(path, lambda arrays, header: header["parameters"].update(rounds=10**30))
-    with pytest.raises(ModelFileError, match="which is out of range"):
-        load(path)
-    with pytest.raises(PolyadicError, match="rounds must be"):
-        paper(ATD, rank=2, augment=Jitter(0.1), rounds=10**12).fit(CUBE)
 
 
 def test_bases_that_load_would_refuse_are_not_written(model: ATD, path: Path) -> None:
     model.save(path)
     before = path.read_bytes()
     model.factors_[0][0, 0] = np.nan
-    with pytest.raises(PolyadicError, match="could not be loaded"):
+    with pytest.raises(PolyadicError, match="bases contain NaN or infinity"):
         model.save(path)
     assert path.read_bytes() == before
 

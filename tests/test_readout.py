@@ -6,8 +6,6 @@ The oracles never use the Gram matrix: a feature is the inner product of a windo
 from __future__ import annotations
 
 import math
-import multiprocessing
-import threading
 from dataclasses import FrozenInstanceError, dataclass, replace
 from pathlib import Path
 
@@ -18,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from polyadic._util import model_files
 from polyadic.augment import Jitter, Neighbour
-from polyadic.core import persist
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.readout_statistics import SAMPLED, Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
@@ -78,8 +76,7 @@ def collected(case: Problem, readout: Readout, batch: int = 17) -> Accumulator:
 
 
 def add(accumulator: Accumulator, case: Problem, ids: Tensor) -> None:
-    views = case.views[ids] if accumulator.paired else None
-    accumulator.add(ids, case.x[ids], case.residuals[ids], case.windows[ids], views)
+    accumulator.add(ids, case.x[ids], case.residuals[ids], case.windows[ids], case.views[ids])
 
 
 def fitted(case: Problem, readout: Readout | None = None) -> FittedReadout:
@@ -209,7 +206,7 @@ def test_collinear_components_count_as_one():
     share = problem(seed=3).x[:, :1]
     x = torch.cat([case.x, share], dim=1)
     x[:, 1:2] += 2 * share
-    z = spectral(replace(case, factors=factors, x=x))
+    z = spectral(replace(case, factors=factors, x=x, views=x))
     assert_close(z[:, :3], spectral(case) * math.sqrt(4 / 3), 1e-7)
     assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
 
@@ -426,7 +423,7 @@ def test_whitening_without_shrinkage_is_refused_where_a_feature_never_differs():
     assert fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.1)).n_features == 7
 
 
-# ------------------------------------------------------------- one pass, many processes
+# ------------------------------------------------------------------------------- one pass
 
 
 @given(problems, st.integers(1, 80), st.sampled_from([0.0, 1e3, 1e6]))
@@ -441,131 +438,9 @@ def test_one_pass_in_batches_equals_two_passes_even_far_from_zero(case, batch, o
     assert_close(accumulator.within, case.windows.numpy().var(axis=2).mean(axis=0))
 
 
-def deal(case: Problem, readout: Readout, shares: int) -> list[Accumulator]:
-    """The same windows as several processes see them, the last of which sees none."""
-    accumulators = [readout.accumulator(case.rank, len(case.x), 3) for _ in range(shares + 1)]
-    for ids in torch.randperm(len(case.x), generator=torch.Generator().manual_seed(1)).split(5):
-        add(accumulators[int(ids[0]) % shares], case, ids)
-    return accumulators
-
-
 def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
     for name, array in first.arrays().items():
         assert_close(second.arrays()[name], array)
-
-
-@given(problems, st.integers(1, 4))
-@steady
-def test_merged_statistics_equal_those_of_the_whole(case, shares):
-    readout = Readout(whiten=Jitter(0.1))
-    first, *others = deal(case, readout, shares)
-    merged = first
-    for other in others:
-        merged = merged + other
-    whole = collected(case, readout)
-    assert (merged.count, merged.pairs) == (whole.count, whole.pairs)
-    assert torch.equal(merged.tensors()["kept"], whole.tensors()["kept"])
-    assert_same_readout(readout.fitted(merged, case.factors), readout.fitted(whole, case.factors))
-
-
-def test_merging_leaves_both_as_they_were():
-    case = problem()
-    first, second, _ = deal(case, Readout(), 2)
-    before = first.tensors(), second.tensors()
-    _ = first + second
-    for accumulator, state in zip((first, second), before, strict=True):
-        assert all(torch.equal(values, state[name]) for name, values in accumulator.tensors().items())
-
-
-class Room:
-    """Processes that add up a tensor together, as threads."""
-
-    def __init__(self, size: int) -> None:
-        self.parts: list[Tensor] = [torch.zeros(0)] * size
-        self.barrier = threading.Barrier(size)
-
-    def sum(self, rank: int, tensor: Tensor) -> Tensor:
-        self.parts[rank] = tensor
-        self.barrier.wait()
-        total = torch.stack(self.parts).sum(dim=0)
-        self.barrier.wait()
-        return total
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_summed_statistics_are_those_of_the_whole_in_every_process(offset):
-    case, readout = problem(), Readout(whiten=Jitter(0.1))
-    case = replace(case, x=case.x + offset, views=case.views + offset)
-    accumulators = deal(case, readout, 3)
-    room, found = Room(4), [None] * 4
-
-    def work(rank: int) -> None:
-        found[rank] = accumulators[rank].summed(lambda tensor: room.sum(rank, tensor))
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    whole = collected(case, readout)
-    for name, values in whole.tensors().items():
-        assert_close(found[0].tensors()[name], values, 1e-8)
-        assert all(torch.equal(other.tensors()[name], found[0].tensors()[name]) for other in found[1:])
-
-
-def _one_of_two(rank: int, folder: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    from polyadic.engine.processes import Processes
-
-    case, readout = problem(), Readout(whiten=Jitter(0.1))
-    accumulator = readout.accumulator(case.rank, len(case.x), 3)
-    add(accumulator, case, torch.arange(rank, len(case.x), 2))
-    model = readout.fitted(accumulator.summed(Processes().sum), case.factors)
-    np.savez(f"{folder}/{rank}.npz", **model.arrays())
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.long
-def test_two_real_processes_get_the_readout_of_one(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_one_of_two, args=(rank, str(tmp_path))) for rank in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(300)
-        assert worker.exitcode == 0
-    expected = fitted(problem(), Readout(whiten=Jitter(0.1))).arrays()
-    first, second = (dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(2))
-    for name, array in expected.items():
-        assert_close(first[name], array)
-        assert np.array_equal(first[name], second[name])
-
-
-def test_restored_statistics_continue_where_they_were():
-    case, readout = problem(), Readout(whiten=Jitter(0.1))
-    accumulator = readout.accumulator(case.rank, len(case.x), 3)
-    add(accumulator, case, torch.arange(20))
-    state = accumulator.tensors()
-    assert {values.dtype for values in state.values()} == {torch.float64}
-    restored = Accumulator.from_tensors(state)
-    for later in (accumulator, restored):
-        add(later, case, torch.arange(20, 60))
-    assert all(torch.equal(values, restored.tensors()[name]) for name, values in accumulator.tensors().items())
-    # What was handed out is a copy.
-    assert int(state["count"]) == 20
-    assert_close(state["mean"][:4], case.x[:20].mean(dim=0))
-
-
-def test_tensors_that_do_not_fit_are_refused():
-    state = collected(problem(), Readout()).tensors()
-    for wrong in ({**state, "mean": torch.zeros(3)}, {name: state[name] for name in state if name != "pairs"}):
-        with pytest.raises(PolyadicError, match="must be a tensor of shape"):
-            Accumulator.from_tensors(wrong)
-
-
-def test_statistics_of_different_settings_are_not_merged():
-    with pytest.raises(PolyadicError, match="n_windows"):
-        Accumulator(3, 10) + Accumulator(3, 11)
 
 
 def test_single_precision_on_any_device_gives_nearly_the_same_readout(device):
@@ -703,16 +578,8 @@ def test_quantiles_of_many_windows_are_close_to_those_of_all_windows():
 
 
 def test_statistics_take_the_same_memory_for_any_number_of_windows():
-    sizes = {sum(values.nbytes for values in Accumulator(8, count, 4).tensors().values()) for count in (10**5, 10**10)}
+    sizes = {sum(values.nbytes for values in Accumulator(8, count, 4)._state.values()) for count in (10**5, 10**10)}
     assert len(sizes) == 1
-
-
-def test_a_window_that_is_added_twice_is_found():
-    case = problem()
-    accumulator = collected(case, Readout())
-    add(accumulator, case, torch.tensor([3]))
-    with pytest.raises(PolyadicError, match="every window must be added once"):
-        Readout().fitted(accumulator, case.factors)
 
 
 # ---------------------------------------------------------------------------------- files
@@ -722,8 +589,8 @@ def test_a_window_that_is_added_twice_is_found():
 def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
     case = problem()
     model = fitted(case, readout)
-    persist.write(tmp_path / "m.safetensors", {**model.arrays(), "other": np.zeros(2)}, {})
-    arrays, _ = persist.read(tmp_path / "m.safetensors")
+    model_files.write(tmp_path / "m.safetensors", {**model.arrays(), "other": np.zeros(2)}, {})
+    arrays, _ = model_files.read(tmp_path / "m.safetensors")
     same = FittedReadout.from_arrays(readout, arrays, rank=4, n_channels=3)
     features = model.features(case.x, case.windows)
     assert torch.equal(same.features(case.x, case.windows), features)
@@ -771,8 +638,6 @@ def test_arrays_of_another_model_are_refused():
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("metric", "euclidean"),
-        ("metric", None),
         ("levels", -0.1),
         ("levels", "auto"),
         ("levels", math.nan),
@@ -791,7 +656,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(setting, value):
 
 
 def test_settings_are_frozen_and_compare_by_value():
-    assert Readout(whiten=Jitter(0.1)) == Readout("isometric", 0.25, Jitter(0.1), 1.0)
+    assert Readout(whiten=Jitter(0.1)) == Readout(0.25, Jitter(0.1), 1.0)
     with pytest.raises(FrozenInstanceError):
         Readout().levels = 1.0
 
@@ -810,41 +675,6 @@ def test_numbers_that_are_not_finite_are_refused():
             fitted(replace(case, **{name: wrong}))
     with pytest.raises(PolyadicError, match="must be finite"):
         fitted(replace(case, factors=[case.factors[0] * math.inf, *case.factors[1:]]))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": torch.zeros(5, 3)}, r"x must have shape \(windows, 4\)"),
-        ({"ids": torch.arange(4)}, r"ids must have shape \(5,\)"),
-        ({"ids": torch.arange(6, 11)}, "ids must lie between 0 and 9"),
-        ({"ids": torch.arange(-1, 4)}, "ids must lie between 0 and 9"),
-        ({"residuals": torch.zeros(5, 1)}, r"residuals must have shape \(5,\)"),
-        ({"windows": None}, r"windows must have shape \(5, 3, time\)"),
-        ({"windows": torch.zeros(5, 2, 8)}, r"windows must have shape \(5, 3, time\)"),
-        ({"windows": torch.zeros(4, 3, 8)}, r"windows must have shape \(5, 3, time\)"),
-        ({"views": torch.zeros(4, 4)}, r"views must have shape \(5, 4\)"),
-        ({"has_view": torch.ones(4, dtype=torch.bool)}, r"has_view must have shape \(5,\)"),
-        ({"has_view": torch.arange(5) < 2}, r"views must have shape \(2, 4\)"),
-    ],
-)
-def test_batches_of_the_wrong_shape_are_refused(change, message):
-    batch = {
-        "ids": torch.arange(5),
-        "x": torch.zeros(5, 4),
-        "residuals": torch.zeros(5),
-        "windows": torch.zeros(5, 3, 8),
-        "views": torch.zeros(5, 4),
-    }
-    accumulator = Readout(whiten=Jitter(0.1)).accumulator(4, 10, 3)
-    with pytest.raises(PolyadicError, match=message):
-        accumulator.add(**{**batch, **change})
-    assert accumulator.count == 0
-
-
-def test_views_without_whitening_are_refused():
-    with pytest.raises(PolyadicError, match="whiten is None"):
-        Readout().accumulator(4, 10).add(torch.arange(5), torch.zeros(5, 4), torch.zeros(5), views=torch.zeros(5, 4))
 
 
 def test_features_and_inverse_refuse_other_shapes():

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor
 
-from polyadic import ATD, GRSALS, SALS
+from polyadic import ATD, CPD, GRSALS, SALS
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Fainter:
 
 @parametrize_with_checks(
     [
-        SALS(rank=2, solver="blend", learning_rate=0.5, max_sweeps=3, device="cpu"),
+        CPD(rank=2, max_sweeps=3, device="cpu"),
         SALS(rank=2, solver="memory", learning_rate=0.5, max_sweeps=3, device="cpu"),
         SALS(rank=2, solver="blend", learning_rate=0.5, batch_size=None, max_sweeps=3, device="cpu"),
         GRSALS(rank=2, solver="blend", learning_rate=0.5, max_sweeps=3, device="cpu"),

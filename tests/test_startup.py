@@ -12,7 +12,7 @@ import pytest
 
 from polyadic.data import Windows, synthetic
 from polyadic.data.prepare import write_windows
-from polyadic.estimators import SALS
+from polyadic.estimators import CPD
 from polyadic.evaluate import WindowClassifier
 from polyadic.spectral import STFT
 
@@ -43,9 +43,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = "\n".join(f"{n / signals.fs},{n % 7},{n % 3}" for n in range(640))
     (folder / "night.csv").write_text(f"time,{','.join(signals.channels)}\n{rows}\n")
     (folder / "results.json").write_text(json.dumps({"command": "polyadic run", "rows": []}))
-    features = SALS(rank=2, tensorize=STFT(n_fft=16, hop=8), max_sweeps=1, device="cpu").fit(signals)
+    features = CPD(rank=2, tensorize=STFT(n_fft=16, hop=8), max_sweeps=1, device="cpu").fit(signals)
     WindowClassifier(features).fit(signals).save(folder / "m.safetensors")
-    WindowClassifier(features, "standardised", recenter=True).fit(signals).save(folder / "recentred.safetensors")
     write_windows(signals, folder / "w.store")
     return folder
 
@@ -68,14 +67,24 @@ def test_help_imports_not_even_numpy(made: Path) -> None:
     assert not imported_by(["--help"], made) & {*HEAVY, "numpy"}
 
 
-def test_predict_and_transform_import_torch_and_little_else(made: Path) -> None:
-    commands = [
-        "predict m.safetensors w.npz -o labels.csv --quiet",
-        "predict recentred.safetensors w.store -o recentred.csv --quiet",
-        "transform m.safetensors w.npz -o features.csv --quiet",
-        "transform m.safetensors w.store -o features.npy --quiet",
-    ]
-    found = imported_by(commands, made)
-    assert "torch" in found
-    unwanted = ("baselines", "estimators", "explain", "export", "plot", "report", "testing")
-    assert not found & {*HEAVY - {"torch"}, *(f"polyadic.{name}" for name in unwanted)}
+def test_the_package_and_its_version_import_nothing_heavy(made: Path) -> None:
+    assert not imported_by(["--version"], made) & HEAVY
+    program = "import polyadic, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {*HEAVY, "numpy"}
+
+
+def test_predict_imports_neither_plots_nor_other_methods(made: Path) -> None:
+    found = imported_by(["predict m.safetensors w.npz -o labels.csv --quiet"], made)
+    unwanted = {
+        "matplotlib",
+        "plotly",
+        "jinja2",
+        "tensorly",
+        "triton",
+        "onnx",
+        "mne",
+        "polyadic.plot",
+        "polyadic.report",
+    }
+    assert not found & unwanted

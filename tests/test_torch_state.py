@@ -11,21 +11,11 @@ import pytest
 import torch
 from problems import paper
 
+from paper.baselines import BYOL, CPALS, STL, UMLDA, AutoEncoder, ReferenceCNN, SimCLR
 from paper.robustness import augmented_features
 from polyadic import ATD, GRSALS, SALS, export, load, suggest_rank
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
-from polyadic.baselines import (
-    BYOL,
-    CPALS,
-    STL,
-    UMLDA,
-    AutoEncoder,
-    HandFeatures,
-    MiniRocket,
-    PCAFeatures,
-    ReferenceCNN,
-    SimCLR,
-)
+from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data import synthetic
 from polyadic.spectral import STFT
 

@@ -29,7 +29,7 @@ from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
-from polyadic.augment import Jitter, as_augmentation, split_pairing
+from polyadic.augment import Augmentation, Jitter, as_augmentation, split_pairing
 from polyadic.core import moments, persist
 from polyadic.core.algebra import reconstruct
 from polyadic.core.graph import Graph
@@ -158,10 +158,15 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
         return as_tensorizer(self.tensorize)
 
+    def _augmentation(self) -> Augmentation | None:
+        """Return the augmentation of an estimator that has one."""
+        augment = getattr(self, "augment", None)
+        return None if augment is None else as_augmentation(augment)
+
     def _check_windows(self) -> None:
         """Raise if `tensorize` or `augment` is invalid."""
         self._tensorizer(())
-        as_augmentation(getattr(self, "augment", None))
+        self._augmentation()
 
     def _samples(self, X: Any, reset: bool = False) -> Samples:
         """Return X as samples, checked against the windows of the fit; with `reset`, they define those of a new fit."""
@@ -192,7 +197,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             self.split_ = str(getattr(X, "split", ""))
             self.reading_ = dict(getattr(X, "reading", {}))
             self.typical_ = {}
-        augment = as_augmentation(getattr(self, "augment", None))
+        augment = self._augmentation()
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
     def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
@@ -206,7 +211,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
         """Return the thread pool for batches on a CPU; a user's functions and modules use torch's threads instead."""
-        tensorize, augment = self.tensorize_, as_augmentation(getattr(self, "augment", None))
+        tensorize, augment = self.tensorize_, self._augmentation()
         ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
@@ -561,7 +566,10 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
 
     def _objective(self, count: int) -> Objective:
-        """Return the objective for this number of windows."""
+        """Return the objective for this number of windows.
+
+        What a model file does not contain (a function of your own, a graph) is checked here: only a fit needs it.
+        """
         return Objective(alpha=float(self.alpha))
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
@@ -586,9 +594,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
     def _sweep(self, source: WindowSource, objective: Objective, settings: Settings) -> Any:
         """Return the function that runs a sweep, by the fastest available path."""
-        own = self.tensorize_ is not None and self.tensorize_.describe() is not None
-        encoded = repr(persist.encode(self.tensorize_))
-        key = None if own else (id(source.samples.data), encoded, source.dtype, source.device)
+        key = None
+        if moments.are_shared() and (self.tensorize_ is None or self.tensorize_.describe() is None):
+            key = (id(source.samples.data), repr(persist.encode(self.tensorize_)), source.dtype, source.device)
         plain = plain_sweep(source, objective, settings, key)
         if source.device.type != "cuda":
             return plain
@@ -1239,6 +1247,11 @@ class ATD(_StochasticCPD):
         return None if size <= KEPT_BYTES else _BATCH_SIZE
 
     def _objective(self, count: int) -> Objective:
+        if self.augment is None and self.beta > 0:
+            raise PolyadicError(
+                f"beta={self.beta:g} weights a loss between samples and their augmented views, but augment is None: "
+                "pass an augmentation, or use CPD or SALS, which need none"
+            )
         gamma = None if self.gamma is None else float(self.gamma)
         return Objective(alpha=float(self.alpha), beta=float(self.beta), gamma=gamma, rounds=int(self.rounds))
 
@@ -1249,11 +1262,6 @@ class ATD(_StochasticCPD):
         check_integer("rounds", self.rounds, 1)
         if self.rounds > _MOST_ROUNDS:
             raise PolyadicError(f"rounds must be at most {_MOST_ROUNDS:,}, but is {self.rounds}")
-        if self.augment is None and self.beta > 0:
-            raise PolyadicError(
-                f"beta={self.beta:g} weights a loss between samples and their augmented views, but augment is None: "
-                "pass an augmentation, or use CPD or SALS, which need none"
-            )
 
 
 class SALS(_StochasticCPD):
@@ -1386,14 +1394,14 @@ class GRSALS(_StochasticCPD):
         self.batch_size = batch_size
 
     def _objective(self, count: int) -> Objective:
+        if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):
+            raise PolyadicError(
+                f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
+                "(model files do not store the graph: set it again before refitting a loaded model)"
+            )
         graph = None if isinstance(self.graph, str) else Graph.of(self.graph, count)
         return Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight), graph=graph)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("graph_weight", self.graph_weight, 0)
-        if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):
-            raise PolyadicError(
-                f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
-                "(model files do not store the graph: set it again before refitting a loaded model)"
-            )

@@ -99,7 +99,7 @@ class Readout(Immutable):
         n_windows : total number of windows
         n_channels : number of channels of the raw windows; 0 if there are none, and so no levels
         """
-        return Accumulator(rank, n_windows, n_channels if self.levels > 0 else 0, paired=self.whiten is not None)
+        return Accumulator(rank, n_windows, n_channels if self.levels > 0 else 0)
 
     def fitted(self, statistics: Accumulator, factors: Sequence[Tensor | NDArray[Any]]) -> FittedReadout:
         """Fit the readout of a model with these factors to the statistics of its unlabelled windows.
@@ -121,7 +121,7 @@ class Readout(Immutable):
             raise PolyadicError(f"factors must be matrices with {statistics.rank} columns, but have shapes {shapes}")
         if statistics.count == 0:
             raise PolyadicError("a readout must be fitted to at least one window, but there are none")
-        if not all(bool(torch.isfinite(values).all()) for values in (*exact, *statistics.tensors().values())):
+        if not (statistics.is_finite() and all(bool(torch.isfinite(factor).all()) for factor in exact)):
             raise PolyadicError("factors, coefficients, residuals and levels must be finite, but hold NaN or infinity")
         rank = statistics.rank
         covariance = statistics.covariance[:rank, :rank]

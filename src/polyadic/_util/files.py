@@ -174,8 +174,8 @@ def write_array(
 
     Examples
     --------
-    >>> import tempfile
     >>> import numpy as np
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_array(f"{folder}/a.npy", (2, 3), np.dtype("<f4"), [np.ones((1, 3)), np.zeros((1, 3))])
     ...     np.load(f"{folder}/a.npy").sum()

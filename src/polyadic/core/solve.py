@@ -249,8 +249,9 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
     False
     """
     recent = losses[-patience - 1 :]
+    # A loss of exactly zero, as of silent windows, has no relative change.
     return len(recent) == patience + 1 and all(
-        abs(after - before) < tol * abs(before) for before, after in pairwise(recent)
+        abs(after - before) < tol * abs(before) or (tol > 0 and after == before) for before, after in pairwise(recent)
     )
 
 

@@ -97,7 +97,11 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: CPD | None = N
     model.fs_, model.channel_names_ = getattr(like, "fs_", None), getattr(like, "channel_names_", ())
     model.units_ = getattr(like, "units_", ())
     model.history_, model.seed_, model.split_ = empty_history(), 0, ""
-    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, {"n_seen": 0})
+    model.reading_, model.typical_ = {}, {}
+    model._n_seen, model.n_sweeps_, model._memory = 0, 0, None
+    model.factors_ = factors
+    if model.readout is None:
+        model.readout_ = None
     return model
 
 

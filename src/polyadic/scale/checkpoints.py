@@ -107,7 +107,7 @@ def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
 class Checkpoints:
     """The checkpoint of one fit: call `load` before the fit, and the object itself after every sweep.
 
-    As a context manager it also writes the last complete sweep when the fit is interrupted, for example by Ctrl-C.
+    As a context manager it also writes the last complete sweep when the fit ends or is interrupted by Ctrl-C.
 
     Parameters
     ----------
@@ -138,12 +138,12 @@ class Checkpoints:
         # The process may change its working directory during the fit.
         self.path = Path(self.path).absolute()
         self.fingerprint = json.loads(json.dumps(self.fingerprint))
+        check_output(self.path)  # fail now rather than after the first sweeps
         if self.path.exists() and not self.resume:
             raise CheckpointError(
                 f"{self.path} already contains the checkpoint of a fit: resume it (--resume, or resume=True), remove "
                 "the file, or choose another"
             )
-        check_output(self.path)  # fail now rather than after the first sweeps
 
     def load(self, device: torch.device) -> Progress | None:
         """Load the progress of the fit; None if there is no checkpoint.
@@ -158,7 +158,9 @@ class Checkpoints:
             return None
         except ModelFileError as error:
             raise CheckpointError(f"the fit cannot resume: {error}") from error
-        changed = list(differences(header.get("fingerprint"), self.fingerprint))
+        if "fingerprint" not in header:
+            raise CheckpointError(f"{self.path} is a model file, not the checkpoint of a fit: choose another file")
+        changed = list(differences(header["fingerprint"], self.fingerprint))
         if changed:
             raise CheckpointError(f"{self.path} belongs to another fit: {'; '.join(changed)}")
         tensors = {name: _restore_layout(array, header["axes"][name]).to(device) for name, array in arrays.items()}
@@ -171,10 +173,15 @@ class Checkpoints:
 
     def __call__(self, progress: Progress) -> None:
         """Write a checkpoint if one is due."""
-        # The next sweep replaces the tensors of the state, but does not modify them.
-        state = dataclasses.replace(progress.state, factors=list(progress.state.factors))
-        history = {name: list(values) for name, values in progress.history.items()}
-        self._unsaved = dataclasses.replace(progress, state=state, history=history)
+        # The fit goes on to modify lists and states, but replaces the tensors within them.
+        self._unsaved = dataclasses.replace(
+            progress,
+            state=_copied(progress.state),
+            best=None if progress.best is None else _copied(progress.best),
+            history={name: list(values) for name, values in progress.history.items()},
+            finished=list(progress.finished),
+            bases_of=list(progress.bases_of),
+        )
         if time.monotonic() - self._written >= self.every:
             self.save()
 
@@ -205,8 +212,12 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, KeyboardInterrupt):
+        if error is None or isinstance(error, KeyboardInterrupt):
             self.save()
+
+
+def _copied(state: State) -> State:
+    return dataclasses.replace(state, factors=list(state.factors))
 
 
 def _tensors_of(state: State, prefix: str) -> dict[str, Tensor]:
