@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 FRESH = [sys.executable, "-c", "from polyadic.cli import main; main()"]
 """The command in a new interpreter."""
 
-LATE = ("plotly.graph_objects", "pydantic", "rich.progress", "sklearn.linear_model", "typer.rich_utils")
+LATE = ("plotly.graph_objects", "rich.progress", "sklearn.linear_model", "typer.rich_utils")
 """Modules that commands import when they need them."""
 
 SECONDS = 300

@@ -20,8 +20,6 @@ from safetensors.numpy import save as to_bytes
 
 from polyadic import ATD, SALS
 from polyadic.augment import Jitter
-from polyadic.cli import app
-from polyadic.cli.settings import model_of, read_settings
 from polyadic.core import persist
 from polyadic.data import Header, StoreWriter, WindowStore, synthetic
 from polyadic.data.readers.arrays import read_arrays
@@ -174,36 +172,6 @@ def _store() -> Target:
 
 # --------------------------------------------------------------------------------- settings and recordings
 
-SETTINGS = """
-[prepare.folder]
-seconds = 30
-class = ["W", "R"]
-
-[fit]
-rank = 8
-batch-size = 32
-sweeps = 3
-learning-rate = 0.01
-solver = "memory"  # with a comment
-probe = "auto"
-
-[evaluate]
-seeds = 3
-"""
-
-
-def _settings() -> Target:
-    model = model_of(app)
-
-    def make(folder: Path) -> None:
-        (folder / "settings.toml").write_text(SETTINGS)
-        read(folder, only_bytes=False)  # all of these options exist
-
-    def read(folder: Path, only_bytes: bool) -> None:
-        read_settings(folder / "settings.toml", model)
-
-    return Target(make, read)
-
 
 def _recording(make: Callable[[Path], Any], read: Callable[[Path], Any]) -> Target:
     """A reader of recordings: what it takes must be a recording whose parts fit together, without infinity."""
@@ -290,7 +258,6 @@ TARGETS = {
     "model file of schema 1": _model(probe=False, schema=1),
     "checkpoint": _checkpoint(),
     "store": _store(),
-    "TOML settings": _settings(),
     "EDF": _recording(_edf, _read_edf),
     "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr")),
     "CSV": _recording(_csv, lambda folder: read_csv(folder / "r.csv")),

@@ -39,7 +39,7 @@ def save_features(path: Path, model: SALS) -> None:
 
 
 def save_table(path: Path, model: SALS) -> None:
-    from polyadic.cli.tables import write_table
+    from polyadic.cli.files import write_table
 
     write_table(path, windows(), ["label"], lambda part: [[""]] * len(part), fs=1.0, on_rows=lambda _: None)
 

@@ -493,11 +493,6 @@ READERS = {
     "description of a store": ("s/store.json", "from polyadic.data import WindowStore; WindowStore('s')"),
     "samples of a store": ("s/samples.npy", "from polyadic.data import WindowStore; WindowStore('s')"),
     "index of a store": ("s/index.npz", "from polyadic.data import WindowStore; WindowStore('s')"),
-    "settings": (
-        "a.toml",
-        "from polyadic.cli.settings import read_settings, model_of; from polyadic.cli import app; "
-        "read_settings(Path('a.toml'), model_of(app))",
-    ),
     "checkpoint": (
         "c/checkpoint-00000001",
         "import numpy as np; from polyadic import SALS; "

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import polyadic
 from polyadic import SALS
 from polyadic.cli import app
-from polyadic.cli.tables import harmless
+from polyadic.cli.files import harmless
 from polyadic.data import synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.errors import DataError

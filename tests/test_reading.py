@@ -19,7 +19,7 @@ from people import wfdb
 
 from paper.datasets.sleep_edf import sleep_edf
 from polyadic import load
-from polyadic.cli.tables import describe
+from polyadic.cli.windows import describe
 from polyadic.data import Windows, WindowStore, folder
 from polyadic.data.annotations import infer_durations, label_by_moments, label_windows, scored_phase
 from polyadic.data.folders import find_recordings

@@ -12,7 +12,7 @@ from polyadic import CPD, GRSALS, SALS, load
 from polyadic._util.model_files import read, write
 from polyadic.baselines import PCAFeatures
 from polyadic.cli import app
-from polyadic.cli.replication import tell_replicability
+from polyadic.cli.fit import tell_replicability
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -16,10 +15,9 @@ from pathlib import Path
 import edfio
 import numpy as np
 import pytest
-import torch
 from command_line import FRESH, Piped, polyadic
 
-from polyadic import ATD, load
+from polyadic import CPD, load
 from polyadic.data import synthetic
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -77,7 +75,7 @@ def said_command(said: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> ATD:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> CPD:
     """Return the model of an uninterrupted fit."""
     folder = windows_in(tmp_path_factory.mktemp("whole"))
     polyadic(*LONG, "--sweeps", "12", cwd=folder)
@@ -241,24 +239,6 @@ def test_a_fit_in_a_terminal_that_is_gone_still_leaves_its_checkpoint(number, he
     assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_processes_that_fit_together_stop_together_and_resume(number, here):
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "polyadic"]
-    process = started([*start, *LONG, "--sweeps", "100000"], here)
-    until = time.monotonic() + 120
-    while "sweep 1" not in process.stderr.readline():
-        assert time.monotonic() < until
-    process.send_signal(number)
-    said = process.communicate(timeout=120)[1]
-    assert said.count("polyadic: stopped; progress is saved in m.safetensors.checkpoint. Run the same command") == 1
-    assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
-    polyadic(*LONG, "--sweeps", "3", "--resume", cwd=here)
-    assert names(here) == ["m.safetensors", "w.npz"]
-    assert load(here / "m.safetensors").n_sweeps_ >= 3
-
-
 # ------------------------------------------------------------------------------------------------ other commands
 
 
@@ -275,29 +255,11 @@ def test_a_stopped_prepare_leaves_nothing(tmp_path):
     assert names(tmp_path) == ["own"]
 
 
-@pytest.mark.long
-def test_a_stopped_bench_says_that_the_same_command_resumes(tmp_path):
-    methods = ("--method", "SALS", "--method", "ATD", "--protocol", "subject")
-    words = ("bench", "table9", "--quick", "--quiet", "--jobs", "2", *methods)
-    process = Piped(words, tmp_path)
-    cells = tmp_path / "polyadic-bench" / "table9-synthetic.cells.jsonl"
-    said = stopped(process, signal.SIGINT, lambda: cells.exists() and b"\n" in cells.read_bytes())
-    assert process.returncode == 130
-    found = re.search(r"stopped; (\d+) of \d+ cells are done; run the same command again to resume$", said.strip())
-    assert found
-    before = [json.loads(line) for line in cells.read_bytes().splitlines()]
-    assert len(before) == int(found[1])
-    polyadic(*words, cwd=tmp_path)
-    rows = json.loads((tmp_path / "polyadic-bench" / "table9-synthetic.json").read_text())["rows"]
-    for cell in before:
-        assert [row for row in rows if row["key"] == cell["key"]] == cell["rows"]
-
-
 def test_a_stopped_run_says_what_has_been_written(tmp_path):
     process = Piped(["run", "--sweeps", "2"], tmp_path)
-    saved = tmp_path / "polyadic-run" / "atd.safetensors"
+    saved = tmp_path / "polyadic-run" / "cpd.safetensors"
     said = stopped(process, signal.SIGINT, saved.exists)
     assert process.returncode == 130
     said = re.sub(r"\s+", " ", said)
-    assert re.search(r"stopped; [1-9]\d* of 20 fits were done, and models of seed 0 are in polyadic-run/", said)
+    assert re.search(r"stopped; [1-9]\d* of 12 fits were done, and models of seed 0 are in polyadic-run/", said)
     assert all(load(path) for path in saved.parent.iterdir())

@@ -181,7 +181,7 @@ def write_array(
     ...     np.load(f"{folder}/a.npy").sum()
     np.float32(3.0)
     """
-    import numpy as np  # `polyadic --help` does without
+    import numpy as np
 
     with open_atomically(path) as file:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}

@@ -2,59 +2,93 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from polyadic._util.terminal import console, echo, is_terminal, printable
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.progress import Progress, Task
-
-__all__ = ["SweepProgress", "file_bar", "stage_bar", "sweep_bar"]
-
+__all__ = ["SweepBar", "file_bar", "stage_bar", "sweep_bar", "window_bar"]
 
 _LINE_EVERY = 10
 """Without a terminal, a line is printed for the first sweep, every tenth, and the last."""
+
+_WHOLE_RUN = 1e9
+"""Seconds over which rich averages the speed, for the time left: all that have passed."""
 
 
 def _has_terminal() -> bool:
     return is_terminal(sys.stderr)
 
 
-class _Lines:
-    """Prints status lines, where there is no terminal for a bar."""
+def _bar(*columns: str) -> Any:
+    """Build a bar with a description, texts with the fields of a task, and the time passed and left."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    def __init__(self) -> None:
-        self._pending = ""
+    texts = (TextColumn(text, markup=False) for text in columns)
+    left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    title = TextColumn("{task.description}", markup=False)
+    return Progress(
+        title,
+        BarColumn(bar_width=15),
+        *texts,
+        *left,
+        console=console(err=True),
+        transient=True,
+        speed_estimate_period=_WHOLE_RUN,
+    )
 
-    def update(self, number: int, status: str) -> None:
-        self._pending = status
-        if number == 1 or number % _LINE_EVERY == 0:
-            self.print_pending()
 
-    def print_pending(self) -> None:
-        if self._pending:
-            echo(self._pending, err=True)
-        self._pending = ""
+class SweepBar:
+    """The progress of a fit: a bar on a terminal, else lines.
 
+    It is called with the history after every sweep.
+    """
 
-class SweepProgress(Protocol):
-    """The progress of a fit: called with the history after every sweep, and with windows after every batch."""
-
-    def __call__(self, history: dict[str, list[float]]) -> None: ...
+    def __init__(self, bar: Any, title: str, max_sweeps: int, n_windows: int) -> None:
+        self._bar, self._title, self._max_sweeps, self._n_windows = bar, printable(title), max_sweeps, n_windows
+        self._task = None if bar is None else bar.add_task(self._title, total=max_sweeps, status="")
+        self._attempt, self._line, self._loss, self._sweeps = "", "", "", 0
+        self._windows_done = self._bytes = 0
+        self._begun = time.perf_counter()
 
     def start(self, attempt: int, attempts: int) -> None:
         """Report the start of a restart, counted from 1."""
-        ...
+        self.print_line()
+        self._attempt, self._sweeps, self._windows_done = f", start {attempt} of {attempts}", 0, 0
+
+    def __call__(self, history: dict[str, list[float]]) -> None:
+        self._sweeps, self._windows_done = len(history["loss"]), 0
+        done = f"sweep {self._sweeps} of at most {self._max_sweeps}"
+        self._line = f"{self._title}{self._attempt}: {done}, {_describe_loss(history)}"
+        if self._bar is None and (self._sweeps == 1 or self._sweeps % _LINE_EVERY == 0):
+            self.print_line()
+        self._loss = f", loss {history['loss'][-1]:.4g}"
+        self._show()
 
     def windows(self, count: int, size: int) -> None:
         """Report a number of further windows and bytes of this sweep as done."""
-        ...
+        self._windows_done += count
+        self._bytes += size
+        self._show()
+
+    def _show(self) -> None:
+        if self._bar is not None:
+            speed = self._bytes / 1e6 / max(time.perf_counter() - self._begun, 1e-9)
+            self._bar.update(
+                self._task,
+                completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0),
+                status=f"sweep {self._sweeps}/{self._max_sweeps}{self._loss}, {speed:,.0f} MB/s",
+                description=f"{self._title}{self._attempt}",
+            )
+
+    def print_line(self) -> None:
+        """Print the last line that was not yet printed, if there is no bar."""
+        if self._bar is None and self._line:
+            echo(self._line, err=True)
+        self._line = ""
 
 
 def _describe_loss(history: dict[str, list[float]]) -> str:
@@ -66,92 +100,51 @@ def _describe_loss(history: dict[str, list[float]]) -> str:
 
 
 @contextmanager
-def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepProgress]:
+def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepBar]:
     """Show a bar that advances with every batch; without a terminal, print a line for every tenth sweep.
 
     Parameters
     ----------
     n_windows : number of windows in a sweep
     """
-    if _has_terminal():
-        with _sweep_progress() as bar:
-            yield _SweepBar(bar, title, max_sweeps, n_windows)
-    else:
-        lines = _Lines()
-        yield _SweepLines(lines, title, max_sweeps)
-        lines.print_pending()
+    with _bar("{task.fields[status]}") if _has_terminal() else nullcontext() as bar:
+        sweeps = SweepBar(bar, title, max_sweeps, n_windows)
+        yield sweeps
+    sweeps.print_line()
 
 
-class _SweepLines:
-    """Prints lines about sweeps."""
+@contextmanager
+def stage_bar(title: str, hidden: bool = False, unit: str = "") -> Iterator[Callable[[int, int, object], None]]:
+    """Show a bar that advances with every stage, with throughput and time left. Only shown on a terminal.
 
-    def __init__(self, lines: _Lines, title: str, max_sweeps: int) -> None:
-        self._lines, self._title, self._max_sweeps, self._attempt = lines, title, max_sweeps, ""
+    Parameters
+    ----------
+    unit : name of the counted items, in the plural; without it no throughput is shown
 
-    def start(self, attempt: int, attempts: int) -> None:
-        self._lines.print_pending()
-        self._attempt = f", start {attempt} of {attempts}"
+    Yields
+    ------
+    a function to call with the work done, the total work, and the current stage
+    """
+    if hidden or not _has_terminal():
+        yield lambda done, total, stage: None
+        return
+    begun = time.perf_counter()
+    with _bar("{task.completed}/{task.total}", "{task.fields[status]}") as bar:
+        task = bar.add_task(printable(title), total=None, status="")
 
-    def __call__(self, history: dict[str, list[float]]) -> None:
-        done = len(history["loss"])
-        self._lines.update(
-            done, f"{self._title}{self._attempt}: sweep {done} of at most {self._max_sweeps}, {_describe_loss(history)}"
-        )
+        def update(done: int, total: int, stage: object) -> None:
+            speed = _rate(done / max(time.perf_counter() - begun, 1e-9)) if unit else ""
+            status = ", ".join(filter(None, (unit, speed, str(stage))))
+            bar.update(task, completed=done, total=total, status=printable(status))
 
-    def windows(self, count: int, size: int) -> None:
-        pass
-
-
-class _SweepBar:
-    """Moves a bar with sweeps and batches."""
-
-    def __init__(self, bar: Any, title: str, max_sweeps: int, n_windows: int) -> None:
-        self._bar, self._title, self._max_sweeps, self._n_windows = bar, printable(title), max_sweeps, n_windows
-        self._task = bar.add_task(printable(title), total=max_sweeps, sweep=f"0/{max_sweeps}")
-        self._sweeps, self._windows_done, self._bytes = 0, 0, 0
-        self._loss, self._begun = "", time.perf_counter()
-
-    def start(self, attempt: int, attempts: int) -> None:
-        self._sweeps = self._windows_done = 0
-        title = f"{self._title}, start {attempt} of {attempts}"
-        self._bar.update(self._task, description=title, completed=0, sweep=f"0/{self._max_sweeps}")
-
-    def __call__(self, history: dict[str, list[float]]) -> None:
-        self._sweeps, self._windows_done = len(history["loss"]), 0
-        self._loss = self._bar.status = _describe_loss(history)
-        self._bar.update(self._task, completed=self._sweeps, sweep=f"{self._sweeps}/{self._max_sweeps}")
-
-    def windows(self, count: int, size: int) -> None:
-        self._windows_done += count
-        self._bytes += size
-        speed = self._bytes / 1e6 / max(time.perf_counter() - self._begun, 1e-9)
-        status = f"{self._windows_done:,} of {self._n_windows:,} windows, {speed:,.0f} MB/s"
-        self._bar.status = f"{status}; {self._loss}" if self._loss else status
-        self._bar.update(self._task, completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0))
+        yield update
 
 
-def _sweep_progress() -> Progress:
-    """Build the bar of `sweep_bar`, with the loss and its terms on a second line."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.text import Text
-
-    class Bar(Progress):
-        status = ""
-
-        def get_renderables(self) -> Iterator[RenderableType]:
-            yield self.make_tasks_table(self.tasks)
-            yield Text(self.status, style="dim", overflow="ellipsis", no_wrap=True)
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TextColumn("sweep {task.fields[sweep]}"),
-        TimeElapsedColumn(),
-        TextColumn("at most"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
-    return Bar(*columns, console=console(err=True))
+@contextmanager
+def window_bar(title: str, n_windows: int, hidden: bool) -> Iterator[Callable[[int], None]]:
+    """Show a bar that counts windows; yield a function to call with the number of windows done."""
+    with stage_bar(title, hidden, "windows") as show:
+        yield lambda done: show(done, n_windows, "")
 
 
 @contextmanager
@@ -167,66 +160,9 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
 
         def update(name: str, done: int, total: int, windows: int, size: int) -> None:
             speed = size / 1e6 / max(time.perf_counter() - begun, 1e-9)
-            # If the bar counts windows, their number is already shown.
-            counted = "windows" if windows == done and windows else f"{windows:,} windows" if windows else ""
-            show(done, total, ", ".join(part for part in (counted, f"{speed:,.0f} MB/s", name) if part))
+            show(done, total, f"{windows:,} windows, {speed:,.0f} MB/s, {name}")
 
         yield update
-
-
-@contextmanager
-def stage_bar(
-    title: str, hidden: bool = False, unit: str = "", already: int = 0
-) -> Iterator[Callable[[int, int, object], None]]:
-    """Show a bar that advances with every stage, with throughput and time left. Only shown on a terminal.
-
-    Parameters
-    ----------
-    unit : name of the counted items, in the plural; without it no throughput is shown
-    already : number of items done before
-
-    Yields
-    ------
-    a function to call with the work done, the total work, and the current stage
-    """
-    if hidden or not _has_terminal():
-        yield lambda done, total, stage: None
-        return
-    bar, task = _stage_progress(printable(title))
-    begun = time.perf_counter()
-    with bar:
-
-        def update(done: int, total: int, stage: object) -> None:
-            now = time.perf_counter()
-            speed = (done - already) / max(now - begun, 1e-9)
-            end = now + (total - done) / speed if speed > 0 else math.inf
-            status = ", ".join(filter(None, (unit, _rate(speed) if unit else "", str(stage))))
-            bar.update(task, completed=done, total=total, status=printable(status), end=end)
-
-        yield update
-
-
-def _stage_progress(title: str) -> tuple[Progress, Any]:
-    """Build the bar of `stage_bar`, and its task."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    class TimeLeft(TextColumn):
-        """Time left, estimated from the mean speed so far; rich only uses the last 30 seconds."""
-
-        def render(self, task: Task) -> Text:
-            return Text(f"left {_clock(task.fields['end'] - time.perf_counter())}", style="progress.remaining")
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}", markup=False),
-        TimeElapsedColumn(),
-        TimeLeft(""),
-    )
-    bar = Progress(*columns, console=console(err=True), transient=True)
-    return bar, bar.add_task(title, total=None, status="", end=math.inf)
 
 
 def _rate(speed: float) -> str:
@@ -241,17 +177,3 @@ def _rate(speed: float) -> str:
     name = next((name for name, seconds in units.items() if speed * seconds >= 1), "h")
     number = speed * units[name]
     return f"{number:,.{0 if number >= 100 else 1}f}/{name}" if number else ""
-
-
-def _clock(seconds: float) -> str:
-    """Format a time as hours, minutes and seconds, or as dashes if it is unknown or already over.
-
-    Examples
-    --------
-    >>> _clock(3725.4), _clock(-0.5), _clock(-1.0), _clock(math.inf)
-    ('1:02:05', '0:00:00', '-:--:--', '-:--:--')
-    """
-    if not -1 < seconds < math.inf:
-        return "-:--:--"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

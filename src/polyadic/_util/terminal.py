@@ -6,12 +6,11 @@ failures are ignored: a closed pipe must not cost the result.
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -20,15 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-__all__ = ["console", "echo", "is_terminal", "print_json", "printable", "robust_streams"]
+__all__ = ["console", "echo", "is_terminal", "print_json", "print_table", "printable", "robust_streams"]
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_PLAIN = "polyadic.plain"
-_SIGNS = {
-    "×": "x", "±": "+/-", "…": "...", "–": "-", "−": "-", "─": "-", "━": "-", "│": "|", "┃": "|", "▶": ">", "•": "*",
-    "‖": "||", "→": "->", "°": "deg", "µ": "u", "α": "alpha", "β": "beta", "γ": "gamma", "η": "eta", "²": "^2",
-}  # fmt: skip
-"""Replacements for characters that the terminal's encoding lacks; any other becomes a question mark."""
 
 
 def printable(name: str) -> str:
@@ -96,6 +89,21 @@ def console(*, err: bool = False) -> Console:
     return _harmless_console()(stderr=err, file=stream)
 
 
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", err: bool = False) -> None:
+    """Print a table; the first column is aligned left, the others right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    heading = Text(title, "table.title") if title else None
+    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    for number, head in enumerate(heads):
+        table.add_column(Text(head), justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console(err=err).print(table)
+
+
 @cache
 def _harmless_console() -> type[Console]:
     """Return a console class that removes control codes from texts but keeps rich's own, as for progress bars."""
@@ -117,11 +125,7 @@ class _Lenient:
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):  # broken pipe, full disk or closed stream
-            try:
-                self._stream.write(text)
-            except UnicodeEncodeError:
-                encoding = getattr(self._stream, "encoding", None) or "ascii"
-                self._stream.write(text.encode(encoding, _PLAIN).decode(encoding))
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
@@ -132,24 +136,13 @@ class _Lenient:
         return getattr(self._stream, name)
 
 
-def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
-    """Handle codec errors by applying `_SIGNS`."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    signs = error.object[error.start : error.end]
-    return "".join(_SIGNS.get(sign, "?") for sign in signs), error.end
-
-
-codecs.register_error(_PLAIN, _replace_unknown)
-
-
 @contextmanager
 def robust_streams() -> Iterator[None]:
     """Make the standard streams accept every character, and exit quietly if one of them is closed."""
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     for stream in streams:
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=_PLAIN)
+            stream.reconfigure(errors="replace")
     try:
         yield
     finally:

@@ -21,16 +21,14 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Run the `polyadic` program."""
-    from polyadic.cli.interrupts import exit_on_interrupt, handle_signals
+    from polyadic.cli.exits import exit_on_error, exit_on_interrupt, handle_signals, plain_warnings
 
     handle_signals(main.__code__)
     with exit_on_interrupt():
         from polyadic._util.memory import reuse_memory
         from polyadic._util.terminal import robust_streams
-        from polyadic.cli.errors import exit_on_error, plain_warnings
 
         reuse_memory()
-
         with robust_streams(), exit_on_error(), plain_warnings():
             from polyadic.cli.commands import app
 

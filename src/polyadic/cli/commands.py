@@ -13,8 +13,7 @@ from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
 from polyadic.cli.export import EXPORT_EXAMPLES, export
 from polyadic.cli.fit import FIT_EXAMPLES, FitCommand, fit
 from polyadic.cli.info import INFO_EXAMPLES, info
-from polyadic.cli.manual import Manual
-from polyadic.cli.options import FewArguments
+from polyadic.cli.options import FewArguments, Manual
 from polyadic.cli.predict import PREDICT_EXAMPLES, predict
 from polyadic.cli.rank import RANK_EXAMPLES, rank
 from polyadic.cli.report import REPORT_EXAMPLES, report
@@ -56,14 +55,14 @@ Fit a model to a folder of EDF files, and write a report:
 Compare the methods on your own windows:
   polyadic run --data windows.npz --fs 100
 
-[bold]Every command[/bold] has --help with examples. Most have --json (machine-readable result on standard output),
---quiet (no progress bar; warnings and errors are still shown) and --settings FILE (options from a TOML file).
+[bold]Every command[/bold] has --help with examples. Most have --json (machine-readable result on standard output)
+and --quiet (no progress bar; warnings and errors are still shown).
 
 [bold]Exit codes[/bold]
 
   0    success
   1    failure: data, models or values that cannot be used
-  2    wrong usage: unknown command or option, faulty settings file
+  2    wrong usage: unknown command or option, or a value of the wrong type
   130  stopped by Ctrl-C: no partial output; says how to resume, if possible
   143  the same, stopped by SIGTERM
   129  the same, stopped by SIGHUP (closed terminal)

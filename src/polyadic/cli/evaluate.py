@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyadic._util.terminal import console, print_json, printable
+from polyadic._util.terminal import echo, print_json, print_table
+from polyadic.cli.files import check_out_file, harmless, write_csv
 from polyadic.cli.options import (
     MOST_REPEATS,
     PROBE_KINDS,
@@ -19,14 +20,10 @@ from polyadic.cli.options import (
     ProbeKind,
     Protocol,
     QuietOption,
-    SettingsOption,
-    shows_progress,
-    window_bar,
+    TransductiveOption,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.tables import describe
-from polyadic.cli.windows import opened_for
+from polyadic.cli.windows import describe, opened_for
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -107,13 +104,7 @@ def evaluate(
             help="Number of random assignments of subjects to folds (five folds without --folds). Default: 1.",
         ),
     ] = None,
-    transductive: Annotated[
-        bool,
-        typer.Option(
-            "--transductive",
-            help="Do not refit the features in every fold, even if they were learned from test subjects.",
-        ),
-    ] = False,
+    transductive: TransductiveOption = False,
     own_probe: Annotated[
         bool,
         typer.Option(
@@ -128,7 +119,6 @@ def evaluate(
     ] = None,
     device: DeviceOption = "auto",
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -142,25 +132,26 @@ def evaluate(
     keeps its features and is tested on the subjects it has not seen.
     """
     from polyadic import load
+    from polyadic.evaluate.scoring import default_protocol
 
     loaded = load(model).set_params(device=device)
     if hasattr(loaded, "verbose"):
         loaded.set_params(verbose=0)  # for fits in folds
     if out is not None:
-        check_out_file(out, model, data, settings, endings=(".csv",), force=force)
+        check_out_file(out, model, data, endings=(".csv",), force=force)
     split = (protocol, seeds, probe, folds, repeats)
     if own_probe and any(value is not None for value in split):
         raise PolyadicError("--own-probe uses no split: leave out --protocol, --probe, --folds, --repeats and --seeds")
     if repeats is not None and seeds is not None:
         raise PolyadicError("give --repeats (folds of subjects) or --seeds (--protocol paper), not both")
     count = _number(folds)
-    hidden = not shows_progress(quiet, json)
+    hidden = quiet or json
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
             )
-        by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
+        by_subject = not own_probe and (protocol or default_protocol(windows)) == Protocol.SUBJECT
         if not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
             describe(windows, hidden=True)
         if not by_subject and (folds is not None or repeats is not None or transductive):
@@ -183,12 +174,6 @@ def evaluate(
         _show_folds(about | outcome)
     else:
         _show(about | outcome)
-
-
-def _chosen(protocol: Protocol | None, windows: Windows) -> Protocol:
-    from polyadic.evaluate.scoring import default_protocol
-
-    return protocol or Protocol(default_protocol(windows))
 
 
 def _number(folds: str | None) -> int | str | None:
@@ -235,11 +220,11 @@ def _score_at_random(
     model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool
 ) -> dict[str, Any]:
     """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
+    from polyadic._util.progress import window_bar
     from polyadic.evaluate.probe import SCALES
     from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
 
-    shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
-    with window_bar("scoring", shape, hidden) as on_rows:
+    with window_bar("scoring", int((windows.label >= 0).sum()), hidden) as on_rows:
         if own_probe:
             rows = score_own_probe(model, windows, on_rows)
             return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
@@ -252,72 +237,31 @@ def _score_at_random(
 
 
 def _show_folds(outcome: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    """Print scores by class, the confusion matrix, scores by subject, and a summary."""
 
-    screen = console()
-    title = printable(f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe")
-    screen.print(title, style="bold", highlight=False, markup=False)
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
-    for head in ("class", "recall %", "precision %", "F1 %", "windows"):
-        table.add_column(head, justify="left" if head == "class" else "right", no_wrap=True)
-    for name, row in outcome["per_class"].items():
-        shares = [f"{100 * row[key]:.1f}" for key in ("recall", "precision", "f1")]
-        table.add_row(Text(printable(name)), *shares, f"{row['windows']:,}")
-    screen.print(table)
-    names = list(outcome["per_class"])
-    if len(names) <= _MOST_SHOWN:
-        screen.print(_confusion(names, outcome["confusion"]))
-    if len(outcome["per_subject"]) <= _MOST_SHOWN:
-        screen.print(_subjects(outcome["per_subject"]))
-    lowest = sorted(outcome["per_subject"].items(), key=lambda item: item[1]["balanced_accuracy"])[:3]
-    worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest)
-    lines = outcome["summary_text"].splitlines()
-    if len({row["balanced_accuracy"] for row in outcome["per_subject"].values()}) > 1:
-        lines.append(f"Subjects with the lowest balanced accuracy: {worst}.")
-    for line in lines:
-        screen.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+    def percent(row: dict[str, Any], *names: str) -> list[str]:
+        return [*(f"{100 * row[name]:.1f}" for name in names), f"{row['windows']:,}"]
 
-
-def _confusion(names: list[str], counts: list[list[int]]) -> Any:
-    """Return the confusion matrix as a table: true classes in rows, predicted ones in columns."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
-    table.add_column("true \\ predicted")
-    for name in names:
-        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
-    for name, row in zip(names, counts, strict=True):
-        table.add_row(Text(printable(name)), *(f"{count:,}" for count in row))
-    return table
-
-
-def _subjects(scores: dict[str, dict[str, float]]) -> Any:
-    """Return a table of the scores of each subject."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
-    for head in ("subject", "balanced accuracy %", "accuracy %", "windows"):
-        table.add_column(head, justify="left" if head == "subject" else "right", no_wrap=True)
-    for name, row in scores.items():
-        shares = [f"{100 * row[key]:.1f}" for key in ("balanced_accuracy", "accuracy")]
-        table.add_row(Text(printable(name)), *shares, f"{row['windows']:,}")
-    return table
+    per_class, per_subject = outcome["per_class"], outcome["per_subject"]
+    title = f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe"
+    rows = [[name, *percent(row, "recall", "precision", "f1")] for name, row in per_class.items()]
+    print_table(("class", "recall %", "precision %", "F1 %", "windows"), rows, title=title)
+    if len(per_class) <= _MOST_SHOWN:
+        counts = [[name, *map("{:,}".format, row)] for name, row in zip(per_class, outcome["confusion"], strict=True)]
+        print_table(("true \\ predicted", *per_class), counts)
+    if len(per_subject) <= _MOST_SHOWN:
+        rows = [[name, *percent(row, "balanced_accuracy", "accuracy")] for name, row in per_subject.items()]
+        print_table(("subject", "balanced accuracy %", "accuracy %", "windows"), rows)
+    for line in outcome["summary_text"].splitlines():
+        echo(line)
+    lowest = sorted(per_subject.items(), key=lambda item: item[1]["balanced_accuracy"])
+    if lowest[0][1]["balanced_accuracy"] < lowest[-1][1]["balanced_accuracy"]:
+        worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest[:3])
+        echo(f"Subjects with the lowest balanced accuracy: {worst}.")
 
 
 def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     """Write all scores as a table: measure, class or subject, value."""
-    import csv
-    import io
-
-    from polyadic._util.files import write_atomically
-    from polyadic.cli.tables import harmless
-
     rows: list[tuple[str, str, Any]] = []
     if "folds" in outcome:
         plain = ("balanced_accuracy", "accuracy", "macro_f1", "kappa", "chance", "majority", "refitted", "transductive")
@@ -332,17 +276,13 @@ def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     else:
         for entry in outcome["summary"]:
             rows += [(name, entry["probe"], value) for name, value in entry.items() if name != "probe"]
-    text = io.StringIO(newline="")
-    table = csv.writer(text)
-    table.writerow(["measure", "name", "value"])
-    table.writerows([measure, harmless(str(name)), value] for measure, name, value in rows)
-    write_atomically(out, text.getvalue().encode())
+    write_csv(
+        out, [("measure", "name", "value"), *((measure, harmless(str(name)), value) for measure, name, value in rows)]
+    )
 
 
 def _show(outcome: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-
+    """Print the mean scores of random splits or of the model's own probe."""
     heads = {
         "accuracy": "accuracy %",
         "balanced_accuracy": "balanced accuracy %",
@@ -350,35 +290,24 @@ def _show(outcome: dict[str, Any]) -> None:
         "kappa": "Cohen's kappa",
         "worst_subject": "worst subject %",
     }
+    summary = outcome["summary"]
     count = len({row.get("seed") for row in outcome["rows"]})
     splits = f"{count} split{'s' * (count > 1)}, protocol {outcome['protocol']}" if outcome["protocol"] else "own probe"
-    title = printable(f"{outcome['model']} on {outcome['data']}, {splits}")
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
-    table.add_column("")
-    for entry in outcome["summary"]:
-        table.add_column(f"{entry['probe']} probe", justify="right", no_wrap=True)
-    for name, head in heads.items():
-        if name in outcome["summary"][0]:
-            table.add_row(head, *(_cell(entry, name) for entry in outcome["summary"]))
     tested = sorted({row["tested"] for row in outcome["rows"]})
     counts = f"{tested[0]:,}" + (f" to {tested[-1]:,}" if len(tested) > 1 else "")
-    table.add_row("windows tested", *[counts] * len(outcome["summary"]))
-    screen = console()
-    screen.print(title, style="bold", highlight=False, markup=False)
-    screen.print(table)
-    screen.print(_note(outcome), highlight=False)
-
-
-def _note(outcome: dict[str, Any]) -> str:
-    """Return a note on whether the scores may be optimistic."""
+    rows = [[head, *(_cell(entry, name) for entry in summary)] for name, head in heads.items() if name in summary[0]]
+    rows.append(["windows tested", *[counts] * len(summary)])
+    title = f"{outcome['model']} on {outcome['data']}, {splits}"
+    print_table(("", *(f"{entry['probe']} probe" for entry in summary)), rows, title=title)
     if outcome["held_out"]:
-        return "The test windows were held out when the model was fitted."
-    if outcome["protocol"] is None:
-        return "If the probe was trained on this data, it has seen the labels, and the scores are optimistic."
-    return (
-        "If the model was fitted to this data, it has seen the test windows, though not their labels; "
-        "--protocol subject tests on new subjects."
-    )
+        echo("The test windows were held out when the model was fitted.")
+    elif outcome["protocol"] is None:
+        echo("If the probe was trained on this data, it has seen the labels, and the scores are optimistic.")
+    else:
+        echo(
+            "If the model was fitted to this data, it has seen the test windows, though not their labels; "
+            "--protocol subject tests on new subjects."
+        )
 
 
 def _cell(entry: dict[str, Any], name: str) -> str:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli.files import check_out_file
 from polyadic.cli.options import (
     ForceOption,
     JsonOption,
     ModelArgument,
     QuietOption,
-    SettingsOption,
-    shows_progress,
-    window_bar,
 )
-from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 
@@ -100,7 +96,6 @@ def export(
         ),
     ] = None,
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -113,28 +108,29 @@ def export(
 
     in_c = header_only or out.suffix in (".c", ".h")
     for file in _files(out, in_c, header_only):
-        check_out_file(file, model, data, settings, endings=(".c", ".h", ".onnx"), force=force)
+        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
     _check_options(in_c, out, {"--header-only": header_only, "--stride": stride, "--units": units}, {"--batch": batch})
-    loaded, hidden = load(model), not shows_progress(quiet, json)
+    loaded, hidden = load(model), quiet or json
     options: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
     with ExitStack() as stack:
-        windows = (
-            None if data is None else stack.enter_context(opened_for(loaded, data, {}, labels=None, hidden=hidden))
-        )
+        windows = None
+        if data is not None:
+            windows = stack.enter_context(opened_for(loaded, data, {}, labels=None, hidden=hidden))
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
-            given = _listed(units) or [str(unit) for unit in known]
-            written = _as_c(loaded, out, header_only, {**options, "units": given, "stride": stride})
+            options |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
+            outcome, lines, compute = _write_c(loaded, out, header_only, options)
         else:
-            written = _as_onnx(loaded, out, {**options, "batch": batch})
+            outcome, lines, compute = _write_onnx(loaded, out, {**options, "batch": batch})
         if windows is not None:
-            written.compare(loaded, windows, batch, hidden)
+            outcome["comparison"] = _compare(loaded, windows, compute, batch, hidden)
+            lines.append(_in_words(outcome["comparison"]))
         elif int8:
-            written.lines.append("give --data to see the effect of --int8 on your own windows")
+            lines.append("give --data to see the effect of --int8 on your own windows")
     if json:
-        print_json(written.outcome)
+        print_json(outcome)
     elif not quiet:
-        for line in written.lines:
+        for line in lines:
             echo(line)
 
 
@@ -158,37 +154,21 @@ def _listed(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text else []
 
 
-@dataclass(frozen=True)
-class _Written:
-    """The result of an export, lines to print, and the function that the file computes."""
-
-    outcome: dict[str, Any]
-    lines: list[str]
-    compute: Callable[[Any], Any]
-
-    def compare(self, model: Any, windows: Any, batch: int | None, hidden: bool) -> None:
-        """Add a comparison of the file with the model on windows."""
-        comparison = _compared(model, windows, self.compute, batch, hidden)
-        self.outcome["comparison"] = comparison
-        self.lines.append(_in_words(comparison))
+_Written = tuple[dict[str, Any], list[str], Callable[[Any], Any]]
+"""The result of an export, lines to print, and the function that the file computes."""
 
 
-def _as_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) -> _Written:
+def _write_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) -> _Written:
     """Write C code."""
     from polyadic import export as exports
 
     written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **options)
+    named = ("stride", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator")
     outcome = {
         "files": [file.name for file in written.files],
         "window": written.shape,
-        "stride": written.stride,
         "features": written.n_features,
-        "classes": written.classes,
-        "table_bytes": written.table_bytes,
-        "scratch_bytes": written.scratch_bytes,
-        "stream_bytes": written.stream_bytes,
-        "int8": written.int8,
-        "accumulator": written.accumulator,
+        **{name: getattr(written, name) for name in named},
     }
     lines = [
         " and ".join(file.name for file in written.files) + _what(written.shape, written.n_features, written.classes),
@@ -197,10 +177,10 @@ def _as_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) -> 
     ]
     if written.accumulator == "double":
         lines.append("components are nearly collinear, so sums use double precision: a smaller rank would be faster")
-    return _Written(outcome, lines, written.probabilities if written.classes else written.features)
+    return outcome, lines, written.probabilities if written.classes else written.features
 
 
-def _as_onnx(model: Any, out: Path, options: dict[str, Any]) -> _Written:
+def _write_onnx(model: Any, out: Path, options: dict[str, Any]) -> _Written:
     """Write an ONNX file."""
     from polyadic import export as exports
 
@@ -210,18 +190,14 @@ def _as_onnx(model: Any, out: Path, options: dict[str, Any]) -> _Written:
     outcome = {
         "file": out.name,
         "bytes": out.stat().st_size,
-        "opset": written.opset,
         "window": written.shape,
         "features": written.n_features,
-        "classes": written.classes,
-        "fs": written.fs,
-        "channels": written.channels,
-        "batch": options["batch"],
-        "int8": options["int8"],
+        **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels")},
+        **{name: options[name] for name in ("batch", "int8")},
     }
     what = _what(written.shape, written.n_features, written.classes)
     line = f"{out.name}{what}, {out.stat().st_size / 1e3:,.0f} kB, opset {written.opset}"
-    return _Written(outcome, [line], written.probabilities if written.classes else written)
+    return outcome, [line], written.probabilities if written.classes else written
 
 
 def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> str:
@@ -232,7 +208,7 @@ def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> st
 # ------------------------------------------------------------------------ comparison
 
 
-def _compared(
+def _compare(
     model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
 ) -> dict[str, Any]:
     """Compare the file with the model on windows: agreement of labels, and accuracy where labels are known.
@@ -244,6 +220,7 @@ def _compared(
     """
     import numpy as np
 
+    from polyadic._util.progress import window_bar
     from polyadic.evaluate.classifier import labels_of
 
     probe = getattr(model, "probe_", None)
@@ -256,7 +233,7 @@ def _compared(
             f"but has {len(windows)}"
         )
     found, expected = [], []
-    with window_bar("comparing", windows.shape, hidden) as on_rows:
+    with window_bar("comparing", len(windows), hidden) as on_rows:
         for first in range(0, count, step):
             X = np.asarray(windows[first : min(first + step, count)].X)
             Z = np.asarray(model.transform(X), np.float64)

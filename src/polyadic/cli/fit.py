@@ -10,35 +10,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli.interrupts import resumable_fit
+from polyadic.cli.exits import resumable_fit
+from polyadic.cli.files import check_out_file
 from polyadic.cli.methods import Method, Solver, build_estimator, parse_augmentation
 from polyadic.cli.options import (
     MOST_REPEATS,
     PROBE_KINDS,
+    ConsensusOption,
     DataArgument,
     DeviceOption,
     FewArguments,
     ForceOption,
+    HopOption,
     JsonOption,
+    ModelOutOption,
+    NfftOption,
     OnError,
     OnErrorOption,
+    PresetOption,
     ProbeKind,
     Protocol,
     QuietOption,
-    SettingsOption,
-    window_bar,
+    SeedOption,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.replication import checked, tell_replicability
-from polyadic.cli.tables import describe, describe_sizes
-from polyadic.cli.windows import are_recordings, opened
+from polyadic.cli.windows import are_recordings, counted, describe, describe_sizes, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
+    from polyadic.explain.replicability import Replicability
 
-__all__ = ["FIT_EXAMPLES", "FitCommand", "fit", "with_probe_kind"]
+__all__ = ["FIT_EXAMPLES", "FitCommand", "checked", "fit", "tell_replicability", "with_probe_kind"]
 
 FIT_EXAMPLES = """
 [bold]Examples[/bold]
@@ -53,7 +56,7 @@ Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
 The paper's method, on the recommended front end:
-  polyadic fit recordings --seconds 30 --method atd --beta 2 --augment jitter:0.05
+  polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
 
 A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
@@ -88,9 +91,7 @@ class Shuffle(StrEnum):
 @reads_recordings
 def fit(
     data: DataArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")] = Path(
-        "model.safetensors"
-    ),
+    out: ModelOutOption = Path("model.safetensors"),
     probe: Annotated[
         ProbeKind | None,
         typer.Option(
@@ -136,10 +137,7 @@ def fit(
             "drop:SHARE or neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
         ),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME"),
-    ] = None,
+    preset: PresetOption = None,
     protocol: Annotated[
         Protocol | None,
         typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
@@ -160,9 +158,7 @@ def fit(
             help="Number of random starts; the fit with the lowest loss is kept.",
         ),
     ] = None,
-    consensus: Annotated[
-        bool, typer.Option("--consensus", help="With --restarts: average the components on which the starts agree.")
-    ] = False,
+    consensus: ConsensusOption = False,
     batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of windows per batch.")] = None,
     learning_rate: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Weight of a batch in the update of the bases.")
@@ -171,12 +167,12 @@ def fit(
         Solver | None,
         typer.Option(help="How a mini-batch of atd, sals or gr-sals moves the bases."),
     ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")] = None,
+    n_fft: NfftOption = None,
+    hop: HopOption = None,
     shuffle: Annotated[
         Shuffle, typer.Option(help="Visit windows in random order, or shard by shard for slow disks.")
     ] = Shuffle.FULL,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
+    seed: SeedOption = 0,
     device: DeviceOption = "auto",
     checkpoint: Annotated[
         Path | None,
@@ -192,7 +188,6 @@ def fit(
     ] = 60.0,
     on_error: OnErrorOption = OnError.RAISE,
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -210,9 +205,9 @@ def fit(
         raise PolyadicError("--recenter needs --probe: it changes how the probe is trained")
     if consensus and (restarts or 1) < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
-    check_out_file(out, data, settings, endings=(".safetensors",), force=force)
+    check_out_file(out, data, endings=(".safetensors",), force=force)
     if checkpoint is not None:
-        check_out_file(checkpoint, data, settings, force=True)
+        check_out_file(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
     with opened(data, given, on_error=on_error.value, shuffle=shuffle.value, hidden=hidden) as windows:
         describe(windows, hidden or not are_recordings(data))
@@ -312,11 +307,12 @@ def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
 
 
 def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidden: bool) -> Any:
+    from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.classifier import rows_to_transform
 
     used = windows[rows_to_transform(windows.label >= 0, windows.subject, recenter)]
-    with window_bar("probe", used.shape, hidden) as on_rows:
+    with window_bar("probe", len(used), hidden) as on_rows:
         return WindowClassifier(model, kind.value, recenter).fit(used, on_rows=on_rows).probe_
 
 
@@ -355,8 +351,8 @@ def _tell_fit(
     if model.consensus:
         kept = f" from the consensus of {model.restarts} starts"
     echo(
-        f"{out.name}: {method.value} of {len(windows):,} window{'s' * (len(windows) != 1)}, "
-        f"{model.n_parameters_:,} parameters, {model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{kept} in "
+        f"{out.name}: {method.value} of {counted(len(windows), 'window')}, "
+        f"{model.n_parameters_:,} parameters, {counted(model.n_sweeps_, 'sweep')}{kept} in "
         f"{seconds:.1f} s ({model.waited_:.1f} s I/O wait)"
     )
     echo(f"windows of {windows.index.describe_subjects()}")
@@ -368,3 +364,29 @@ def _tell_fit(
             echo(f"to score it on subjects it has not seen: polyadic evaluate {shlex.join([str(out), str(data)])}")
         if outcome["recenter"]:
             echo("features are recentred by subject: predict needs at least 20 windows per subject")
+
+
+# -------------------------------------------------------------------------------------------------- replicability
+
+
+def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:
+    """Return the replicability of a model; show a progress bar unless hidden."""
+    from polyadic._util.progress import stage_bar
+    from polyadic.explain.replicability import replicability
+
+    with stage_bar("replicability", hidden, "refits") as show:
+        return replicability(model, windows, random_state=seed, progress=lambda done, total: show(done, total, ""))
+
+
+def tell_replicability(result: Replicability) -> None:
+    """Print how many components replicate, and which do not."""
+    replicates = result.replicates.tolist()
+    of = "subjects" if result.halves else "windows (fewer than two subjects are known)"
+    echo(
+        f"replicability: {sum(replicates)} of {counted(len(replicates), 'component')} found again (match of at least "
+        f"{result.threshold:g}) in at least half of {result.refits} refits on halves of the {of}; mean match "
+        f"{result.score:.2f}"
+    )
+    missing = [str(number + 1) for number, found in enumerate(replicates) if not found]
+    if missing:
+        echo(f"do not interpret component{'s' * (len(missing) != 1)} {', '.join(missing)}")

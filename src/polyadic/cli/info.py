@@ -31,12 +31,10 @@ Channels and annotations of a recording:
 """
 
 _SHOWN = 12
-_WORDED = 6
+"""Maximum number of items of a list that are shown; --json has all."""
+_COUNTED = ("factors.", *(f"readout.{name}" for name in ("matrix", "centre", "level_mean", "level_scale")))
+"""Beginnings of the names of the arrays that `n_parameters_` counts."""
 Facts = dict[str, Any]
-
-
-_COUNTED = {f"readout.{name}" for name in ("matrix", "centre", "level_mean", "level_scale")}
-"""Arrays of a readout that `n_parameters_` counts."""
 
 
 def info(
@@ -44,8 +42,7 @@ def info(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A model, a store, results of [bold]run[/bold] or [bold]bench[/bold], arrays, a recording or a "
-            "folder.",
+            help="A model, a store, results of [bold]run[/bold], arrays, a recording or a folder.",
             exists=True,
         ),
     ],
@@ -122,7 +119,7 @@ def _scarce(facts: Facts) -> list[str]:
 
     The classes of a folder are known only if it has one recording.
     """
-    from polyadic.cli.tables import scarcities
+    from polyadic.cli.windows import scarcities
 
     if facts["kind"] == "store of windows":
         names = [name for name, count in facts["classes"].items() if count]
@@ -167,34 +164,29 @@ def _model(path: Path) -> Facts:
     from polyadic._util import model_files
 
     arrays, header = model_files.read(path)
-    shapes = {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()}
-    history, probe = header.get("history"), header.get("probe")
-    losses = history.get("loss") if isinstance(history, dict) else None
-    parameters = header.get("parameters")
-    learned = [array.size for name, array in arrays.items() if name.startswith("factors.") or name in _COUNTED]
-    front = header.get("tensorize")
-    mean = front.get("mean") if isinstance(front, dict) else None
-    learned += [len(row) for row in mean if isinstance(row, list)] if isinstance(mean, list) else []
+    header = {name: value for name, value in header.items() if value is not None}
+    parameters, probe = header.get("parameters", {}), header.get("probe")
+    losses = header.get("history", {}).get("loss", [])
+    mean = header.get("tensorize", {}).get("mean") or []
+    learned = sum(array.size for name, array in arrays.items() if name.startswith(_COUNTED)) + sum(map(len, mean))
     return {
         "kind": "model",
         "estimator": header.get("estimator"),
-        "rank": parameters.get("rank") if isinstance(parameters, dict) else None,
-        "parameters": sum(learned) or sum(array.size for array in arrays.values()),
+        "rank": parameters.get("rank"),
+        "parameters": learned or sum(array.size for array in arrays.values()),
         "window": header.get("sample_shape"),
         "fs": header.get("fs"),
         "channels": header.get("channels"),
-        "classes": probe.get("classes") if isinstance(probe, dict) else None,
-        "probe": isinstance(probe, dict),
-        "sweeps": len(losses) if isinstance(losses, list) else None,
+        "classes": None if probe is None else probe.get("classes"),
+        "probe": probe is not None,
+        "sweeps": len(losses) or None,
         "loss": losses[-1] if losses else None,
         "seed": header.get("seed"),
         "split": header.get("split"),
         "reading": header.get("reading"),
-        "settings": {key: _worded(value) for key, value in parameters.items()}
-        if isinstance(parameters, dict)
-        else None,
+        "settings": {key: _worded(value) for key, value in parameters.items()},
         "tensorize": _worded(header.get("tensorize")),
-        "arrays": shapes,
+        "arrays": {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()},
         "version": header.get("version"),
     }
 
@@ -202,8 +194,8 @@ def _model(path: Path) -> Facts:
 def _worded(value: Any) -> Any:
     """Format an object as encoded by `persist.encode` in one line."""
     if isinstance(value, list):
-        words = [f"{item:.4g}" if isinstance(item, float) else str(_worded(item)) for item in value[:_WORDED]]
-        return f"[{', '.join(words + [f'… {len(value):,} in all'] * (len(value) > _WORDED))}]"
+        words = [f"{item:.4g}" if isinstance(item, float) else str(_worded(item)) for item in value[:_SHOWN]]
+        return f"[{', '.join(words + [f'… {len(value):,} in all'] * (len(value) > _SHOWN))}]"
     if not isinstance(value, dict):
         return value
     fields = ", ".join(f"{key}={_worded(item)}" for key, item in value.items() if key != "type")
@@ -265,15 +257,11 @@ def _first_recording(files: dict[str, Path]) -> Facts:
     unreadable: dict[str, str] = {}
     for name, file in files.items():
         try:
-            found = _recording(file)
+            _, *facts = _recording(file).items()  # all but the kind
         except DataError as error:
             unreadable[name] = str(error)
-            continue
-        return {
-            "unreadable": unreadable,
-            "first": name,
-            **{key: value for key, value in found.items() if key != "kind"},
-        }
+        else:
+            return {"unreadable": unreadable, "first": name, **dict(facts)}
     return {"unreadable": unreadable}
 
 
@@ -293,20 +281,21 @@ def _store(store: Any) -> Facts:
 
 
 def _results(path: Path) -> Facts:
-    """Describe the results of `polyadic run` or `polyadic bench`."""
+    """Describe the results of `polyadic run`."""
     try:
         content = json_module.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path.name} is damaged or not JSON: {error}") from error
     if not isinstance(content, dict) or not {"command", "rows"} <= content.keys():
-        raise PolyadicError(f"{path.name} is JSON, but not results of polyadic run or polyadic bench")
+        raise PolyadicError(f"{path.name} is JSON, but not results of polyadic run")
     rows = [row for row in content["rows"] if isinstance(row, dict)] if isinstance(content["rows"], list) else []
-    kind = f"results of polyadic {'bench' if 'experiment' in content else 'run'}"
-    named = ("title", "experiment", "dataset", "data", "seeds", "command", "date", "commit", "machine", "versions")
-    facts: Facts = {"kind": kind, **{key: content[key] for key in named if key in content}}
-    for key in ("method", "protocol"):
-        facts[f"{key}s"] = list(dict.fromkeys(str(row[key]) for row in rows if key in row))
-    return {**facts, "rows": len(rows)}
+    named = ("title", "data", "protocol", "probe", "seeds", "command", "date", "commit", "machine", "versions")
+    return {
+        "kind": "results of polyadic run",
+        **{key: content[key] for key in named if key in content},
+        "methods": list(dict.fromkeys(str(row["method"]) for row in rows if "method" in row)),
+        "rows": len(rows),
+    }
 
 
 def _arrays(path: Path) -> Facts:
@@ -359,7 +348,7 @@ def _recording(path: Path) -> Facts:
         known = edf.read_channels(path)
         rates = {name: rate for name, (rate, _) in known.items()}
         if not known:
-            return {"kind": "annotations", "annotations": _texts(edf.read_annotations(path))}
+            return {"kind": "annotations", "annotations": _count_texts(edf.read_annotations(path))}
     elif ending_of(path) == ".hea":
         rates = wfdb.read_rates(path)
     mixed = len(set(rates.values())) > 1
@@ -389,12 +378,9 @@ def _recording(path: Path) -> Facts:
         "type": str(found.signal.dtype),
         **({"began": found.began} if found.began else {}),
         **columns,
-        "annotations": _texts(annotations),
+        "annotations": _count_texts(annotations),
     }
 
 
-def _texts(annotations: Any) -> dict[str, int]:
-    texts: dict[str, int] = {}
-    for annotation in annotations:
-        texts[annotation.text] = texts.get(annotation.text, 0) + 1
-    return texts
+def _count_texts(annotations: Any) -> dict[str, int]:
+    return dict(Counter(annotation.text for annotation in annotations))

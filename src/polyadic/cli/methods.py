@@ -32,7 +32,6 @@ class Solver(StrEnum):
     MEMORY = "memory"
 
 
-_STOCHASTIC = ("solver", "learning_rate", "batch_size")
 _OF_ATD = ("augment", "beta", "gamma", "rounds")
 
 

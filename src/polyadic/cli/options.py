@@ -1,46 +1,55 @@
-"""Options and helpers that several commands share."""
+"""Options that several commands share, those for reading recordings, and the form of help and usage errors."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 import typer.core
 
-from polyadic._util.terminal import is_terminal, printable
-from polyadic.cli.settings import apply
+from polyadic._util.terminal import printable
+from polyadic.cli.exits import exit_on_interrupt
+from polyadic.data.reading import Reading, is_pattern, option_name, parse_classes
+from polyadic.errors import PolyadicError
 
 __all__ = [
-    "MOST_JOBS",
     "MOST_REPEATS",
     "PROBE_KINDS",
-    "RECORDINGS",
+    "ConsensusOption",
     "DataArgument",
     "DeviceOption",
     "FewArguments",
     "ForceOption",
+    "HopOption",
     "JsonOption",
+    "Manual",
     "ModelArgument",
+    "ModelOutOption",
+    "NfftOption",
     "OnError",
     "OnErrorOption",
+    "PresetOption",
     "ProbeKind",
     "Protocol",
     "QuietOption",
-    "SettingsOption",
-    "shows_progress",
-    "window_bar",
+    "SeedOption",
+    "TransductiveOption",
+    "flowing",
+    "reads_recordings",
 ]
 
-RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
+_RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
 
-MOST_REPEATS, MOST_JOBS = 10_000, 1_000
-"""Upper bounds that catch typing errors: repetitions, parallel processes, epochs."""
+MOST_REPEATS = 10_000
+"""Upper bound of repetitions, to catch typing errors."""
 
 
 class OnError(StrEnum):
@@ -65,29 +74,27 @@ class ProbeKind(StrEnum):
     STANDARDISED = "standardised"
 
 
-def _check_exists(path: Path) -> None:
-    """Raise if a path does not exist; suggest a similar name in the same folder."""
-    if path.exists():
-        return
-    import difflib
-
-    folder = path.parent
-    names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, 1)
-    hint = f" Did you mean {str(folder / close[0])!r}?" if close else ""
-    raise typer.BadParameter(f"path {str(path)!r} does not exist.{hint}")
+PROBE_KINDS = (
+    "auto: a logistic regression tuned by cross-validation over subjects; plain or standardised: a logistic regression "
+    "with fixed settings, as in the paper's tables."
+)
+"""Help text for the kinds of probes."""
 
 
 def _check_data(path: Path) -> Path:
     """Check that a path exists, and return it in a form that has a name for messages."""
-    _check_exists(path)
+    if not path.exists():
+        folder = path.parent
+        names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+        close = difflib.get_close_matches(path.name, names, 1)
+        hint = f" Did you mean {str(folder / close[0])!r}?" if close else ""
+        raise typer.BadParameter(f"path {str(path)!r} does not exist.{hint}")
     return path if path.name else path.absolute()
 
 
 def _check_model(ctx: typer.Context, path: Path) -> Path:
     """Check that a path exists and is not a folder, and return it."""
-    _check_exists(path)
-    if path.is_dir():
+    if _check_data(path).is_dir():
         raise typer.BadParameter(
             f"{str(path)!r} is a folder, not a model file. The model comes first: polyadic {ctx.info_name} "
             "model.safetensors; polyadic fit writes one."
@@ -95,30 +102,29 @@ def _check_model(ctx: typer.Context, path: Path) -> Path:
     return path
 
 
-PROBE_KINDS = (
-    "auto: a logistic regression tuned by cross-validation over subjects; plain or standardised: a logistic regression "
-    "with fixed settings, as in the paper's tables."
-)
-"""Help text for the kinds of probes."""
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", help="Hide the progress bar. Warnings and errors are still shown.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
-SettingsOption = Annotated[
-    Path | None,
+DeviceOption = Annotated[str, typer.Option(help="Compute device: auto, cpu or cuda.", metavar="NAME")]
+SeedOption = Annotated[int, typer.Option(metavar="N", help="Random seed.")]
+PresetOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
+]
+NfftOption = Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")]
+HopOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")]
+ConsensusOption = Annotated[
+    bool, typer.Option("--consensus", help="With --restarts: average the components on which the starts agree.")
+]
+TransductiveOption = Annotated[
+    bool,
     typer.Option(
-        "--settings",
-        help="TOML file with a table of options for each command. Options on the command line take precedence.",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        is_eager=True,
-        callback=apply,
+        "--transductive", help="Do not refit the features in every fold, even if they were learned from test subjects."
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Compute device: auto, cpu or cuda.", metavar="NAME")]
+ModelOutOption = Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")]
 ModelArgument = Annotated[
     Path,
     typer.Argument(
@@ -138,9 +144,76 @@ DataArgument = Annotated[
 ]
 OnErrorOption = Annotated[
     OnError,
-    typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=RECORDINGS),
+    typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=_RECORDINGS),
 ]
 
+
+# -------------------------------------------------------------------------------------------- reading recordings
+
+
+def _reading_options() -> dict[str, Any]:
+    """Return the type of each option: one per field of `Reading`, and --subject-from."""
+    hints = get_type_hints(Reading)
+    options = {}
+    for item in fields(Reading):
+        about = {name: value for name, value in item.metadata.items() if name != "flag"}
+        option = typer.Option(option_name(item.name), rich_help_panel=_RECORDINGS, **about)
+        kind = list[str] if item.name in ("channels", "classes") else hints[item.name]
+        options[item.name] = Annotated[kind | None, option]
+        if item.name == "subject":
+            words = "Like --subject, but always a regular expression."
+            option = typer.Option(help=words, metavar="REGEX", rich_help_panel=_RECORDINGS)
+            options["subject_from"] = Annotated[str | None, option]
+    return options
+
+
+def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for reading recordings to a command.
+
+    Parameters
+    ----------
+    function : the command; receives the options that were set as `given`, by the field names of a `Reading`
+    """
+    hints = get_type_hints(function, include_extras=True)
+    options = _reading_options()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        parameter.replace(annotation=hints[name], kind=keyword)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "given"
+    ]
+    parameters += [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in options.items()]
+
+    @functools.wraps(function)
+    def command(**values: Any) -> None:
+        given = _given_fields({name: values.pop(name) for name in options})
+        function(**values, given=given)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _given_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Reading` for the options that were set."""
+    given = {name: value for name, value in options.items() if value not in (None, [])}
+    if "channels" in given:
+        given["channels"] = tuple(given["channels"])
+    if "classes" in given:
+        given["classes"] = parse_classes(given["classes"])
+    if "subject_from" in given:
+        if "subject" in given:
+            raise PolyadicError("--subject and --subject-from cannot be combined: give only one of them")
+        given["subject"] = given.pop("subject_from")
+        if not is_pattern(given["subject"]):
+            raise PolyadicError(
+                "--subject-from must be a regular expression with one group, such as 'S(\\d+)', but is "
+                f"{given['subject']!r}"
+            )
+    return given
+
+
+# ------------------------------------------------------------------------------------------ help and usage errors
 
 _EXTRA_HINTS = {
     "fit": "fit takes only DATA, and writes a new model to -o FILE",
@@ -148,6 +221,10 @@ _EXTRA_HINTS = {
     "export": "The output file is an option: -o {}",
 }
 """What to do about an extra argument, by command."""
+
+
+_ORDER = ("run", "prepare", "fit", "tune", "transform", "predict", "evaluate", "export", "report", "rank", "info")
+"""Commands in the order of use."""
 
 
 class FewArguments(typer.core.TyperCommand):
@@ -162,27 +239,56 @@ class FewArguments(typer.core.TyperCommand):
         return extra
 
 
-def shows_progress(quiet: bool, json: bool) -> bool:
-    """Whether to show a progress bar: standard error is a terminal, and neither --quiet nor --json is given."""
-    return is_terminal(sys.stderr) and not (quiet or json)
+class Manual(typer.core.TyperGroup):
+    """A group of commands whose help wraps text to the terminal width; signals end its commands with a message."""
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        super().__init__(*args, **words)
+        for command in (self, *self.commands.values()):
+            command.help, command.epilog = flowing(command.help or ""), flowing(command.epilog or "")
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else _without_types_of_flags(command, ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _without_types_of_flags(self, ctx)
+        super().format_help(ctx, formatter)
+
+    def make_context(self, *args: Any, **words: Any) -> Any:
+        with exit_on_interrupt():
+            return super().make_context(*args, **words)
+
+    def invoke(self, ctx: Any) -> Any:
+        with exit_on_interrupt():
+            return super().invoke(ctx)
 
 
-@contextmanager
-def window_bar(title: str, shape: tuple[int, ...], hidden: bool) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar that counts windows.
+def _without_types_of_flags(command: Any, ctx: Any) -> Any:
+    """Hide the type of flags, which take no value."""
+    for parameter in command.get_params(ctx):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return command
 
-    Parameters
-    ----------
-    title : text next to the bar
-    shape : shape of the windows, (N, channels, time)
-    hidden : do not show the bar
 
-    Yields
-    ------
-    a function that takes the number of windows done
+def flowing(text: str) -> str:
+    """Join the lines of each paragraph, so that the terminal can wrap them; keep indented lines.
+
+    Examples
+    --------
+    >>> flowing("one\\ntwo\\n\\nthree:\\n  polyadic run")
+    'one two\\n\\nthree:\\n  polyadic run'
     """
-    from polyadic._util.progress import file_bar
-
-    size = int(shape[1] * shape[2] * 4)
-    with file_bar(title, hidden) as update:
-        yield lambda done: update("", done, shape[0], done, done * size)
+    lines: list[str] = []
+    for line in text.strip("\n").split("\n"):
+        follows = bool(lines) and lines[-1].strip() and not lines[-1].startswith(" ")
+        if follows and line.strip() and not line.startswith(" "):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)

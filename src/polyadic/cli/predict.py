@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli.labels import LABEL_ENDINGS, Labelled, check_label_file, write_labels
+from polyadic.cli.files import (
+    LABEL_ENDINGS,
+    STEP,
+    Labelled,
+    check_label_file,
+    check_out_file,
+    write_labels,
+    write_table,
+)
 from polyadic.cli.options import (
     DataArgument,
     DeviceOption,
@@ -17,22 +25,15 @@ from polyadic.cli.options import (
     JsonOption,
     ModelArgument,
     QuietOption,
-    SettingsOption,
-    shows_progress,
-    window_bar,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.tables import write_table
-from polyadic.cli.windows import opened_for
+from polyadic.cli.windows import counted, opened_for
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
 __all__ = ["PREDICT_EXAMPLES", "predict"]
-
-_STEP = 4096
 
 PREDICT_EXAMPLES = """
 [bold]Examples[/bold]
@@ -63,7 +64,6 @@ def predict(
     ] = Path("labels.csv"),
     device: DeviceOption = "auto",
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -77,15 +77,16 @@ def predict(
     same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
     """
     from polyadic import load
+    from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import QUANTILE, unusual_windows
 
-    check_out_file(out, model, data, settings, endings=LABEL_ENDINGS, force=force)
+    check_out_file(out, model, data, endings=LABEL_ENDINGS, force=force)
     check_label_file(out, data)
     loaded = load(model)
     loaded.device = device
     classifier = WindowClassifier.of(loaded, model.name)
-    hidden = not shows_progress(quiet, json)
+    hidden = quiet or json
     counts: Counter[str] = Counter()
     classes = [str(name) for name in classifier.classes_.tolist()]
 
@@ -112,7 +113,7 @@ def predict(
 
     with (
         opened_for(classifier.features_, data, given, hidden=hidden) as windows,
-        window_bar("predicting", windows.shape, hidden) as on_rows,
+        window_bar("predicting", len(windows), hidden) as on_rows,
     ):
         if classifier.recenter:
             means = classifier.subject_means(windows)
@@ -127,9 +128,9 @@ def predict(
         if out.suffix.lower() == ".csv":
             write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows, clock=True)
         else:
-            for first in range(0, count, _STEP):
-                columns(windows[first : first + _STEP])
-                on_rows(min(first + _STEP, count))
+            for first in range(0, count, STEP):
+                columns(windows[first : first + STEP])
+                on_rows(min(first + STEP, count))
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
             write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     numbers = {name: counts[name] for name in classes}
@@ -137,11 +138,11 @@ def predict(
         print_json({"labels": out.name, "windows": count, "classes": numbers, "unusual": rare})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
-    echo(f"{out.name}: {count:,} window{'s' * (count != 1)}: {shares}")
+    echo(f"{out.name}: {counted(count, 'window')}: {shares}")
     if rare:
         are = "are" if rare != 1 else "is"
         echo(
-            f"{rare:,} of {count:,} window{'s' * (count != 1)} {are} unusual (column unusual): flat, or more extreme "
+            f"{rare:,} of {counted(count, 'window')} {are} unusual (column unusual): flat, or more extreme "
             f"than {100 * QUANTILE:g} % of the windows of the fit",
             err=True,
         )

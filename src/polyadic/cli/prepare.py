@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli.manual import Manual
-from polyadic.cli.options import JsonOption, OnError, QuietOption, SettingsOption
-from polyadic.cli.reading import reads_recordings
+from polyadic.cli.options import JsonOption, Manual, OnError, QuietOption, reads_recordings
+from polyadic.cli.windows import counted
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ def folder(
     store: _Store,
     on_error: _OnError = OnError.RAISE,
     force: _Force = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -103,7 +101,6 @@ def arrays(
         float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
     ] = None,
     force: _Force = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -159,16 +156,16 @@ def summary(store: WindowStore) -> dict[str, Any]:
 def _lines(store: WindowStore) -> list[str]:
     facts = summary(store)
     lines = [
-        f"{facts['store']}: {_count(facts['windows'], 'window')} of {_count(len(store.channels), 'channel')} × "
+        f"{facts['store']}: {counted(facts['windows'], 'window')} of {counted(len(store.channels), 'channel')} × "
         f"{store.header.length} samples at {store.fs:g} Hz ({store.header.dtype}), "
-        f"{_count(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
+        f"{counted(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
     ]
     if store.classes:
         total = max(sum(facts["classes"].values()), 1)
         shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
         lines.append(f"classes: {', '.join(shares)}")
     if facts["incomplete"]:
-        lines.append(f"left out: {_count(facts['incomplete'], 'window')} with missing values")
+        lines.append(f"left out: {counted(facts['incomplete'], 'window')} with missing values")
     for kind, channels in facts["quality"].items():
         named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
         lines.append(f"{kind} samples, by channel (number of recordings): {named}")
@@ -180,7 +177,3 @@ def _lines(store: WindowStore) -> list[str]:
         lines.append(f"left out {count:,} {'files or folders' if count != 1 else 'file or folder'}:")
         lines += [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

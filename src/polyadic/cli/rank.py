@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,20 +9,24 @@ from typing import Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli.files import check_out_file, require
 from polyadic.cli.options import (
     MOST_REPEATS,
+    ConsensusOption,
     DataArgument,
     ForceOption,
+    HopOption,
     JsonOption,
+    NfftOption,
     OnError,
     OnErrorOption,
+    PresetOption,
     QuietOption,
-    SettingsOption,
+    SeedOption,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.windows import opened
-from polyadic.errors import MissingExtraError, PolyadicError
+from polyadic.cli.windows import counted, opened
+from polyadic.errors import PolyadicError
 
 __all__ = ["RANK_EXAMPLES", "rank"]
 
@@ -64,19 +67,13 @@ def rank(
     restarts: Annotated[
         int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random starts per fit.")
     ] = 1,
-    consensus: Annotated[
-        bool, typer.Option("--consensus", help="With --restarts: average the components on which the starts agree.")
-    ] = False,
-    preset: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
-    ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
+    consensus: ConsensusOption = False,
+    preset: PresetOption = None,
+    n_fft: NfftOption = None,
+    hop: HopOption = None,
+    seed: SeedOption = 0,
     on_error: OnErrorOption = OnError.RAISE,
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -95,12 +92,9 @@ def rank(
     from polyadic.presets import settings_for
 
     if out is not None:
-        check_out_file(out, data, settings, endings=(".html", ".png", ".svg", ".pdf"), force=force)
+        check_out_file(out, data, endings=(".html", ".png", ".svg", ".pdf"), force=force)
         for package in ("plotly",) if out.suffix == ".html" else ("plotly", "kaleido"):
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtraError(
-                    f"a plot needs {package}, which is not installed: pip install 'polyadic[report]'"
-                )
+            require(package, "a plot needs", "report")
     if consensus and restarts < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     wanted = _ranks(ranks)
@@ -130,7 +124,7 @@ def rank(
                 "components were learned from all subjects; polyadic evaluate refits them."
             )
         if not quiet and refits != REFITS:
-            made = f"{refits} refit{'s' * (refits != 1)}"
+            made = counted(refits, "refit")
             echo(f"Replicability is from {made} per rank; a report has {REFITS} (use --refits {REFITS}).")
     if out is not None:  # last, so that a failed plot does not lose the result
         from polyadic import plot

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json as json_module
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,8 @@ import typer
 
 from polyadic._util.files import check_regular_file
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli.files import check_out_file, require
+from polyadic.cli.fit import checked
 from polyadic.cli.options import (
     PROBE_KINDS,
     DeviceOption,
@@ -21,17 +22,17 @@ from polyadic.cli.options import (
     ProbeKind,
     Protocol,
     QuietOption,
-    SettingsOption,
-    shows_progress,
+    SeedOption,
+    TransductiveOption,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.replication import LONGEST, checked
-from polyadic.cli.tables import describe
-from polyadic.cli.windows import opened_for
-from polyadic.errors import MissingExtraError, PolyadicError
+from polyadic.cli.windows import are_recordings, describe, opened_for
+from polyadic.errors import PolyadicError
 
 __all__ = ["REPORT_EXAMPLES", "report"]
+
+_LONGEST = 60.0
+"""Maximum estimated time in seconds for which a report checks replicability by default."""
 
 REPORT_EXAMPLES = """
 [bold]Examples[/bold]
@@ -49,7 +50,7 @@ The model alone:
   polyadic report model.safetensors
 
 With the comparison of methods from polyadic run:
-  polyadic report run/atd.safetensors --results run/results.json
+  polyadic report run/cpd.safetensors --results run/results.json
 """
 
 
@@ -82,13 +83,7 @@ def report(
     probe: Annotated[
         ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
     ] = ProbeKind.AUTO,
-    transductive: Annotated[
-        bool,
-        typer.Option(
-            "--transductive",
-            help="Do not refit the features in every fold, even if they were learned from test subjects.",
-        ),
-    ] = False,
+    transductive: TransductiveOption = False,
     check: Annotated[
         bool | None,
         typer.Option(
@@ -98,11 +93,10 @@ def report(
             "it takes less than a minute.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
+    seed: SeedOption = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page. Default: the name of the data.")] = "",
     device: DeviceOption = "auto",
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -121,14 +115,13 @@ def report(
     from polyadic._util.provenance import provenance
     from polyadic.data.samples import choose_device
 
-    if importlib.util.find_spec("plotly") is None:
-        raise MissingExtraError("report needs plotly, which is not installed: pip install 'polyadic[report]'")
-    check_out_file(out, model, data, results, settings, endings=(".html", ".htm"), force=force)
+    require("plotly", "report needs", "report")
+    check_out_file(out, model, data, results, endings=(".html", ".htm"), force=force)
     loaded = load(model).set_params(device=device)
     if hasattr(loaded, "verbose"):
         loaded.set_params(verbose=0)  # for fits in folds
     result = None if results is None else _read(results)
-    hidden = not shows_progress(quiet, json)
+    hidden = quiet or json
     with ExitStack() as stack:
         windows = None
         if data is not None:
@@ -169,6 +162,7 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
     -------
     a note for the report, or an empty string
     """
+    from polyadic import load
     from polyadic.explain.replicability import estimate_seconds
 
     can = windows is not None and hasattr(model, "factors_")
@@ -179,61 +173,46 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
     model._samples(windows)  # raises if the shape of the windows is wrong
     if check is False or (check is None and getattr(model, "replicability_", None) is not None):
         return ""
-    own = _windows_of_fit(model, windows)
-    if check is None and (own is None or estimate_seconds(model, own) >= LONGEST):
+    fitted = _windows_of_fit(model, windows)
+    if check is None and (fitted is None or estimate_seconds(model, fitted) >= _LONGEST):
         return ""
     try:
-        model.replicability_ = checked(model, windows if own is None else own, seed, hidden)
+        model.replicability_ = checked(model, windows if fitted is None else fitted, seed, hidden)
     except PolyadicError as error:
         if check:
             raise
         echo(f"replicability was not checked: {error}", err=True)
         return ""
-    if own is None:
-        note = "Checked on windows other than those of the fit"
-        if not quiet:
-            echo(f"{note}: replicability is not saved in {path.name}", err=True)
-        return f"{note}."
-    saved = _kept(path, model.replicability_)
+    note = "Checked on windows other than those of the fit"
+    if fitted is None:
+        said = f"{note}: replicability is not saved in {path.name}"
+    else:
+        stored = load(path)
+        stored.replicability_ = model.replicability_
+        try:
+            stored.save(path)
+            said = f"{path.name}: the replicability of the components is now stored in this file"
+        except OSError:
+            said = f"{path.name} is not writable: replicability is not saved in it"
     if not quiet:
-        echo(
-            f"{path.name}: the replicability of the components is now stored in this file"
-            if saved
-            else f"{path.name} is not writable: replicability is not saved in it",
-            err=True,
-        )
-    return ""
+        echo(said, err=True)
+    return f"{note}." if fitted is None else ""
 
 
 def _windows_of_fit(model: Any, windows: Any) -> Any:
     """Return the windows that the model was fitted to, identified by split and number; None if these are others."""
     from polyadic.evaluate.scoring import own_split
 
-    found = windows
     if model.split_:
         part = own_split(model, windows)
         if part is None:
             return None
-        found = windows[part.unlabelled]
-    return found if len(found) == model._n_seen else None
-
-
-def _kept(path: Path, found: Any) -> bool:
-    """Save replicability in the model file; return whether it was writable."""
-    from polyadic import load
-
-    model = load(path)
-    model.replicability_ = found
-    try:
-        model.save(path)
-    except OSError:
-        return False
-    return True
+        windows = windows[part.unlabelled]
+    return windows if len(windows) == model._n_seen else None
 
 
 def _source(model: Any, data: Path, given: dict[str, Any]) -> str:
     """Return the code that reads the data, for the script that refits the model."""
-    from polyadic.cli.windows import are_recordings
     from polyadic.data.reading import Reading
 
     if not are_recordings(data):

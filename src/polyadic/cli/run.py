@@ -1,25 +1,40 @@
-"""`polyadic run`: compare methods on synthetic signals or on your own windows."""
+"""`polyadic run`: methods fitted to the same windows and scored by the same probe.
+
+The methods are the library's default, the paper's ATD and simple features; with a preset, they are the paper's four
+tensor methods. A seed determines the initial values, the order of windows, the augmentations, and the split of the
+labelled windows.
+"""
 
 from __future__ import annotations
 
+import itertools
+import json as json_module
+import re
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import console, echo, print_json, print_table, printable
+from polyadic.cli.files import check_out_folder
 from polyadic.cli.options import (
-    MOST_JOBS,
     MOST_REPEATS,
     PROBE_KINDS,
     DeviceOption,
     JsonOption,
+    PresetOption,
     ProbeKind,
+    Protocol,
     QuietOption,
-    SettingsOption,
 )
-from polyadic.cli.outputs import check_out_folder
+from polyadic.errors import MissingExtraError, PolyadicError
 
-__all__ = ["RUN_EXAMPLES", "run"]
+if TYPE_CHECKING:
+    from polyadic.data import Split, Windows
+
+__all__ = ["RUN_EXAMPLES", "fit_and_score", "run", "split_for"]
 
 RUN_EXAMPLES = """
 [bold]Examples[/bold]
@@ -31,9 +46,15 @@ Synthetic signals, with and without nuisance components:
 Your own windows, at 100 Hz:
   polyadic run --data windows.npz --fs 100
 
-The paper's settings and probe, with random and subject-wise splits:
-  polyadic run --data har.npz --preset har --protocol both --probe plain
+The paper's methods, settings, split and probe:
+  polyadic run --data har.npz --preset har --protocol paper --probe plain
 """
+
+_FIT_WINDOWS = 1024
+"""Number of unlabelled windows on which the relative error is measured."""
+
+_SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
+Row = dict[str, Any]
 
 
 def run(
@@ -47,26 +68,18 @@ def run(
             exists=True,
         ),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
-    ] = None,
+    preset: PresetOption = None,
     protocol: Annotated[
-        str | None,
+        Protocol | None,
         typer.Option(
-            metavar="NAME",
             help="subject: subject-wise split (default if subjects are known); paper: random windows, which gives "
-            "optimistic scores; or both.",
+            "optimistic scores."
         ),
     ] = None,
     probe: Annotated[
-        list[ProbeKind] | None,
-        typer.Option(
-            metavar="KIND",
-            help=f"Probe: the classifier that scores the features; repeat for several. {PROBE_KINDS} Default: auto.",
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random seeds.")] = 5,
+        ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
+    ] = ProbeKind.AUTO,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random seeds.")] = 3,
     rank: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Number of components (patterns over channels, frequencies and time)."),
@@ -75,27 +88,15 @@ def run(
     fs: Annotated[
         float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
     ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")] = None,
     nuisance: Annotated[
         float,
         typer.Option(min=0.0, metavar="X", help="Strength of class-independent components in the synthetic signals."),
     ] = 0.8,
     device: DeviceOption = "auto",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=MOST_JOBS,
-            metavar="N",
-            help="Number of parallel processes. With more than one, seconds per sweep are not comparable.",
-        ),
-    ] = 1,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for models, results.json and results.md."),
     ] = Path("polyadic-run"),
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -108,23 +109,289 @@ def run(
     Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the results
     and a report.
     """
-    from polyadic.cli.run_methods import RunSettings, compare_methods
+    from polyadic._util.files import write_atomically
+    from polyadic.data import synthetic
+    from polyadic.data.readers.arrays import open_windows
+    from polyadic.evaluate.scoring import default_protocol
 
     check_out_folder(out, data)
-    chosen = RunSettings(
-        data=data,
-        preset=preset,
-        protocol=protocol,
-        probes=tuple(dict.fromkeys(kind.value for kind in probe or [ProbeKind.AUTO])),
-        seeds=seeds,
-        rank=rank,
-        sweeps=sweeps,
-        fs=fs,
-        n_fft=n_fft,
-        hop=hop,
-        nuisance=nuisance,
-        device=device,
-        jobs=jobs,
-        out=out,
-    )
-    compare_methods(chosen, as_json=json, quiet=quiet)
+    if data is None and preset is not None:
+        raise PolyadicError("--preset is for recordings of that dataset: pass them with --data")
+    windows = synthetic(nuisance=nuisance) if data is None else open_windows(data, fs=fs)
+    labelled = bool((windows.label >= 0).any())
+    split = str(protocol) if protocol is not None and labelled else default_protocol(windows)
+    estimators = _methods(windows, preset, {"rank": rank, "max_sweeps": sweeps, "device": device})
+    out.mkdir(parents=True, exist_ok=True)
+    rows = _fit_all(windows, estimators, split, seeds, probe.value, out, quiet or json)
+    result = {
+        "title": "built-in signals" if data is None else printable(data.name),
+        "data": _about(windows, data, nuisance),
+        "preset": preset,
+        "protocol": split,
+        "probe": probe.value,
+        **_provenance(estimators, device),
+        "seeds": list(range(seeds)),
+        "summary": _summarise(rows),
+        "rows": rows,
+    }
+    write_atomically(out / "results.json", (json_module.dumps(result, indent=1) + "\n").encode())
+    write_atomically(out / "results.md", _markdown(result).encode())
+    missing = _write_report(out, windows, result, device, quiet or json)
+    if json:
+        print_json(result)
+        return
+    _show(result)
+    echo(f"Wrote models, {'' if missing else 'report.html, '}results.json and results.md to {out}/")
+    if missing:
+        echo(missing)
+
+
+def _methods(windows: Windows, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the unfitted methods by name; the report is about the first."""
+    from polyadic.baselines import HandFeatures, PCAFeatures
+    from polyadic.cli.methods import Method, build_estimator
+    from polyadic.presets import settings_for
+
+    chosen = settings_for(windows, preset=preset)
+    if preset is not None:
+        return {
+            "ATD": build_estimator(Method.ATD, chosen, **given),
+            "ATD_ss-": build_estimator(Method.ATD, chosen, **given, beta=0.0),
+            "GR-SALS": build_estimator(Method.GRSALS, chosen, **given),
+            "SALS": build_estimator(Method.SALS, chosen, **given),
+        }
+    model = build_estimator(Method.CPD, chosen, **given)
+    if not (windows.label >= 0).any():
+        return {"CPD": model}
+    return {
+        "CPD": model,
+        "ATD, paper": build_estimator(Method.ATD, settings_for(windows, paper_method=True), **given),
+        "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=given["device"]),
+        "hand features": HandFeatures(device=given["device"]),
+    }
+
+
+# ------------------------------------------------------------- fits and scores
+
+
+def split_for(windows: Windows, protocol: Any, seed: int) -> Split:
+    """Return the split for a seed; windows without labels are all in its unlabelled part."""
+    import numpy as np
+
+    from polyadic.data import Split, split
+
+    if (windows.label >= 0).any():
+        return split(windows, protocol, seed=seed)
+    nothing = np.empty(0, dtype=np.intp)
+    return Split(windows, np.arange(len(windows)), nothing, nothing)
+
+
+def _fit_all(
+    windows: Windows, estimators: Mapping[str, Any], protocol: str, seeds: int, probe: str, out: Path, hidden: bool
+) -> list[Row]:
+    """Fit and score all methods with all seeds, show progress, and save their models of the first seed."""
+    from polyadic._util.progress import stage_bar
+
+    for seed in range(seeds):
+        train = split_for(windows, protocol, seed).train
+        if len(train) and len(set(windows.label[train].tolist())) < 2:
+            raise PolyadicError("labels must have at least two classes among the training windows, but have one")
+    rows: list[Row] = []
+    total = seeds * len(estimators)
+    with stage_bar("fitting", hidden, "fits") as show:
+        try:
+            for seed, name in itertools.product(range(seeds), estimators):
+                show(len(rows), total, f"{name}, seed {seed}")
+                row, model = fit_and_score(windows, estimators[name], protocol, seed, probe)
+                rows.append({"method": name, "seed": seed, **row})
+                if seed == 0:
+                    model.save(out / _model_file(name))
+        except KeyboardInterrupt as stop:
+            if rows:
+                stop.args = (
+                    f"{len(rows)} of {total} fits were done, and models of seed 0 are in {out}/; running the same "
+                    "command again starts over",
+                )
+            raise
+    return rows
+
+
+def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, probe: str) -> tuple[Row, Any]:
+    """Fit a method to the unlabelled part of a split, and score a probe on its features.
+
+    Parameters
+    ----------
+    estimator : unfitted; its `random_state` is set to the seed
+    probe : kind of probe, as for `polyadic.evaluate.probe.make_probe`
+
+    Returns
+    -------
+    row : balanced accuracy and accuracy in percent (if there are labels), parameters and seconds to fit; for tensor
+        methods also sweeps and fit; for the probe "auto", the `reason` for its settings
+    model : the fitted model
+    """
+    import warnings
+
+    from sklearn.base import clone
+    from sklearn.exceptions import ConvergenceWarning
+
+    from polyadic.evaluate.classifier import groups_of
+    from polyadic.evaluate.probe import level_columns
+    from polyadic.evaluate.scoring import score_features
+
+    part = split_for(windows, protocol, seed)
+    unlabelled, train, test = part
+    with warnings.catch_warnings():
+        # The table shows the number of sweeps.
+        warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
+        begun = time.perf_counter()
+        model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
+        seconds = time.perf_counter() - begun
+    row: Row = {"protocol": protocol, "split": part.hash, "seconds": seconds, "parameters": model.n_parameters_}
+    if len(part.train):
+        features = (model.transform(train), train.label, model.transform(test), test.label)
+        scores = score_features([probe], *features, test.subject, groups_of(train), level_columns(model))[probe]
+        row |= {name: 100 * scores[name] for name in _SCORES}
+        row |= {"reason": scores["reason"]} if "reason" in scores else {}
+    if hasattr(model, "factors_"):
+        row |= {"sweeps": model.n_sweeps_, "fit": model.score(windows[part.unlabelled[:_FIT_WINDOWS]])}
+    return row, model
+
+
+def _summarise(rows: Sequence[Row]) -> list[Row]:
+    """Return the mean and, for several seeds, the standard deviation of each measure, for each method in row order."""
+    from polyadic.evaluate.scoring import summarise
+
+    return summarise(rows, ("method", "protocol"), (*_SCORES, "parameters", "seconds", "sweeps", "fit"))
+
+
+# ----------------------------------------------------------------------- files
+
+
+def _model_file(method: str) -> str:
+    """Return the file name of a method's model.
+
+    Examples
+    --------
+    >>> _model_file("ATD_ss-"), _model_file("ATD, paper")
+    ('atd_ss.safetensors', 'atd-paper.safetensors')
+    """
+    return "-".join(re.findall(r"[\w-]+", method.lower())).rstrip("-") + ".safetensors"
+
+
+def _about(windows: Windows, data: Path | None, nuisance: float) -> dict[str, Any]:
+    """Return shape, rate and checksum of the data; that of a store is in its manifest."""
+    from polyadic._util.files import digest
+    from polyadic.data.splits import PAPER
+    from polyadic.data.store import WindowStore
+
+    checksum = None if data is None else WindowStore(data).checksum if data.is_dir() else digest(data)
+    return {
+        "sha256": checksum,
+        "shape": list(windows.shape),
+        "fs": windows.fs,
+        "drawn": "recordings" if windows.dataset in PAPER else "windows",
+        "nuisance": nuisance if data is None else None,
+    }
+
+
+def _provenance(estimators: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """Return the settings of the first method, and command, commit, date, machine and versions."""
+    from polyadic._util.provenance import provenance
+    from polyadic.core.persist import encode
+    from polyadic.data.samples import choose_device
+
+    parameters = next(iter(estimators.values())).get_params(deep=False)
+    settings = {name: encode(value) for name, value in parameters.items() if name != "random_state"}
+    return {"settings": settings, **provenance(str(choose_device(device)))}
+
+
+def _write_report(out: Path, windows: Windows, result: dict[str, Any], device: str, hidden: bool) -> str:
+    """Write the report of the first method with the first seed; return a message if a package for it is missing."""
+    from polyadic import load, report
+    from polyadic._util.progress import stage_bar
+
+    model = load(out / _model_file(result["summary"][0]["method"])).set_params(device=device)
+    origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
+    if result["data"]["sha256"] is not None:
+        origin["sha256"] = {result["title"]: result["data"]["sha256"]}
+    about = {"title": result["title"], "protocol": result["protocol"]}
+    try:
+        with stage_bar("report", hidden, "parts") as on_stage:
+            report.write(out / "report.html", model, windows, result=result, origin=origin, on_stage=on_stage, **about)
+    except MissingExtraError as error:
+        return f"No report.html: {error}"
+    return ""
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _table(result: dict[str, Any]) -> list[list[str]]:
+    """Return the table of methods: headings, and a row for each."""
+    scores = [name for name in _SCORES if name in result["summary"][0]]
+    rows = [["method", *(f"{_SCORES[name]} %" for name in scores), "parameters", "seconds", "sweeps", "fit"]]
+    for entry in result["summary"]:
+        spread = {name: f" ± {entry[f'{name}_std']:.1f}" if f"{name}_std" in entry else "" for name in scores}
+        rows.append(
+            [
+                entry["method"],
+                *(f"{entry[name]:.1f}{spread[name]}" for name in scores),
+                f"{entry['parameters']:,.0f}",
+                f"{entry['seconds']:.1f}",
+                f"{entry['sweeps']:.0f}" if "sweeps" in entry else "–",
+                f"{entry['fit']:.3f}" if "fit" in entry else "–",
+            ]
+        )
+    return rows
+
+
+def _title(result: dict[str, Any]) -> str:
+    """Return data, number of seeds and protocol."""
+    count, protocol = len(result["seeds"]), result["protocol"]
+    title = f"{result['title']}, {count} seed{'s' * (count > 1)}"
+    if "accuracy" not in result["summary"][0]:
+        return title
+    drawn = "subject-wise split" if protocol == "subject" else f"random split of {result['data']['drawn']}"
+    return f"{title}, protocol {protocol}: {drawn}"
+
+
+def _explanation(result: dict[str, Any]) -> str:
+    """Return a few sentences on what the methods and scores are."""
+    sentences = []
+    if "ATD, paper" in {entry["method"] for entry in result["summary"]}:
+        sentences.append(
+            "CPD is the library's default; ATD, paper has the paper's front end, views and loss; PCA is of the same "
+            "spectra; hand features are statistics and band powers of each channel."
+        )
+    if "accuracy" in result["summary"][0]:
+        sentences.append(
+            "Scores of a probe whose settings are chosen by leaving subjects out."
+            if result["probe"] == "auto"
+            else f"Scores of a logistic regression on {result['probe']} features."
+        )
+    return " ".join([*sentences, "Mean ± standard deviation over the seeds."])
+
+
+def _show(result: dict[str, Any]) -> None:
+    """Print the table, and what it shows."""
+    heads, *lines = _table(result)
+    # Break the heading, so that the table fits into a terminal of 80 columns.
+    short = [head.replace("balanced accuracy", "balanced\naccuracy") for head in heads]
+    print_table(short, lines, title=_title(result))
+    console().print(_explanation(result), highlight=False)
+    first = result["rows"][0]
+    if "reason" in first:
+        console().print(f"Probe of {first['method']}, seed {first['seed']}: {first['reason']}.", highlight=False)
+
+
+def _markdown(result: dict[str, Any]) -> str:
+    """Return the table as Markdown, with what is needed to reproduce it."""
+    heads, *lines = _table(result)
+    rows = [heads, ["---", *["---:"] * (len(heads) - 1)], *lines]
+    # File names may contain characters that mean something in Markdown.
+    title = re.sub(r"([]\\`*_<>[|~&$@])", r"\\\1", _title(result))
+    machine = result["machine"].get("gpu") or result["machine"]["processor"]
+    source = f"`{result['command']}`, {machine}, {result['date']}, commit {result['commit']}."
+    table = "\n".join(f"| {' | '.join(line)} |" for line in rows)
+    return f"**{title}**\n\n{table}\n\n{_explanation(result)} {source}\n"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli.files import check_out_file, write_table
 from polyadic.cli.options import (
     DataArgument,
     DeviceOption,
@@ -16,14 +17,9 @@ from polyadic.cli.options import (
     JsonOption,
     ModelArgument,
     QuietOption,
-    SettingsOption,
-    shows_progress,
-    window_bar,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.tables import write_table
-from polyadic.cli.windows import opened_for
+from polyadic.cli.windows import counted, opened_for
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -53,7 +49,6 @@ def transform(
     ] = Path("features.npy"),
     device: DeviceOption = "auto",
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -61,14 +56,15 @@ def transform(
 ) -> None:
     """Compute the features of all windows and write them to a file."""
     from polyadic import load
+    from polyadic._util.progress import window_bar
 
-    check_out_file(out, model, data, settings, endings=(".npy", ".csv"), force=force)
+    check_out_file(out, model, data, endings=(".npy", ".csv"), force=force)
     loaded = load(model)
     loaded.device = device
-    hidden = not shows_progress(quiet, json)
+    hidden = quiet or json
     with opened_for(loaded, data, given, labels=None, hidden=hidden) as windows:
         count = len(windows)
-        with window_bar("transforming", windows.shape, hidden) as on_rows:
+        with window_bar("transforming", len(windows), hidden) as on_rows:
             if out.suffix == ".npy":
                 loaded.transform(windows, out=out, on_rows=on_rows)
             else:
@@ -76,8 +72,7 @@ def transform(
     if json:
         print_json({"features": out.name, "windows": count, "columns": list(loaded.get_feature_names_out())})
         return
-    windows_done = f"{count:,} window{'s' * (count != 1)}"
-    echo(f"{out.name}: {windows_done}, {len(loaded.get_feature_names_out())} features each")
+    echo(f"{out.name}: {counted(count, 'window')}, {len(loaded.get_feature_names_out())} features each")
 
 
 def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:

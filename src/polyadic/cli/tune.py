@@ -8,21 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli.files import check_out_file, write_csv
 from polyadic.cli.options import (
     MOST_REPEATS,
     DataArgument,
     DeviceOption,
     ForceOption,
     JsonOption,
+    ModelOutOption,
     OnError,
     OnErrorOption,
     QuietOption,
-    SettingsOption,
+    SeedOption,
+    reads_recordings,
 )
-from polyadic.cli.outputs import check_out_file
-from polyadic.cli.reading import reads_recordings
-from polyadic.cli.tables import describe
-from polyadic.cli.windows import opened
+from polyadic.cli.windows import describe, opened
 from polyadic.errors import PolyadicError
 
 __all__ = ["TUNE_EXAMPLES", "tune"]
@@ -47,9 +47,7 @@ _FEWEST = 2
 @reads_recordings
 def tune(
     data: DataArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")] = Path(
-        "model.safetensors"
-    ),
+    out: ModelOutOption = Path("model.safetensors"),
     minutes: Annotated[
         float, typer.Option(min=0.0, metavar="X", help="Time limit for everything: searches, checks and the final fit.")
     ] = 10.0,
@@ -69,11 +67,10 @@ def tune(
         ),
     ] = 3,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted search.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
+    seed: SeedOption = 0,
     device: DeviceOption = "auto",
     on_error: OnErrorOption = OnError.RAISE,
     force: ForceOption = False,
-    settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -93,7 +90,7 @@ def tune(
 
     files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.html", "tries.jsonl")}
     journal = files.pop("tries.jsonl")
-    check_out_file(journal, data, settings)
+    check_out_file(journal, data)
     if journal.exists() and not resume:
         raise PolyadicError(
             f"{journal.name} has the tries of an interrupted search: resume it with --resume, or remove the file"
@@ -101,9 +98,9 @@ def tune(
     if resume and not journal.exists():
         raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
     # An interrupted search has written its best settings so far, which are replaced.
-    check_out_file(out, data, settings, endings=(".safetensors",), force=force or resume)
+    check_out_file(out, data, endings=(".safetensors",), force=force or resume)
     for path in files.values():
-        check_out_file(path, data, settings, endings=(path.suffix,), force=force or resume)
+        check_out_file(path, data, endings=(path.suffix,), force=force or resume)
     hidden = quiet or json
     with opened(data, given, on_error=on_error.value, hidden=hidden) as windows:
         describe(windows, hidden)
@@ -140,8 +137,6 @@ def tune(
 
 def _write(found: Any, files: dict[str, Path]) -> None:
     """Write the table of tries, the result and, if plotly is installed, the plot."""
-    import csv
-    import io
     import json
 
     from polyadic._util.files import write_atomically
@@ -153,11 +148,7 @@ def _write(found: Any, files: dict[str, Path]) -> None:
         files[kind].unlink(missing_ok=True)
     if not result["tries"]:
         return
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(result["tries"][0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(result["tries"])
-    write_atomically(files["tries.csv"], text.getvalue().encode())
+    write_csv(files["tries.csv"], [list(result["tries"][0]), *(list(row.values()) for row in result["tries"])])
     if len(result["tries"]) < _FEWEST:
         echo("no plot: only the recommended settings were tried", err=True, colour="yellow")
         return

@@ -1,25 +1,40 @@
-"""Open the windows of a command: from a store, from arrays, or cut from recordings."""
+"""Open the windows of a command (from a store, from arrays, or cut from recordings), and describe them."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyadic._util.terminal import echo
+from polyadic._util.terminal import echo, print_table
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.data.reading import Reading
 
-__all__ = ["are_recordings", "opened", "opened_for"]
+__all__ = ["are_recordings", "counted", "describe", "describe_sizes", "opened", "opened_for", "scarcities"]
 
 _NAMED = 5
-"""Maximum number of files to name when several are left out for the same reason."""
+"""Maximum number of files, or of notes on classes, that are shown for the same reason."""
+_SIMILAR = 0.75
+"""Minimum similarity of two words, one of which may be a typo of the other."""
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with what it counts.
+
+    Examples
+    --------
+    >>> counted(1, "window"), counted(2000, "window")
+    ('1 window', '2,000 windows')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def are_recordings(data: Path) -> bool:
@@ -33,12 +48,7 @@ def are_recordings(data: Path) -> bool:
 
 @contextmanager
 def opened(
-    data: Path,
-    given: Mapping[str, Any],
-    *,
-    on_error: str = "raise",
-    shuffle: str = "full",
-    hidden: bool = False,
+    data: Path, given: Mapping[str, Any], *, on_error: str = "raise", shuffle: str = "full", hidden: bool = False
 ) -> Iterator[Windows]:
     """Open the windows of a path; recordings are cut into a temporary store.
 
@@ -52,22 +62,16 @@ def opened(
     """
     from polyadic.data.reading import Reading
 
-    _check_cutting(data, given)
     if are_recordings(data):
         with _cut(data, Reading(**given), on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
             yield windows
     else:
-        yield _cut_already(data, given.get("fs"), shuffle)
+        yield _cut_already(data, given, shuffle)
 
 
 @contextmanager
 def opened_for(
-    model: Any,
-    data: Path,
-    given: Mapping[str, Any],
-    *,
-    labels: bool | None = False,
-    hidden: bool = False,
+    model: Any, data: Path, given: Mapping[str, Any], *, labels: bool | None = False, hidden: bool = False
 ) -> Iterator[Windows]:
     """Open the windows of a path for a model, cut in the same way as for the fit.
 
@@ -82,44 +86,38 @@ def opened_for(
     """
     from polyadic.data.channels import match_signals
 
-    _check_cutting(data, given)
-    if not are_recordings(data):
-        windows = _cut_already(data, given.get("fs"), "full")
+    def checked(windows: Windows) -> Windows:
         if labels:
             _refuse_shared(windows)
-        yield match_signals(windows, model.fs_, model.channel_names_, data.name)
+        matched: Windows = match_signals(windows, model.fs_, model.channel_names_, data.name)
+        return matched
+
+    if not are_recordings(data):
+        yield checked(_cut_already(data, given))
         return
     reading = _reading_for(model, data, given)
     if labels and "label" not in given:
         _check_label_column(data, reading)
     with _cut(data, reading, labels=labels, check_classes="classes" in given, hidden=hidden) as windows:
-        if labels:
-            _refuse_shared(windows)
-        yield match_signals(windows, model.fs_, model.channel_names_, data.name)
+        yield checked(windows)
 
 
-def _check_cutting(data: Path, given: Mapping[str, Any]) -> None:
-    """Raise if an option would have no effect."""
+def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any = "full") -> Windows:
+    """Open a store or a file of arrays; raise if an option would have no effect."""
+    from polyadic.data import WindowStore
+    from polyadic.data.folders import ENDINGS
+    from polyadic.data.readers.arrays import ARRAYS, open_windows
     from polyadic.data.reading import option_name
 
-    if are_recordings(data):
-        return
     for name in given:
         if name != "fs" or data.is_dir():
             raise PolyadicError(
                 f"{option_name(name)} is for recordings, but {data.name} already contains windows: leave it out"
             )
-
-
-def _cut_already(data: Path, fs: float | None, shuffle: Any) -> Windows:
-    from polyadic.data import WindowStore
-    from polyadic.data.folders import ENDINGS
-    from polyadic.data.readers.arrays import ARRAYS, open_windows
-
     if not data.is_dir() and data.suffix.lower() not in ARRAYS:
         windows = ", ".join(ARRAYS)
         raise PolyadicError(f"{data} is neither windows ({windows} or a store) nor a recording ({', '.join(ENDINGS)})")
-    return WindowStore(data, shuffle=shuffle).windows if data.is_dir() else open_windows(data, fs=fs)
+    return WindowStore(data, shuffle=shuffle).windows if data.is_dir() else open_windows(data, fs=given.get("fs"))
 
 
 @contextmanager
@@ -157,19 +155,24 @@ def _cut(
                 raise
             store = written("unlabelled", labels=False)  # raises again if the error has another cause
             echo(f"read without labels: {error}", err=True, colour="yellow")
-        reasons: dict[str, list[str]] = {}
-        for entry in store.skipped:
-            reasons.setdefault(entry["reason"], []).append(entry["name"])
-        for reason, names in reasons.items():
-            rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            echo(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}", err=True, colour="yellow")
-        incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
-        if incomplete:
-            words = f"left out {incomplete:,} window{'s' * (incomplete != 1)} with missing values"
-            echo(words, err=True, colour="yellow")
-        for note in store.notes:
+        for note in _notes(store):
             echo(note, err=True, colour="yellow")
         yield WindowStore(store.path, shuffle=shuffle).windows
+
+
+def _notes(store: Any) -> list[str]:
+    """Return notes on files and windows that were left out, and those of the store."""
+    reasons: dict[str, list[str]] = {}
+    for entry in store.skipped:
+        reasons.setdefault(entry["reason"], []).append(entry["name"])
+    notes = []
+    for reason, names in reasons.items():
+        rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        notes.append(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
+    incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
+    if incomplete:
+        notes.append(f"left out {counted(incomplete, 'window')} with missing values")
+    return [*notes, *store.notes]
 
 
 def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
@@ -186,7 +189,7 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         )
     stored = getattr(model, "reading_", {})
     known = Reading.from_json(stored) if stored else Reading()
-    if known.pattern is not None and (given.get("pattern") is not None or not _fits_files(data, known.pattern)):
+    if known.pattern is not None and (given.get("pattern") is not None or not _has_files(data, known.pattern)):
         known = replace(known, pattern=None)  # other folders may name their files differently
     if not known.classes and hasattr(model, "probe_"):
         known = replace(known, classes=tuple((str(name), (str(name),)) for name in model.probe_.classes_))
@@ -198,6 +201,16 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         fs=model.fs_,
     )
     return known.with_given(given, "the model", known=bool(stored))
+
+
+def _has_files(data: Path, pattern: str) -> bool:
+    """Whether any recording matches a pattern."""
+    from polyadic.data.folders import find_recordings
+
+    try:
+        return bool(find_recordings(data, "skip", pattern).files)
+    except DataError:
+        return False
 
 
 def _check_label_column(data: Path, reading: Reading) -> None:
@@ -219,16 +232,6 @@ def _check_label_column(data: Path, reading: Reading) -> None:
         )
 
 
-def _fits_files(data: Path, pattern: str) -> bool:
-    """Whether any recording matches a pattern."""
-    from polyadic.data.folders import find_recordings
-
-    try:
-        return bool(find_recordings(data, "skip", pattern).files)
-    except DataError:
-        return False
-
-
 def _refuse_shared(windows: Windows) -> None:
     """Raise if the same recording belongs to two subjects: it could be in both the training and the test part."""
     store = windows.store
@@ -241,3 +244,102 @@ def _refuse_shared(windows: Windows) -> None:
                 f"{' and '.join(names[:2])} are the same recording with two subjects, so scores would be too high: "
                 "remove one of them, or set the subjects with --subject"
             )
+
+
+# --------------------------------------------------------------------------------------------------- description
+
+
+def describe(windows: Windows, hidden: bool) -> None:
+    """Print a table of the classes, and notes if there are too few recordings, subjects or classes.
+
+    Parameters
+    ----------
+    windows : the windows to describe
+    hidden : do not print the table
+    """
+    import numpy as np
+
+    counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes)).tolist()
+    if sum(counts) and not hidden:
+        rows = [*zip(windows.classes, counts, strict=True), ("(no label)", len(windows) - sum(counts))]
+        cells = [(name, f"{count:,}", f"{100 * count / len(windows):.1f}") for name, count in rows]
+        print_table(("class", "windows", "%"), cells if rows[-1][1] else cells[:-1], err=True)
+    names = [name for name, count in zip(windows.classes, counts, strict=True) if count]
+    recordings = len(set(windows.recording.tolist()) - {""})
+    notes = scarcities(recordings, windows.index.n_subjects, names)
+    for sentence in (*notes, *_classes_of_one_subject(windows, names)):
+        echo(sentence, err=True, colour="yellow")
+
+
+def describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:
+    """Return the number and length of windows, their channels and rate, and the frame length, as one line.
+
+    Parameters
+    ----------
+    windows : the windows to describe
+    frame : frame length in samples
+    length_is_default, frame_is_default : whether window length and frame length are defaults
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic.data import Windows
+    >>> describe_sizes(Windows(np.zeros((5, 2, 100)), fs=50.0), 32, True, False)
+    '5 windows of 2 s (default), 2 channels at 50 Hz, frames of 0.64 s'
+    """
+    count, channels, samples = windows.shape
+    fs = windows.fs
+    length, part = (f"{size} samples" if fs is None else f"{size / fs:g} s" for size in (samples, frame))
+    rate = "" if fs is None else f" at {fs:g} Hz"
+    marks = [" (default)" * default for default in (length_is_default, frame_is_default)]
+    return (
+        f"{counted(count, 'window')} of {length}{marks[0]}, {counted(channels, 'channel')}{rate}, "
+        f"frames of {part}{marks[1]}"
+    )
+
+
+def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
+    """Return notes on the consequences if there is only one recording, subject or class.
+
+    Examples
+    --------
+    >>> scarcities(2, 2, ["N2"])
+    ["There is only one class, 'N2': a probe needs at least two."]
+    """
+    notes = []
+    if recordings == 1:
+        notes.append("There is only one recording: the model may not generalise to others.")
+    if subjects == 1:
+        notes.append(
+            "There is only one subject: evaluate needs at least two, to test on subjects that the model has not seen."
+        )
+    if len(classes) == 1:
+        notes.append(f"There is only one class, {classes[0]!r}: a probe needs at least two.")
+    return notes
+
+
+def _classes_of_one_subject(windows: Windows, names: Sequence[str]) -> list[str]:
+    """Return a note on each class that only one subject has, with another class of which it may be a typo."""
+    from polyadic.data.reading import shell_word
+
+    known = (windows.label >= 0) & (windows.subject != "")
+    pairs = set(zip(windows.label[known].tolist(), windows.subject[known].tolist(), strict=True))
+    if len({subject for _, subject in pairs}) < 2:
+        return []
+    counts = Counter(windows.classes[label] for label, _ in pairs)
+    notes = []
+    for name in [name for name in names if counts[name] == 1][:_NAMED]:
+        other = next((other for other in names if counts[other] > 1 and _is_typo(name, other)), None)
+        hint = ""
+        if other is not None:
+            merged = shell_word(f"{other}={other}|{name}")
+            hint = f" Did you mean {other!r}? --class {merged} merges them; list the other classes with --class, too."
+        notes.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.{hint}")
+    return notes
+
+
+def _is_typo(name: str, other: str) -> bool:
+    """Whether two names differ only in similar words; "stage 3" is not a typo of "stage 4"."""
+    words, others = name.casefold().split(), other.casefold().split()
+    changed = " ".join(word for word in words if word not in others), " ".join(w for w in others if w not in words)
+    return difflib.SequenceMatcher(None, *changed).ratio() >= _SIMILAR
