@@ -19,8 +19,6 @@ from paper.speed import runner as speed_runner
 from polyadic import reuse_memory
 from polyadic.errors import PolyadicError
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="python -m paper",
     no_args_is_help=True,

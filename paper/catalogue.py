@@ -29,8 +29,6 @@ from polyadic.core.step import initial_factors
 from polyadic.core.tensorizer import tensors
 from polyadic.presets import preset
 
-__all__ = ["EXPERIMENTS"]
-
 TENSOR = ("SALS", "GR-SALS", "ATD_ss-", "ATD")
 DEEP = ("SimCLR-32", "SimCLR-128", "BYOL-32", "BYOL-128", "AE-32", "AE-128", "AE_ss-32", "AE_ss-128")
 SIMPLE = ("PCA-32", "Hand", "MiniRocket", "CP-ALS")

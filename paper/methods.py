@@ -27,19 +27,6 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import low_label_rows
 from polyadic.spectral import STFT
 
-__all__ = [
-    "ExperimentSettings",
-    "MethodVariant",
-    "Row",
-    "choose_views",
-    "family",
-    "fit_and_score",
-    "fit_variant",
-    "score_variant",
-    "sweep_columns",
-    "variant",
-]
-
 Row = dict[str, Any]
 Protocol = Literal["paper", "subject"]
 Kind = Literal["features", "supervised features", "classifier"]

@@ -22,18 +22,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from polyadic import __version__
 
-__all__ = [
-    "append_line",
-    "choose_device",
-    "commit",
-    "encode_result",
-    "provenance",
-    "read_lines",
-    "show",
-    "stage_bar",
-    "write_result",
-]
-
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 

@@ -16,8 +16,6 @@ from polyadic.augment import as_augmentation
 from polyadic.data import Split, Windows
 from polyadic.evaluate import make_probe, scores
 
-__all__ = ["augmented_features", "logistic_probes", "perturbed", "score_classifier", "score_split"]
-
 _BATCH = 256
 _TESTS = 0x7E57
 _VIEWS = 4

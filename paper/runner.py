@@ -32,8 +32,6 @@ from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 
-__all__ = ["Experiment", "Request", "experiment_settings", "read_cells", "render", "run"]
-
 _ABLATION_UNLABELLED = 50_000
 _LABELLED = 5_000
 _QUICK_TRIES = 2

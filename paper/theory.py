@@ -12,16 +12,6 @@ from torch import Tensor
 
 from polyadic.core.alignment import normalise
 
-__all__ = [
-    "bound_constants",
-    "class_similarity",
-    "contraction_factor",
-    "loss_from_labels",
-    "loss_from_rates",
-    "theta_loss",
-    "two_sided_bound",
-]
-
 
 def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: float) -> Tensor:
     """Compute the factor of the Theorem, β(2m + M)‖v₂‖‖V₃‖_F / m³, for every row.

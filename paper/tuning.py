@@ -34,17 +34,6 @@ from paper.tables import Result, distinct_values, footer, heading
 from polyadic.data import Split
 from polyadic.errors import PolyadicError
 
-__all__ = [
-    "SPACES",
-    "best_settings",
-    "read_settings",
-    "run_try",
-    "tries",
-    "tuning_table",
-    "variants_to_try",
-    "without_tested_subjects",
-]
-
 MethodSettings = dict[str, Any]
 Space = dict[str, tuple[Any, ...]]
 

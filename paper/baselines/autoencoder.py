@@ -15,8 +15,6 @@ from paper.baselines.contrastive import nce_loss
 from paper.baselines.training import DeepBaseline, Learner
 from polyadic.errors import PolyadicError
 
-__all__ = ["AutoEncoder", "Decoder"]
-
 _NARROWEST = 4
 
 

@@ -16,8 +16,6 @@ from paper.baselines.backbone import Backbone
 from paper.baselines.shared import labels_of
 from paper.baselines.training import DeepBaseline, Learner
 
-__all__ = ["ReferenceCNN"]
-
 
 class _Classifier(Learner):
     def __init__(self, shape: Sequence[int], n_classes: int) -> None:

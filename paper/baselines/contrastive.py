@@ -18,8 +18,6 @@ from paper.baselines.backbone import Encoder
 from paper.baselines.training import DeepBaseline, Learner
 from polyadic.errors import PolyadicError
 
-__all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]
-
 
 def nce_loss(A: Tensor, B: Tensor, temperature: float = 0.5) -> Tensor:
     """Compute the normalised, temperature-scaled cross-entropy loss (NT-Xent) of SimCLR.

@@ -16,8 +16,6 @@ from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
 from polyadic.errors import PolyadicError
 
-__all__ = ["CPALS"]
-
 
 class CPALS(Baseline):
     """CP decomposition of the tensor of all windows by TensorLy's alternating least squares.

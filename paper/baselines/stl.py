@@ -19,8 +19,6 @@ from paper.baselines.shared import labels_of, restored_factors
 from polyadic.baselines import Baseline
 from polyadic.core.algebra import collect, contract, khatri_rao, project
 
-__all__ = ["STL"]
-
 _POWER_ROUNDS = 10
 
 

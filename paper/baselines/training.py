@@ -20,8 +20,6 @@ from paper.baselines.backbone import Standardize
 from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
 
-__all__ = ["DeepBaseline", "Learner", "batches_of", "hold_out", "train"]
-
 _IMPROVEMENT = 1e-3
 _MEASURED_WINDOWS = 1024
 _PIECE_BYTES = {"cuda": 2**28}

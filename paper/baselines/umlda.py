@@ -21,8 +21,6 @@ from polyadic.baselines import Baseline
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.errors import PolyadicError
 
-__all__ = ["UMLDA"]
-
 _Vectors = list[NDArray[np.float64]]
 _Matrix = NDArray[np.float64]
 

@@ -17,8 +17,6 @@ from paper.datasets.sleep_edf import sleep_edf as write_sleep_edf
 from paper.results import stage_bar
 from polyadic.data import WindowStore
 
-__all__ = ["app"]
-
 app = typer.Typer(
     no_args_is_help=True,
     help="Write a store of windows from a data set in its published layout.",

@@ -13,8 +13,6 @@ import requests
 
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["SOURCES", "Source", "download"]
-
 _SUMS = "SHA256SUMS.txt"
 _WORKERS = 4
 """Number of parallel downloads: for small files, of which PTB-XL has 43,600, most of the time is network latency."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from polyadic.data import Header, StoreWriter, Windows, WindowStore
 from polyadic.errors import DataError
 
-__all__ = ["CHANNELS", "har", "read_har"]
-
 CHANNELS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
 UNITS = ("g", "g", "g", "rad/s", "rad/s", "rad/s", "g", "g", "g")
 FS, LENGTH = 50.0, 128

@@ -22,8 +22,6 @@ from paper.datasets.store import (
 from polyadic.data import Annotation, WindowStore, datasets
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["CHANNELS", "sleep_edf"]
-
 CHANNELS = (
     "EEG Fpz-Cz",
     "EEG Pz-Oz",

@@ -20,8 +20,6 @@ from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
 from polyadic.tuning import views_for
 
-__all__ = ["DEFAULT", "METHODS", "Features", "Group", "Method", "features_of", "method"]
-
 DEFAULT = "polyadic"
 """The method that all others are compared with: the library's defaults."""
 

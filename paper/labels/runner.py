@@ -32,8 +32,6 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate import make_probe as probe
 
-__all__ = ["LabelRequest", "run"]
-
 Row = dict[str, Any]
 
 _DRAWS = 3

@@ -24,8 +24,6 @@ from polyadic.core.algebra import collect, contract, project
 from polyadic.errors import PolyadicError
 from polyadic.presets import preset
 
-__all__ = ["against_mttkrp", "against_tensorly", "against_textbook"]
-
 _ROUNDS = 3
 _TENSORLY_WINDOWS = 2048
 _CPU = torch.device("cpu")

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Laps", "Peak", "anonymous_memory", "ceiling_calls", "median_and_range", "repeat_in_turn", "timed_calls"]
-
 _STATUS = Path("/proc/self/status")
 
 

@@ -37,8 +37,6 @@ from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 
-__all__ = ["CANDIDATES", "REFERENCE", "markdown", "open_training_people", "plot", "run", "split_people", "summary"]
-
 REFERENCE = "blend 0.002 (paper)"
 """The solver of the paper, to which the others are compared."""
 

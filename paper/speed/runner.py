@@ -15,8 +15,6 @@ from paper.results import choose_device, provenance, show, stage_bar, write_resu
 from paper.speed import comparisons, scaling, stages, tables
 from polyadic.errors import PolyadicError
 
-__all__ = ["run", "write_files"]
-
 Result = dict[str, Any]
 
 

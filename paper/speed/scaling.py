@@ -30,8 +30,6 @@ from polyadic.core.tensorizer import tensors
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
-__all__ = ["ProblemSize", "exponent", "measure_memory", "measure_seconds"]
-
 _REPEATS = 5
 
 Row = dict[str, Any]

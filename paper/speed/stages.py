@@ -39,8 +39,6 @@ from polyadic.core.tensorizer import tensors
 from polyadic.presets import Preset, preset
 from polyadic.spectral import STFT, recommended_stft
 
-__all__ = ["STAGES", "StageCase", "build_model", "fit_quietly", "measure_dataset", "random_windows"]
-
 STAGES = ("read", "augment", "STFT", "project", "align", "collect", "solve")
 
 _FLOAT = 4

@@ -9,8 +9,6 @@ from paper import reference
 from paper.drawing import new_figure, save_figure
 from paper.markdown import as_code, machine_name, table
 
-__all__ = ["footer", "markdown", "plot_stages"]
-
 Result = dict[str, Any]
 
 

@@ -21,8 +21,6 @@ from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
-__all__ = ["AugmentedPairs", "TextbookSweeps", "spectra", "step"]
-
 _SHORTEST_NOISE = 100
 _KINDS = (Jitter, Bandpass, Rotate3D)
 
