@@ -25,6 +25,7 @@ COMMANDS = {
     "info arrays": "info windows.npz",
     "predict": "predict model.safetensors windows.npz -o labels.csv",
 }
+FIT = "fit windows.npz --probe --rank 8 --sweeps 3 --quiet -o model.safetensors"
 BARE = {"import torch": "import torch", "import torch, sklearn.base": "import torch, sklearn.base"}
 
 FILES = """
@@ -51,7 +52,23 @@ def main(out: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run(["-c", FILES], folder)
-        run("-m polyadic fit windows.npz --probe --rank 8 --sweeps 3 --quiet -o model.safetensors".split(), folder)
+        run(
+            [
+                "-m",
+                "polyadic",
+                "fit",
+                "windows.npz",
+                "--probe",
+                "--rank",
+                "8",
+                "--sweeps",
+                "3",
+                "--quiet",
+                "-o",
+                "model.safetensors",
+            ],
+            folder,
+        )
         for number in range(1 + ROUNDS):
             for key, words in calls.items():
                 (folder / "labels.csv").unlink(missing_ok=True)  # outputs are not overwritten

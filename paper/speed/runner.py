@@ -58,16 +58,15 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
         "device": device.type,
         "quick": quick,
         # Record the load before the run, because results from a busy machine are not reliable.
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "load": os.getloadavg()[0],
         **provenance(str(device)),
         "rows": [],
     }
     names = ("har",) if quick else (dataset,) if dataset is not None else tuple(reference.DATASETS)
     parts: dict[str, Callable[[], Any]] = {name: partial(stages.measure_dataset, name, device, quick) for name in names}
     if dataset is None:
-        parts["growth"] = partial(scaling.measure_seconds, device, quick)
+        parts["growth"] = partial(scaling.measure_growth, device, quick)
     if dataset is None and device.type == "cpu":
-        parts["memory"] = partial(scaling.measure_memory, quick)
         parts["textbook"] = partial(comparisons.against_textbook, quick)
         parts["tensorly"] = partial(comparisons.against_tensorly, quick)
         parts["mttkrp"] = partial(comparisons.against_mttkrp, quick)
