@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from paper.catalogue import EXPERIMENTS
-from paper.datasets import commands as datasets
+from paper.datasets.commands import prepare
 from paper.labels.people import FILES
 from paper.labels.runner import LabelRequest
 from paper.labels.runner import run as run_labels
@@ -36,7 +37,7 @@ app = typer.Typer(
   python -m paper speed
 """,
 )
-app.add_typer(datasets.app, name="prepare", rich_help_panel="Data")
+app.command(rich_help_panel="Data")(prepare)
 
 _Data = Annotated[
     Path | None, typer.Option("--data", metavar="DATA", help="Store or .npz file with labels.", exists=True)
@@ -105,23 +106,9 @@ def _add_experiment(name: str) -> None:
         json: _Json = False,
         quiet: _Quiet = False,
     ) -> None:
-        request = Request(
-            name=name,
-            out=out,
-            dataset=dataset,
-            data=data,
-            seeds=seeds,
-            protocol=protocol,
-            paper_settings=paper_settings,
-            quick=quick,
-            device=device,
-            jobs=jobs,
-            epochs=epochs,
-            methods=tuple(method or ()),
-            tuned=tuned,
-            tries=tries,
-        )
-        run(request, experiment, quiet=quiet, as_json=json)
+        methods = tuple(method or ())
+        request = Request(name, out, dataset, data, seeds, protocol, paper_settings, quick, device, jobs, epochs)
+        run(replace(request, methods=methods, tuned=tuned, tries=tries), experiment, quiet=quiet, as_json=json)
 
 
 for _name in EXPERIMENTS:
@@ -185,19 +172,9 @@ def labels(
     """Accuracy against labels per class on new subjects, next to strong baselines."""
     if dataset is not None and dataset not in FILES:
         raise typer.BadParameter(f"{dataset!r} is not one of {', '.join(FILES)}", param_hint="--dataset")
-    request = LabelRequest(
-        out=out,
-        folder=data,
-        sets=tuple(FILES) if dataset is None else (dataset,),
-        methods=tuple(method or ()),
-        seeds=seeds,
-        splits=splits,
-        epochs=epochs,
-        development=development,
-        device=device,
-        jobs=jobs,
-        quick=quick,
-    )
+    sets = tuple(FILES) if dataset is None else (dataset,)
+    methods = tuple(method or ())
+    request = LabelRequest(out, data, sets, methods, seeds, splits, epochs, development, device, jobs, quick)
     run_labels(request, quiet=quiet, as_json=json)
 
 

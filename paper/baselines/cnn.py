@@ -21,12 +21,8 @@ class _Classifier(Learner):
     def __init__(self, shape: Sequence[int], n_classes: int) -> None:
         backbone = Backbone(shape)
         super().__init__(shape, backbone.n_features)
-        self.backbone = backbone
+        self.encoder = backbone
         self.linear = nn.Linear(backbone.n_features, n_classes, dtype=torch.float32)
-
-    def encode(self, S: Tensor) -> Tensor:
-        Z: Tensor = self.backbone(S)
-        return Z
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         assert codes is not None

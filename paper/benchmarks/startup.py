@@ -52,23 +52,7 @@ def main(out: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run(["-c", FILES], folder)
-        run(
-            [
-                "-m",
-                "polyadic",
-                "fit",
-                "windows.npz",
-                "--probe",
-                "--rank",
-                "8",
-                "--sweeps",
-                "3",
-                "--quiet",
-                "-o",
-                "model.safetensors",
-            ],
-            folder,
-        )
+        run(["-m", "polyadic", *FIT.split()], folder)
         for number in range(1 + ROUNDS):
             for key, words in calls.items():
                 (folder / "labels.csv").unlink(missing_ok=True)  # outputs are not overwritten
