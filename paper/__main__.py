@@ -118,7 +118,7 @@ for _name in EXPERIMENTS:
 @app.command()
 def speed(
     dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Measure only stages and sweeps, with this data set's shape.")
+        str | None, typer.Option(metavar="NAME", help="Measure only sweeps and fits, with this data set's shape.")
     ] = None,
     device: _Device = "auto",
     quick: _Quick = False,
@@ -126,7 +126,7 @@ def speed(
     json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
-    """Seconds of every stage on random windows, compared with the limits of the machine and with TensorLy."""
+    """Seconds of sweeps and whole fits on random windows, and of other implementations."""
     speed_runner.run(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
 
 

@@ -248,6 +248,8 @@ _TIMED_TABLE: dict[str, Any] = {
     "parameters": _CONVERGED,
 }
 
+_EVERY_METHOD = _methods(*DEEP, "CNN", *SIMPLE, "UMLDA", "STL", *TENSOR)
+
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": Experiment("Sizes", tuple(reference.DATASETS), tables.sizes_table, build_rows=_size_rows),
     "table2": Experiment(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from paper import reference
 from paper.speed.measure import median_and_range, repeat_in_turn
-from paper.speed.stages import build_model, fit_quietly, random_windows
+from paper.speed.sweeps import build_model, fit_quietly, random_windows
 from paper.speed.textbook import TextbookSweeps, spectra
 from paper.timing import seconds_per_sweep
 from polyadic import SALS
@@ -53,7 +53,7 @@ def against_textbook(quick: bool) -> Row:
     slow = TextbookSweeps(X, har, tensorize, bases, workers)
 
     def ours() -> dict[str, float]:
-        model = fit_quietly(build_model(har, _CPU, max_sweeps=3), X)
+        model = fit_quietly(build_model(har, _CPU, 3, har.parameters["batch_size"]), X)
         return {"polyadic": seconds_per_sweep(model.history_["seconds"])}
 
     def textbook() -> dict[str, float]:

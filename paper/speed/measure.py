@@ -1,4 +1,4 @@
-"""Measurement of time, memory and machine limits for `python -m paper speed`."""
+"""Measurement of time and memory for `python -m paper speed`."""
 
 from __future__ import annotations
 
@@ -7,36 +7,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-
-
-class Laps:
-    """Measures the seconds between marks, on a GPU by CUDA events."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.marks: list[tuple[str, Any]] = []
-        self.mark("")
-
-    def mark(self, name: str) -> None:
-        """End the current lap, and give it this name."""
-        moment: Any = time.perf_counter()
-        if self.device.type == "cuda":
-            moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            moment.record()
-        self.marks.append((name, moment))
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds of each lap by name, after waiting for the device."""
-        if self.device.type != "cuda":
-            return {name: after - before for (_, before), (name, after) in pairwise(self.marks)}
-        torch.cuda.synchronize(self.device)
-        return {name: before.elapsed_time(after) / 1e3 for (_, before), (name, after) in pairwise(self.marks)}
 
 
 def repeat_in_turn(
@@ -71,11 +45,14 @@ def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.dev
     """Return a measurement for `repeat_in_turn` that calls each of the functions once."""
 
     def once() -> dict[str, float]:
-        laps = Laps(device)
+        times = {}
         for name, function in functions.items():
+            begun = time.perf_counter()
             function()
-            laps.mark(name)
-        return laps.seconds()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times[name] = time.perf_counter() - begun
+        return times
 
     return once
 
@@ -83,25 +60,6 @@ def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.dev
 def median_and_range(values: Sequence[float]) -> dict[str, float]:
     """Return median, minimum and maximum."""
     return {"median": float(np.median(values)), "least": float(np.min(values)), "most": float(np.max(values))}
-
-
-def ceiling_calls(device: torch.device, quick: bool) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
-    """Return functions that measure the limits of the machine: a large float32 matrix product and a large copy.
-
-    Returns
-    -------
-    the functions by name, and the flops or bytes of each (a copy reads and writes)
-    """
-    cuda = device.type == "cuda"
-    size = 256 if quick else 8192 if cuda else 2048
-    count = 2**20 if quick else 2**29 if cuda else 2**26
-    A, B, C = (torch.ones(size, size, device=device) for _ in range(3))
-    source, target = (torch.ones(count, device=device) for _ in range(2))
-    calls: dict[str, Callable[[], object]] = {
-        "matmul": lambda: torch.mm(A, B, out=C),
-        "copy": lambda: target.copy_(source),
-    }
-    return calls, {"matmul": 2.0 * size**3, "copy": 8.0 * count}
 
 
 class Peak(threading.Thread):

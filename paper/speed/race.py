@@ -22,9 +22,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from paper.drawing import new_figure, save_figure
 from paper.markdown import mean_and_std, table
-from paper.results import choose_device, provenance, show, stage_bar
+from paper.results import choose_device, provenance, show, stage_bar, write_result
 from paper.scoring import probe_accuracy
-from paper.speed.runner import write_files
 from paper.speed.tables import footer
 from paper.timing import seconds_per_sweep
 from polyadic import ATD
@@ -93,7 +92,9 @@ def run(
                 result["rows"].append(row)
                 update(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
             result["summary"] = summary(result["rows"])
-            write_files(result, out, stem, markdown, plot)
+            write_result(out / f"{stem}.json", result)
+    (out / f"{stem}.md").write_text(markdown(result))
+    plot(result, out / f"{stem}.png")
     show(result, markdown(result), f"{stem}.json, {stem}.md and {stem}.png to {out}/", as_json)
     return result
 

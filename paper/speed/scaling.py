@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from paper.speed.measure import repeat_in_turn, timed_calls
-from paper.speed.stages import fit_quietly
+from paper.speed.sweeps import fit_quietly
 from paper.timing import seconds_per_sweep
 from polyadic import ATD
 from polyadic._util.threads import thread_pool

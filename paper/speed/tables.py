@@ -1,12 +1,10 @@
-"""The results of `python -m paper speed` as Markdown tables and a bar chart."""
+"""The results of `python -m paper speed` as Markdown tables."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from paper import reference
-from paper.drawing import new_figure, save_figure
 from paper.markdown import as_code, machine_name, table
 
 Result = dict[str, Any]
@@ -20,7 +18,6 @@ def markdown(result: Result) -> str:
         if all("defaults" in row["sweep"] for row in result["rows"]):
             text += ["**Default settings next to the paper's**\n", _defaults_table(result)]
         text += [_fit_table(row["fits"]) for row in result["rows"] if "fits" in row]
-    text += [_stage_table(row) for row in result["rows"]]
     if "growth" in result:
         text += ["**Growth**\n", _growth_table(result)]
     if "textbook" in result:
@@ -56,7 +53,7 @@ def _mib(count: float) -> str:
 
 
 def _sweep_table(result: Result) -> str:
-    """Return the table of sweeps: seconds, bound, memory and features of every dataset."""
+    """Return the table of sweeps: seconds, memory and features of every dataset."""
     streamed = any("streamed_sweep_seconds" in row["sweep"] for row in result["rows"])
     lines = []
     for row in result["rows"]:
@@ -67,20 +64,14 @@ def _sweep_table(result: Result) -> str:
             _number(sweep["sweep_seconds"]),
             "all" if sweep["measured"] else f"{sweep['windows']:,}",
             f"{sweep['paper_seconds']:,.1f}",
-            _ms(row["whole_batch"]["seconds"]),
-            _ms(row["sum_of_stages_seconds"]),
-            _ms(row["whole_batch"]["bound_seconds"]),
-            _number(row["whole_batch"]["ratio"]),
-            _number(row["whole_batch"]["gflops"]),
-            _number(row["whole_batch"]["gbs"]),
+            _ms(sweep["batch_seconds"]),
             _mib(sweep["memory_bytes"]),
             f"{sweep['features']['windows_per_second']:,.0f}",
         ]
         if streamed:
             line.insert(4, _number(sweep["streamed_sweep_seconds"]))
         lines.append(line)
-    heads = ["", "windows", "s per sweep", "timed", "paper, s", "batch, ms", "sum of its stages, ms", "bound, ms"]
-    heads += ["× bound", "GFLOP/s", "GB/s", "memory", "features, windows/s"]
+    heads = ["", "windows", "s per sweep", "timed", "paper, s", "batch, ms", "memory", "features, windows/s"]
     if streamed:
         heads.insert(4, "from host memory, s")
     return table(heads, lines)
@@ -112,31 +103,6 @@ def _fit_table(fits: list[Result]) -> str:
     lines = [[row["method"], str(row["sweeps"]), _range(row["seconds"])] for row in fits]
     heads = ["", "sweeps", "whole fit, s"]
     return f"**Whole fits of {fits[0]['windows']:,} HAR windows, default settings**\n\n{table(heads, lines)}"
-
-
-def _stage_table(row: Result) -> str:
-    """Return the table of one dataset's stages."""
-    dims, window = (" × ".join(str(size) for size in row[key]) for key in ("tensor", "window"))
-    rates = row["ceilings"]
-    lines = [
-        [
-            stage["stage"],
-            _ms(stage["seconds"]["median"]),
-            _number(stage["sweep_seconds"]),
-            _number(stage["gflops"]),
-            _number(stage["gbs"]),
-            _ms(stage["bound_seconds"]),
-            _number(stage["ratio"]),
-        ]
-        for stage in row["stages"]
-    ]
-    heads = ["stage", "ms per batch", "s per sweep", "GFLOP/s", "GB/s", "bound, ms", "× bound"]
-    title = (
-        f"**{reference.DATASETS[row['dataset']]}**: {row['batch']} windows of {window} ({row['stored']}) and their "
-        f"views, as tensors of {dims}, rank {row['rank']}. Ceilings: matrix product "
-        f"{_number(rates['matmul_gflops'])} GFLOP/s, copy {_number(rates['copy_gbs'])} GB/s.\n"
-    )
-    return f"{title}\n{table(heads, lines)}"
 
 
 def _growth_table(result: Result) -> str:
@@ -185,21 +151,3 @@ def _step_table(rows: list[Result]) -> str:
 def _range(values: dict[str, float]) -> str:
     """Return median (minimum to maximum)."""
     return f"{_number(values['median'])} ({_number(values['least'])} to {_number(values['most'])})"
-
-
-def plot_stages(result: Result, path: Path) -> None:
-    """Draw, for each dataset, stacked bars of the stages of a batch, next to their bounds."""
-    figure, axes = new_figure(len(result["rows"]), width=3.1, height=3.6)
-    for axis, row in zip(axes[0], result["rows"], strict=True):
-        bottoms = [0.0, 0.0]
-        for number, stage in enumerate(row["stages"]):
-            heights = [1e3 * stage["seconds"]["median"], 1e3 * stage["bound_seconds"]]
-            axis.bar(["stages", "bound"], heights, 0.7, bottoms, color=f"C{number}", label=stage["stage"])
-            bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-        fit = 1e3 * row["whole_batch"]["seconds"]
-        axis.axhline(fit, color="black", linestyle="--", linewidth=1, label="in a fit")
-        axis.set(title=reference.DATASETS[row["dataset"]], ylabel="ms per batch" if row is result["rows"][0] else None)
-        axis.tick_params(labelsize=8)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, loc="outside right center", reverse=True)
-    save_figure(figure, path)
