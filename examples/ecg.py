@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from polyadic import CPD, plot
-from polyadic.data import datasets
+from polyadic.data import folder
 
 with warnings.catch_warnings():  # importing wfdb causes a pandas deprecation warning
     warnings.simplefilter("ignore")
@@ -21,7 +21,7 @@ with warnings.catch_warnings():  # importing wfdb causes a pandas deprecation wa
 # Eight synthetic one-minute records with two leads, half of them with a fast heart rate. A beat is a sum of three bumps
 # (P, QRS and T), which differ in width and in their weights in the two leads.
 FS, SECONDS = 100, 60
-folder = Path(tempfile.mkdtemp())
+root = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 time = np.arange(FS * SECONDS) / FS
 BUMPS = ((-0.16, 0.025, 0.15, 0.10), (0.0, 0.012, 1.00, -0.60), (0.25, 0.050, 0.30, 0.20))
@@ -41,12 +41,12 @@ for record in range(8):
         ["II", "V1"],
         leads.T,
         fmt=["16", "16"],
-        write_dir=str(folder),
+        write_dir=str(root),
     )
 
 # %%
 # Read a folder of records into a store of windows, which keeps the integers of the files.
-windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
+windows = folder(root, root / "ecg.store", seconds=5).windows
 model = CPD(rank=4).fit(windows)
 print(windows)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from polyadic import CPD, plot
-from polyadic.data import datasets
+from polyadic.data import folder
 
 # %%
 # Three machines with a two-axis vibration sensor. The bearing of one of them wears out halfway through.
-folder = Path(tempfile.mkdtemp())
+root = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 time = np.arange(0, 60, 0.01)
 for machine in ("lathe", "mill", "press"):
@@ -24,16 +24,16 @@ for machine in ("lathe", "mill", "press"):
     axes = np.stack([hum + 0.8 * wear, 0.6 * hum - 0.5 * wear]) + 0.3 * rng.normal(
         size=(2, len(time))
     )
-    with (folder / f"{machine}.csv").open("w", newline="") as file:
+    with (root / f"{machine}.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["time", "x", "y"])
         table.writerows(zip(time.round(3), *axes.round(4), strict=True))
-print("".join((folder / "mill.csv").read_text().splitlines(keepends=True)[:4]))
+print("".join((root / "mill.csv").read_text().splitlines(keepends=True)[:4]))
 
 # %%
 # Read the folder as windows of two seconds. Each window has six features: four from the components, and the level of
 # each axis.
-windows = datasets.folder(folder, folder / "machines.store", seconds=2).windows
+windows = folder(root, root / "machines.store", seconds=2).windows
 model = CPD(rank=4).fit(windows)
 Z = model.transform(windows)
 print(windows)

@@ -11,7 +11,7 @@ import edfio
 import numpy as np
 
 from polyadic import CPD, plot
-from polyadic.data import datasets
+from polyadic.data import folder
 from polyadic.evaluate import WindowClassifier, labels_of
 
 # %%
@@ -27,7 +27,7 @@ RHYTHMS = {  # Hz and µV of two rhythms
 NIGHT = np.repeat(
     ("W", "N2", "N3", "N2", "R", "N2", "N3", "R", "W"), (4, 8, 7, 4, 5, 6, 3, 7, 2)
 )
-folder = Path(tempfile.mkdtemp())
+root = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 time = np.arange(30 * FS) / FS
 
@@ -56,12 +56,12 @@ for night in range(6):
     notes = [
         edfio.EdfAnnotation(30 * number, 30, stage) for number, stage in enumerate(NIGHT)
     ]
-    edfio.Edf(signals, annotations=notes).write(folder / f"night{night}.edf")
+    edfio.Edf(signals, annotations=notes).write(root / f"night{night}.edf")
 
 # %%
 # Convert the folder to a store: windows on disk, with subject, start and stage. The command is
 # `polyadic prepare folder recordings my.store --seconds 30 --class W --class N2 --class N3 --class R`.
-store = datasets.folder(folder, folder / "my.store", seconds=30, classes=STAGES)
+store = folder(root, root / "my.store", seconds=30, classes=STAGES)
 windows = store.windows
 print(store)
 

@@ -10,7 +10,7 @@ import people
 import pytest
 from command_line import polyadic
 
-from polyadic.data import datasets
+from polyadic.data import folder
 from polyadic.errors import DataError
 
 
@@ -36,7 +36,7 @@ def written(root: Path, subjects: int = 2) -> None:
 
 def test_a_data_set_has_its_participants_as_subjects_and_its_events_as_labels(tmp_path: Path) -> None:
     written(tmp_path / "in")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=5)
     assert store.classes == ("closed", "open")
     assert np.bincount(store.index.label).tolist() == [8, 8]
     assert set(store.windows.subject) == {"sub-01", "sub-02"}
@@ -46,12 +46,12 @@ def test_a_data_set_has_its_participants_as_subjects_and_its_events_as_labels(tm
 
 def test_a_column_of_the_participants_may_be_the_label(tmp_path: Path) -> None:
     written(tmp_path / "in")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5, label="group")
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=5, label="group")
     assert store.classes == ("control", "patient")
     assert store.windows.select(subject="sub-01").label.tolist() == [1] * 8
     message = r"no column 'Group' .*participants\.tsv has 'participant_id', 'group', .*_events\.tsv has .*mean 'group'"
     with pytest.raises(DataError, match=message):
-        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=5, label="Group")
+        folder(tmp_path / "in", tmp_path / "t", seconds=5, label="Group")
 
 
 def test_a_data_set_written_by_mne_bids_is_fitted_and_evaluated(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sklearn.linear_model import RidgeClassifierCV
 
 from polyadic import load
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
-from polyadic.data.synthetic import synthetic
+from polyadic.data.synthesis import synthetic
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate.scoring import probe_accuracy
 from polyadic.spectral import STFT

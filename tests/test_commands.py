@@ -23,7 +23,7 @@ from polyadic.cli import app
 from polyadic.cli.manual import flowing
 from polyadic.cli.tables import harmless
 from polyadic.data import Windows, WindowStore, split, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of, scores
 from polyadic.evaluate.predictor import WindowPredictor
 from polyadic.evaluate.probe import PROBES, make_probe

@@ -22,7 +22,7 @@ from torchrun import SCRIPT, assert_close, ended, forked, part_of, torchrun, wri
 
 from polyadic import SALS, load
 from polyadic.data import WindowStore, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import trees
 
-from polyadic.data import datasets
+from polyadic.data import folder, read_recording
 from polyadic.errors import DataError, PolyadicError
 
 
@@ -21,7 +21,7 @@ def sleep(tmp_path):
 
 def test_a_folder_of_your_own_files_is_read_as_windows_with_subjects_and_labels(sleep, tmp_path):
     root, _ = sleep
-    store = datasets.folder(
+    store = folder(
         root,
         tmp_path / "s",
         seconds=2,
@@ -41,21 +41,21 @@ def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(sleep
     only = tmp_path / "only"
     only.mkdir()
     shutil.copy(root / "sleep-cassette" / "SC4001E0-PSG.edf", only)
-    without = datasets.folder(only, tmp_path / "s", seconds=30)
+    without = folder(only, tmp_path / "s", seconds=30)
     assert without.channels == ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG horizontal")
     assert "left out slow channels: Resp oro-nasal (1 Hz)" in without.notes[0]
     assert "--keep-slow hold" in without.notes[0]
-    kept = datasets.folder(only, tmp_path / "v", seconds=30, keep_slow="hold")
+    kept = folder(only, tmp_path / "v", seconds=30, keep_slow="hold")
     assert len(kept.channels) == 7
     with pytest.raises(DataError, match="--resample hold repeats the samples of slow channels"):
-        datasets.folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
-    held = datasets.folder(only, tmp_path / "t", seconds=30, resample="hold")
+        folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
+    held = folder(only, tmp_path / "t", seconds=30, resample="hold")
     assert held.header.dtype == "int16"
     assert held.channels == without.channels
     assert held.notes[0] == without.notes[0]
-    filtered = datasets.folder(only, tmp_path / "u", seconds=30, fs=50, resample="polyphase")
+    filtered = folder(only, tmp_path / "u", seconds=30, fs=50, resample="polyphase")
     assert (filtered.header.dtype, filtered.shape[1:]) == ("float32", (3, 1500))
-    slow = datasets.folder(only, tmp_path / "x", seconds=30, fs=2, resample="polyphase")
+    slow = folder(only, tmp_path / "x", seconds=30, fs=2, resample="polyphase")
     assert len(slow.channels) == 7  # 1 Hz is not far below the rate that was asked for
 
 
@@ -64,7 +64,7 @@ def test_slow_channels_are_kept_as_keep_slow_says_and_others_as_resample_does(tm
     noise = {fs: rng.integers(-9, 9, 20 * fs).astype(float) for fs in (40, 20, 4)}
     signals = [edfio.EdfSignal(values, fs, label=f"at {fs}") for fs, values in noise.items()]
     edfio.Edf(signals).write(tmp_path / "a.edf")
-    store = datasets.folder(tmp_path / "a.edf", tmp_path / "s", seconds=20, resample="polyphase", keep_slow="hold")
+    store = folder(tmp_path / "a.edf", tmp_path / "s", seconds=20, resample="polyphase", keep_slow="hold")
     fast, middle, slow = store.windows.X[0]
     np.testing.assert_allclose(fast, noise[40], atol=1e-2)
     np.testing.assert_allclose(slow, np.repeat(noise[4], 10), atol=1e-2)
@@ -77,12 +77,12 @@ def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
     (tmp_path / "own" / "anna").mkdir(parents=True)
     rows = "\n".join(f"{n / 50},{a},{b}" for n, (a, b) in enumerate(table.tolist()))
     (tmp_path / "own" / "anna" / "walk.csv").write_text(f"time,left,right\n{rows}\n")
-    store = datasets.folder(tmp_path / "own", tmp_path / "s", seconds=1)
+    store = folder(tmp_path / "own", tmp_path / "s", seconds=1)
     assert store.shape == (10, 2, 50)
     assert set(store.windows.subject) == {"anna"}
     np.testing.assert_allclose(store.read(np.arange(10)).transpose(0, 2, 1).reshape(500, 2), table, rtol=1e-6)
     trees.ptb_xl(tmp_path / "ptb")
-    assert datasets.folder(tmp_path / "ptb" / "records500", tmp_path / "t", seconds=1).shape == (40, 12, 500)
+    assert folder(tmp_path / "ptb" / "records500", tmp_path / "t", seconds=1).shape == (40, 12, 500)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
 def test_settings_that_make_no_sense_are_refused(tmp_path, arguments, message):
     trees.ptb_xl(tmp_path / "ptb")
     with pytest.raises(PolyadicError, match=message):
-        datasets.folder(tmp_path / "ptb" / "records500", tmp_path / "s", **arguments)
+        folder(tmp_path / "ptb" / "records500", tmp_path / "s", **arguments)
     assert not (tmp_path / "s" / "manifest.json").exists()
 
 
@@ -107,11 +107,11 @@ def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(
     rows = "\n".join(",".join(map(str, row)) for row in table.tolist())
     path = tmp_path / "walk.csv"
     path.write_text(f"left,middle,right\n{rows}\n")
-    store = datasets.folder(path, tmp_path / "s", seconds=1, fs=50, channels=["right", "left"])
+    store = folder(path, tmp_path / "s", seconds=1, fs=50, channels=["right", "left"])
     assert (store.channels, store.windows.recording.tolist()) == (("right", "left"), ["walk", "walk"])
     np.testing.assert_allclose(store.windows.X.swapaxes(1, 2).reshape(100, 2), table[:, [2, 0]], rtol=1e-6)
     with pytest.raises(DataError, match=r"walk.csv: must have the channels 'up'"):
-        datasets.recording(path, fs=50, channels=["up"])
-    assert datasets.recording(path, fs=50, resample="hold").fs == 50
+        read_recording(path, fs=50, channels=["up"])
+    assert read_recording(path, fs=50, resample="hold").fs == 50
     with pytest.raises(PolyadicError, match=r"its extension must be one of \.edf"):
-        datasets.recording(tmp_path / "walk.txt")
+        read_recording(tmp_path / "walk.txt")

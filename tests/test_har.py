@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from problems import paper
 
+from paper.scoring import probe_accuracy
 from polyadic import ATD, SALS
 from polyadic.data import split
-from polyadic.data.loading import open_windows
-from polyadic.evaluate.scoring import probe_accuracy
+from polyadic.data.readers.arrays import open_windows
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 

@@ -16,7 +16,8 @@ import pytest
 from command_line import polyadic
 
 from polyadic import SALS
-from polyadic.data import Windows, datasets, synthetic
+from polyadic.data import Windows, synthetic
+from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.evaluate.unusual import typical_windows, unusual_windows
@@ -71,11 +72,11 @@ def test_a_labelled_copy_is_not_a_recording_if_its_original_exists(made: Path, t
     words = ("predict", made / "sleep.safetensors", "new/S01/night.edf", "-o", "new/S01/scored.edf")
     for more in ((), ("--force",)):
         polyadic(*words, *more, cwd=tmp_path)
-    found = datasets.find_recordings(tmp_path / "new")
+    found = find_recordings(tmp_path / "new")
     assert [path.parent.name for path in found.files] == ["S01", "S02", "S03"]
     assert found.left_out == {"S01/scored.edf": "a copy of night.edf with labels, written by polyadic"}
     (tmp_path / "new" / "S01" / "night.edf").unlink()
-    assert len(datasets.find_recordings(tmp_path / "new").files) == 3  # the copy may be all that is left
+    assert len(find_recordings(tmp_path / "new").files) == 3  # the copy may be all that is left
     refused = polyadic(*(*words[:2], "new/S02/night.edf", "-o", "new/S03/night.edf", "--force"), cwd=tmp_path, code=1)
     assert "night.edf already exists and is not a .edf file written by polyadic" in " ".join(refused.stderr.split())
 

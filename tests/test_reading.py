@@ -17,15 +17,17 @@ import trees
 from command_line import polyadic
 from people import wfdb
 
+from paper.datasets.sleep_edf import sleep_edf
 from polyadic import load
 from polyadic.cli.tables import describe
-from polyadic.data import Windows, WindowStore, datasets
-from polyadic.data.marks import hold_marks, label_by_moments
+from polyadic.data import Windows, WindowStore, folder
+from polyadic.data.annotations import infer_durations, label_by_moments, label_windows, scored_phase
+from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import TableColumns, read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.reading import Reading, parse_classes
-from polyadic.data.recordings import Annotation, Recording, label_windows, scored_phase, window_starts
+from polyadic.data.recordings import Annotation, Recording, window_starts
 from polyadic.errors import DataError, PolyadicError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
@@ -116,12 +118,12 @@ def test_a_window_has_the_class_that_covers_the_requested_share():
 )
 def test_marks_of_epochs_last_until_the_next(onsets, lasting):
     marked = recording([(onset, 0, "W") for onset in onsets], 500)
-    found, epoch = hold_marks(marked, None)
+    found, epoch = infer_durations(marked, None)
     assert [one.duration for one in found.annotations] == (lasting or [0] * len(onsets))
     assert (epoch is None) == (lasting is None)
-    assert hold_marks(marked, {"other"}) == (marked, None)
+    assert infer_durations(marked, {"other"}) == (marked, None)
     mixed = recording([*((onset, 0, "W") for onset in onsets), (1, 5, "N2")], 500)
-    assert hold_marks(mixed, None) == (mixed, None)
+    assert infer_durations(mixed, None) == (mixed, None)
 
 
 def test_moments_label_the_windows_they_are_in():
@@ -137,7 +139,7 @@ def test_moments_label_the_windows_they_are_in():
 
 def test_labels_times_and_subjects_of_tables_are_columns(tmp_path):
     people.wearables(tmp_path / "in")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
     assert store.classes == ("rest", "run", "walk")
     assert store.channels == ("x", "y", "z")
     assert np.bincount(store.index.label).tolist() == [16, 16, 16]
@@ -157,7 +159,7 @@ def test_a_table_of_many_subjects_becomes_a_recording_for_each(tmp_path):
         parts.append((tmp_path / f"{name}.csv").read_text().splitlines())
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "all.csv").write_text("\n".join([*parts[0], *parts[1][1:]]) + "\n")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity", subject="person")
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity", subject="person")
     assert set(store.windows.subject) == {"anna", "ben"}
     assert set(store.windows.recording) == {"all/anna", "all/ben"}
     assert len(store) == 8
@@ -172,9 +174,9 @@ def test_a_label_that_would_become_a_signal_is_refused_with_the_option(kind, tmp
     rows = [f"{n / 10},{np.sin(n):.4f},{values if n % 40 < 20 else other}" for n in range(200)]
     (tmp_path / "a.csv").write_text(f"time,x,{head}\n" + "\n".join(rows) + "\n")
     with pytest.raises(DataError, match=f"--label {head}"):
-        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
-    assert datasets.folder(tmp_path / "a.csv", tmp_path / "t", seconds=1, channels=["x"]).channels == ("x",)
-    assert len(datasets.folder(tmp_path / "a.csv", tmp_path / "u", seconds=1, label=head).classes) == 2
+        folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+    assert folder(tmp_path / "a.csv", tmp_path / "t", seconds=1, channels=["x"]).channels == ("x",)
+    assert len(folder(tmp_path / "a.csv", tmp_path / "u", seconds=1, label=head).classes) == 2
 
 
 def test_semicolons_decimal_commas_bom_crlf_and_gzip_are_read(tmp_path):
@@ -276,12 +278,12 @@ def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):
     people.wearables(tmp_path / "in", 2)
     for name, head in (("labels.csv", "subject,recording,start,label,p(a)"), ("e.tsv", "onset\tduration\ttrial_type")):
         (tmp_path / "in" / name).write_text(f"{head}\n")
-    found = datasets.find_recordings(tmp_path / "in")
+    found = find_recordings(tmp_path / "in")
     assert [path.name for path in found.files] == ["p01.csv", "p02.csv"]
     assert found.left_out["labels.csv"] == "a table written by polyadic"
-    assert [path.name for path in datasets.find_recordings(tmp_path / "in", pattern="*2.csv").files] == ["p02.csv"]
+    assert [path.name for path in find_recordings(tmp_path / "in", pattern="*2.csv").files] == ["p02.csv"]
     with pytest.raises(DataError, match="that match --pattern"):
-        datasets.find_recordings(tmp_path / "in", pattern="*.edf")
+        find_recordings(tmp_path / "in", pattern="*.edf")
 
 
 # -------------------------------------------------------------------------------------------------------- annotations
@@ -289,34 +291,34 @@ def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):
 
 def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(tmp_path):
     people.sleep(tmp_path / "in")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=10)
     assert store.classes == tuple(sorted(people.STAGES))
     assert set((store.windows.start / store.fs).tolist()) == {7.0 + 10 * n for n in range(12)}
     assert (store.index.label >= 0).all()
-    moved = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
+    moved = folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
     assert (moved.index.label < 0).any()
     assert any("most annotations cross window borders" in note for note in moved.notes)
-    half = datasets.folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
+    half = folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
     assert any("% of the windows have no label" in note for note in half.notes)
 
 
 def test_classes_are_renamed_and_merged_and_the_error_for_unknown_ones_lists_the_existing_ones(tmp_path):
     people.sleep(tmp_path / "in", 1)
     classes = ["wake=Sleep stage W", "sleep=Sleep stage N2|Sleep stage R|Sleep stage 9"]
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10, classes=classes)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=10, classes=classes)
     assert store.classes == ("wake", "sleep")
     assert np.bincount(store.index.label).tolist() == [4, 8]
     assert any("no recording has 'Sleep stage 9'" in note for note in store.notes)
     with pytest.raises(PolyadicError, match=r"there are .*'Sleep stage W'.*did you mean 'Sleep stage R'"):
-        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=10, classes=["REM=Sleep stage r"])
+        folder(tmp_path / "in", tmp_path / "t", seconds=10, classes=["REM=Sleep stage r"])
 
 
 def test_hypnograms_in_files_of_their_own_are_paired_by_name(tmp_path):
     trees.sleep_edf(tmp_path / "in")
-    store = datasets.folder(
+    store = folder(
         tmp_path / "in", tmp_path / "s", seconds=30, scoring="*-Hypnogram.edf", classes={"W": ["Sleep stage W"]}
     )
-    whole = datasets.sleep_edf(tmp_path / "in", tmp_path / "t")
+    whole = sleep_edf(tmp_path / "in", tmp_path / "t")
     assert (store.index.label == 0).sum() == (whole.index.label == 0).sum()
     assert len(store.recordings) == 4
     assert set(store.windows.recording) == {f"sleep-cassette/SC40{n}E0-PSG" for n in ("01", "02", "11", "12")}
@@ -327,21 +329,21 @@ def test_scorings_may_be_tables_or_one_stage_per_line(kind, tmp_path):
     people.sleep(tmp_path / "in", 2, lead=0.0)
     stages = ["W", "W", "N2"] * 4
     for number in (1, 2):
-        folder = tmp_path / "in" / f"S0{number}"
+        night = tmp_path / "in" / f"S0{number}"
         if kind == "lines":
-            (folder / "night.txt").write_text("\n".join(stages) + "\n")
+            (night / "night.txt").write_text("\n".join(stages) + "\n")
         else:
             rows = [f"{10 * n},10,{stage}" for n, stage in enumerate(stages)]
-            (folder / "night.csv").write_text("onset,duration,label\n" + "\n".join(rows) + "\n")
+            (night / "night.csv").write_text("onset,duration,label\n" + "\n".join(rows) + "\n")
     pattern = "*.txt" if kind == "lines" else "*.csv"
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10, scoring=pattern)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=10, scoring=pattern)
     assert store.classes == ("N2", "W")
     assert np.bincount(store.index.label).tolist() == [8, 16]
 
 
 def test_rhythms_of_wfdb_records_label_windows(tmp_path):
     people.ecg(tmp_path / "in", 2)
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=5)
     assert store.classes == ("(AFIB", "(N")
     assert np.bincount(store.index.label).tolist() == [12, 12]
 
@@ -356,7 +358,7 @@ def annotated_edf(path, annotations, seconds=120):
 def test_stages_without_duration_last_until_the_next_with_a_note(tmp_path):
     stages = [(10 * n + 5, None, "W" if n % 3 else "N2") for n in range(11)]
     annotated_edf(tmp_path / "in" / "a.edf", stages)
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=5)
     assert store.windows.start[0] == 0  # windows fit into epochs, which begin at 5 s
     assert np.bincount(store.index.label + 1).tolist() == [2, 8, 14]
     assert store.notes[0] == "a.edf: annotations have no duration, but mark epochs of 10 s: each lasts until the next"
@@ -373,7 +375,7 @@ def test_beats_label_windows_by_majority_with_a_note(tmp_path):
             list("NNVNNN" * 6 + "VNVVNV" * 6),
             write_dir=str(tmp_path / "in" / "S01"),
         )
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=5)
     assert store.classes == ("N", "V")
     assert store.index.label.tolist() == [0] * 6 + [1] * 6
     assert any(note.startswith("annotations have no duration: a window gets the class of most") for note in store.notes)
@@ -381,16 +383,16 @@ def test_beats_label_windows_by_majority_with_a_note(tmp_path):
 
 def test_annotations_that_occur_once_are_classes_only_by_name(tmp_path):
     annotated_edf(tmp_path / "in" / "a.edf", [(10, None, "lights off"), (95, None, "lights on")])
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=10)
     assert store.classes == ()
     assert (
         "occur once per recording label no window: 'lights off', 'lights on'. Use --class to make them classes"
         in store.notes[0]
     )
-    named = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=10, classes=["lights off", "lights on"])
+    named = folder(tmp_path / "in", tmp_path / "t", seconds=10, classes=["lights off", "lights on"])
     assert np.flatnonzero(named.index.label >= 0).tolist() == [1, 9]
     annotated_edf(tmp_path / "in" / "a.edf", [(10, None, "lights off"), *((10 * n, 10, "W") for n in range(12))])
-    both = datasets.folder(tmp_path / "in", tmp_path / "u", seconds=10, classes=["lights off", "W"])
+    both = folder(tmp_path / "in", tmp_path / "u", seconds=10, classes=["lights off", "W"])
     assert "if others have a duration: 'lights off'" in both.notes[-1]
 
 
@@ -402,16 +404,16 @@ def test_labels_and_subjects_are_found_in_paths(tmp_path):
         for number in (1, 2):
             people.table(tmp_path / "in" / activity / f"p{number:02d}.csv", [activity], number)
     options = {"seconds": 2, "channels": ["x", "y", "z"]}
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", label_from="folder", **options)
+    store = folder(tmp_path / "in", tmp_path / "s", label_from="folder", **options)
     assert store.classes == ("rest", "walk")
     assert set(store.windows.subject) == {"p01", "p02"}
-    found = datasets.folder(tmp_path / "in", tmp_path / "t", label_from=r"^(\w+)/", subject=r"p(\d+)", **options)
+    found = folder(tmp_path / "in", tmp_path / "t", label_from=r"^(\w+)/", subject=r"p(\d+)", **options)
     assert np.array_equal(found.index.label, store.index.label)
     assert set(found.windows.subject) == {"01", "02"}
     with pytest.raises(PolyadicError, match="--label-from must find the label in every path"):
-        datasets.folder(tmp_path / "in", tmp_path / "u", label_from="E(.)", **options)
+        folder(tmp_path / "in", tmp_path / "u", label_from="E(.)", **options)
     with pytest.raises(PolyadicError, match="cannot be combined"):
-        datasets.folder(tmp_path / "in", tmp_path / "u", label_from="folder", label="activity", **options)
+        folder(tmp_path / "in", tmp_path / "u", label_from="folder", label="activity", **options)
 
 
 # -------------------------------------------------------------------------------------------------------- the command
@@ -510,14 +512,14 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
         place = lines[0].split(",").index("activity")
         rows = [line.split(",") for line in lines]
         path.write_text("\n".join(",".join(cell for n, cell in enumerate(row) if n != place) for row in rows) + "\n")
-    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
     labelled = store.windows.label >= 0
     assert set(store.windows.subject[labelled].tolist()) == {"p01"}
     assert set(store.windows.subject[~labelled].tolist()) >= {"p02", "p03"}
     note = "p02.csv and 1 other file: read without labels, because there is no column 'activity' (--label)"
     assert note in store.notes
     with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
-        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
+        folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
 
 
 def test_models_of_earlier_versions_cut_recordings_by_rate_and_length(tmp_path):
@@ -582,7 +584,7 @@ def features_table(here, *words):
 
 
 def test_transform_writes_the_labels_that_recordings_have(worn):
-    store = datasets.folder(worn / "in", worn / "s", seconds=2, label="activity")
+    store = folder(worn / "in", worn / "s", seconds=2, label="activity")
     expected = ["" if label < 0 else store.classes[label] for label in store.windows.label]
     assert len(set(expected)) > 1
     rows, _ = features_table(worn, "in")

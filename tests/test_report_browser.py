@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from polyadic import SALS, plot, report
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.explain.replication import Replicability
 from polyadic.spectral import STFT
 

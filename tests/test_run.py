@@ -20,7 +20,7 @@ from polyadic import load
 from polyadic.cli import app
 from polyadic.cli.run_methods import fit_and_score_methods, split_for, summarise_methods
 from polyadic.data import Windows, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import PROBES, Probe, level_columns
 from polyadic.evaluate.scoring import probe_accuracy

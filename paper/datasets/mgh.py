@@ -25,7 +25,7 @@ from paper.datasets.store import (
     labelled_epochs,
     write_store,
 )
-from polyadic.data import Annotation, WindowStore, datasets
+from polyadic.data import Annotation, WindowStore, read_recording
 from polyadic.errors import DataError
 
 CHANNELS = ("F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1")
@@ -57,7 +57,7 @@ def mgh(
 
 
 def _load(path: Path) -> Cut:
-    recording = datasets.recording(path, channels=CHANNELS)
+    recording = read_recording(path, channels=CHANNELS)
     labels = path.with_name(f"{path.stem}-arousal.mat")
     if path.stem.startswith("te") and not labels.exists():
         starts = np.arange(recording.signal.shape[1] // (EPOCH_SECONDS * _FS)) * (EPOCH_SECONDS * _FS)

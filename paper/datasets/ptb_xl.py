@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from paper.datasets.store import Cut, OnError, OnRecording, write_store
-from polyadic.data import WindowStore, datasets
+from polyadic.data import WindowStore, read_recording
 from polyadic.errors import DataError
 
 _TABLE = "ptbxl_database.csv"
@@ -57,7 +57,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _load(path: Path, patient: str, sex: int) -> Cut:
-    recording = datasets.recording(path, path.stem, patient, channels=_LEADS)
+    recording = read_recording(path, path.stem, patient, channels=_LEADS)
     if recording.fs != _FS or recording.signal.shape[1] != _SAMPLES:
         actual = f"{recording.signal.shape[1]} samples at {recording.fs:g} Hz"
         raise DataError(f"{path.stem} must have {_SAMPLES} samples at {_FS} Hz, but has {actual}")

@@ -19,7 +19,7 @@ from paper.datasets.store import (
     labelled_epochs,
     write_store,
 )
-from polyadic.data import Annotation, WindowStore, datasets
+from polyadic.data import Annotation, WindowStore, read_recording
 from polyadic.errors import DataError
 
 CHANNELS = (
@@ -77,7 +77,7 @@ def _load(path: Path, trim: float | None) -> Cut:
     if len(scores) != 1:
         listed = ", ".join(score.name for score in scores) or "none"
         raise DataError(f"{path.name} needs one hypnogram {path.name[:7]}?-Hypnogram.edf next to it, but has {listed}")
-    recording = datasets.recording(path, path.name[:8], path.name[:5], channels=CHANNELS, resample="hold")
+    recording = read_recording(path, path.name[:8], path.name[:5], channels=CHANNELS, resample="hold")
     try:
         annotations = edfio.read_edf(scores[0]).annotations
     except (ValueError, LookupError) as error:

@@ -29,7 +29,7 @@ from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
-from polyadic.augment import Jitter, as_augmentation, split_pairing
+from polyadic.augment import Augmentation, Jitter, as_augmentation, split_pairing
 from polyadic.core import moments, persist
 from polyadic.core.algebra import reconstruct
 from polyadic.core.graph import Graph
@@ -158,10 +158,15 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
         return as_tensorizer(self.tensorize)
 
+    def _augmentation(self) -> Augmentation | None:
+        """Return the augmentation of an estimator that has one."""
+        augment = getattr(self, "augment", None)
+        return None if augment is None else as_augmentation(augment)
+
     def _check_windows(self) -> None:
         """Raise if `tensorize` or `augment` is invalid."""
         self._tensorizer(())
-        as_augmentation(getattr(self, "augment", None))
+        self._augmentation()
 
     def _samples(self, X: Any, reset: bool = False) -> Samples:
         """Return X as samples, checked against the windows of the fit; with `reset`, they define those of a new fit."""
@@ -192,7 +197,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             self.split_ = str(getattr(X, "split", ""))
             self.reading_ = dict(getattr(X, "reading", {}))
             self.typical_ = {}
-        augment = as_augmentation(getattr(self, "augment", None))
+        augment = self._augmentation()
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
     def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
@@ -206,7 +211,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
         """Return the thread pool for batches on a CPU; a user's functions and modules use torch's threads instead."""
-        tensorize, augment = self.tensorize_, as_augmentation(getattr(self, "augment", None))
+        tensorize, augment = self.tensorize_, self._augmentation()
         ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
@@ -586,9 +591,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
     def _sweep(self, source: WindowSource, objective: Objective, settings: Settings) -> Any:
         """Return the function that runs a sweep, by the fastest available path."""
-        own = self.tensorize_ is not None and self.tensorize_.describe() is not None
-        encoded = repr(persist.encode(self.tensorize_))
-        key = None if own else (id(source.samples.data), encoded, source.dtype, source.device)
+        key = None
+        if moments.are_shared() and (self.tensorize_ is None or self.tensorize_.describe() is None):
+            key = (id(source.samples.data), repr(persist.encode(self.tensorize_)), source.dtype, source.device)
         plain = plain_sweep(source, objective, settings, key)
         if source.device.type != "cuda":
             return plain

@@ -104,14 +104,15 @@ def describe(path: Path) -> Facts:
     if path.is_dir():
         return {"path": path.name or path.absolute().name, **_folder(path)}
     check_regular_file(path)
-    from polyadic.data import datasets
-    from polyadic.data.sources import ending_of
+    from polyadic.data.folders import ENDINGS
+    from polyadic.data.readers.arrays import ARRAYS
+    from polyadic.data.readers.common import ending_of
 
     suffix = ending_of(path)
-    readers = {".safetensors": _model, ".json": _results, ".npz": _arrays, ".npy": _arrays, ".csv": _table}
-    read = _recording if suffix in datasets.ENDINGS and suffix != ".csv" else readers.get(suffix)
+    readers = {".safetensors": _model, ".json": _results, **dict.fromkeys(ARRAYS, _arrays), ".csv": _table}
+    read = _recording if suffix in ENDINGS and suffix != ".csv" else readers.get(suffix)
     if read is None:
-        known = sorted({*readers, *datasets.ENDINGS})
+        known = sorted({*readers, *ENDINGS})
         raise PolyadicError(f"{path.name} is not a file that polyadic reads: known extensions are {', '.join(known)}")
     return {"path": path.name, **read(path), "bytes": path.stat().st_size}
 
@@ -210,7 +211,8 @@ def _worded(value: Any) -> Any:
 
 
 def _folder(path: Path) -> Facts:
-    from polyadic.data import WindowStore, datasets
+    from polyadic.data import WindowStore
+    from polyadic.data.folders import find_recordings
     from polyadic.data.store import is_store
     from polyadic.data.subjects import find_subject, join_sources
 
@@ -220,7 +222,7 @@ def _folder(path: Path) -> Facts:
         inside = describe(path / "results.json")
         return {**inside, "models": sorted(file.name for file in path.glob("*.safetensors")), "path": path.name}
     try:
-        files, left_out = datasets.find_recordings(path, on_error="skip")
+        files, left_out = find_recordings(path, on_error="skip")
     except DataError as error:
         raise PolyadicError(f"{path.name} is not a store and contains no results or recordings: {error}") from error
     names = [file.relative_to(path).as_posix() for file in files]
@@ -243,7 +245,7 @@ def _count_rates(files: Sequence[Path]) -> dict[str, int]:
     The rate of a recording is that of its fastest channel. Tables have no header with their rate, and are not read.
     """
     from polyadic.data.readers import edf, wfdb
-    from polyadic.data.sources import ending_of
+    from polyadic.data.readers.common import ending_of
 
     found: Counter[float] = Counter()
     for file in files:
@@ -347,9 +349,10 @@ def _table(path: Path) -> Facts:
 
 
 def _recording(path: Path) -> Facts:
+    from polyadic.data.folder_reader import read_recording
     from polyadic.data.readers import edf, wfdb
-    from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject, table_ending
-    from polyadic.data.sources import ending_of, read_recording
+    from polyadic.data.readers.common import ending_of, is_table
+    from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject
 
     rates: dict[str, float] = {}
     if ending_of(path) in (".edf", ".bdf"):
@@ -367,7 +370,7 @@ def _recording(path: Path) -> Facts:
         found = read_recording(path, resample=how, keep_slow=how)
         samples, annotations = found.signal.shape[1], found.annotations
     except DataError:
-        guess = guess_columns(path) if table_ending(path) else TableColumns()
+        guess = guess_columns(path) if is_table(path) else TableColumns()
         if not guess.channels or guess.label is guess.subject is None:
             raise
         columns = {"label": guess.label, "subject": guess.subject}

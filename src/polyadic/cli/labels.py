@@ -112,9 +112,9 @@ def _write_wfdb(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
     import numpy as np
 
     from polyadic._util.files import write_atomically
-    from polyadic.data.readers.wfdb import _import_wfdb, read_header
+    from polyadic.data.readers.wfdb import import_wfdb, read_header
 
-    wfdb, fs = _import_wfdb(), read_header(data, segments=True).fs
+    wfdb, fs = import_wfdb(), read_header(data, segments=True).fs
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wfdb.wrann(

@@ -21,7 +21,6 @@ __all__ = [
     "MOST_REPEATS",
     "PROBE_KINDS",
     "RECORDINGS",
-    "SECONDS",
     "DataArgument",
     "DeviceOption",
     "FewArguments",
@@ -33,7 +32,6 @@ __all__ = [
     "ProbeKind",
     "Protocol",
     "QuietOption",
-    "Resample",
     "SettingsOption",
     "shows_progress",
     "window_bar",
@@ -41,9 +39,6 @@ __all__ = [
 
 RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
-
-SECONDS = 10.0
-"""Default length of a window in seconds."""
 
 MOST_REPEATS, MOST_JOBS, MOST_EPOCHS = 10_000, 1_000, 1_000_000
 """Upper bounds that catch typing errors: repetitions, parallel processes, epochs."""
@@ -54,13 +49,6 @@ class OnError(StrEnum):
 
     RAISE = "raise"
     SKIP = "skip"
-
-
-class Resample(StrEnum):
-    """How to bring channels to one sampling rate."""
-
-    HOLD = "hold"
-    POLYPHASE = "polyphase"
 
 
 class Protocol(StrEnum):

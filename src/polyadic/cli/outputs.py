@@ -128,6 +128,7 @@ def _has_link_to(file: Path, folder: Path) -> bool:
 
 
 def _is_recording(path: Path) -> bool:
-    from polyadic.data.sources import ENDINGS, ending_of
+    from polyadic.data.folders import ENDINGS
+    from polyadic.data.readers.common import ending_of
 
     return ending_of(path) in (*ENDINGS, *_BESIDE_HEADER)

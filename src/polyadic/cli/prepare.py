@@ -75,8 +75,8 @@ def folder(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Your own recordings: EDF, BDF, WFDB, BrainVision, EEGLAB and CSV files in a folder and its subfolders."""
-    from polyadic.data.collection import write_store
+    """Your own recordings: EDF, BDF, WFDB, BrainVision, EEGLAB, FIF and table files in a folder and its subfolders."""
+    from polyadic.data.cutting import write_store
     from polyadic.data.reading import Reading
 
     _write(
@@ -95,7 +95,7 @@ def arrays(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help=".npz or .npy file with X of shape (windows, channels, time).", exists=True
+            metavar="FILE", help=".npz, .npy or .mat file with X of shape (windows, channels, time).", exists=True
         ),
     ],
     store: _Store,
@@ -108,8 +108,8 @@ def arrays(
     quiet: QuietOption = False,
 ) -> None:
     """Windows from a file of arrays."""
-    from polyadic.data.loading import open_windows
     from polyadic.data.prepare import write_windows
+    from polyadic.data.readers.arrays import open_windows
 
     _write(write_windows, open_windows(file, fs=fs), store, quiet, json, force=force)
 

@@ -243,7 +243,7 @@ def _source(model: Any, data: Path, given: dict[str, Any]) -> str:
         stored = {"seconds": model._sample_shape[-1] / model.fs_, "channels": list(model.channel_names_) or None}
     reading = Reading.from_json(stored).with_given(given, "the model").to_json()
     told = "".join(f", {name}={value!r}" for name, value in reading.items())
-    return f"datasets.folder({data.name!r}, 'again.store'{told}).windows"
+    return f"folder({data.name!r}, 'again.store'{told}).windows"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from polyadic.baselines import HandFeatures, PCAFeatures
 from polyadic.cli.methods import Method, build_estimator
 from polyadic.core.persist import encode
 from polyadic.data import Split, Windows, split, synthetic
-from polyadic.data.loading import open_windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.data.samples import choose_device
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store import WindowStore

@@ -24,7 +24,8 @@ _NAMED = 5
 
 def are_recordings(data: Path) -> bool:
     """Whether a path holds recordings, which must be cut into windows, rather than a store or arrays."""
-    from polyadic.data.sources import ENDINGS, ending_of
+    from polyadic.data.folders import ENDINGS
+    from polyadic.data.readers.common import ending_of
     from polyadic.data.store import is_store
 
     return not is_store(data) if data.is_dir() else ending_of(data) in ENDINGS
@@ -112,11 +113,12 @@ def _check_cutting(data: Path, given: Mapping[str, Any]) -> None:
 
 def _cut_already(data: Path, fs: float | None, shuffle: Any) -> Windows:
     from polyadic.data import WindowStore
-    from polyadic.data.loading import open_windows
-    from polyadic.data.sources import ENDINGS
+    from polyadic.data.folders import ENDINGS
+    from polyadic.data.readers.arrays import ARRAYS, open_windows
 
-    if not data.is_dir() and data.suffix.lower() not in (".npz", ".npy"):
-        raise PolyadicError(f"{data} is neither windows (.npz, .npy or a store) nor a recording ({', '.join(ENDINGS)})")
+    if not data.is_dir() and data.suffix.lower() not in ARRAYS:
+        windows = ", ".join(ARRAYS)
+        raise PolyadicError(f"{data} is neither windows ({windows} or a store) nor a recording ({', '.join(ENDINGS)})")
     return WindowStore(data, shuffle=shuffle).windows if data.is_dir() else open_windows(data, fs=fs)
 
 
@@ -134,7 +136,7 @@ def _cut(
     """Cut recordings into a temporary store, and print notes about them; `labels` as for `opened_for`."""
     from polyadic._util.progress import file_bar
     from polyadic.data import WindowStore
-    from polyadic.data.collection import write_store
+    from polyadic.data.cutting import write_store
 
     def written(name: str, labels: bool) -> WindowStore:
         options = {"labels": labels, "check_classes": check_classes, "on_error": on_error}
@@ -201,14 +203,14 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
 def _check_label_column(data: Path, reading: Reading) -> None:
     """Raise if the labels of a model are in a table column that none of these recordings has."""
     from polyadic.data.bids import is_bids
-    from polyadic.data.readers.cells import read_heads
-    from polyadic.data.readers.tables import table_ending
+    from polyadic.data.folders import find_recordings
+    from polyadic.data.readers.common import is_table
+    from polyadic.data.readers.tables import read_heads
     from polyadic.data.reading import listed
-    from polyadic.data.sources import find_recordings
 
     if reading.label is None or is_bids(data):
         return
-    tables = [file for file in find_recordings(data, "skip", reading.pattern).files if table_ending(file)]
+    tables = [file for file in find_recordings(data, "skip", reading.pattern).files if is_table(file)]
     heads = [read_heads(file) for file in tables]
     if all(heads) and tables and not any(reading.label in columns for columns in heads):
         raise DataError(
@@ -219,7 +221,7 @@ def _check_label_column(data: Path, reading: Reading) -> None:
 
 def _fits_files(data: Path, pattern: str) -> bool:
     """Whether any recording matches a pattern."""
-    from polyadic.data.sources import find_recordings
+    from polyadic.data.folders import find_recordings
 
     try:
         return bool(find_recordings(data, "skip", pattern).files)

@@ -19,7 +19,7 @@ from polyadic._util.threads import for_each
 from polyadic.core.algebra import khatri_rao, ridge_inverse, squared_norms
 from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
 
-__all__ = ["BUDGET", "SecondMoments", "fits_budget", "keep_shared", "shared", "sharing"]
+__all__ = ["BUDGET", "SecondMoments", "are_shared", "fits_budget", "keep_shared", "shared", "sharing"]
 
 BUDGET = 2**30
 """Maximum size of C in bytes."""
@@ -36,6 +36,11 @@ def sharing() -> Iterator[None]:
         yield
     finally:
         _SHARED.reset(token)
+
+
+def are_shared() -> bool:
+    """Return whether fits share second moments here."""
+    return _SHARED.get() is not None
 
 
 def shared(key: Hashable) -> SecondMoments | None:

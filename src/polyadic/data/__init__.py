@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from polyadic.data.loading import open_windows
-from polyadic.data.recordings import Annotation, Recording
-from polyadic.data.splits import Split, split
-from polyadic.data.store import Header, StoreWriter, WindowStore
-from polyadic.data.synthetic import synthetic
-from polyadic.data.windows import Windows
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyadic.data.cutting import folder
+    from polyadic.data.folder_reader import read_recording
+    from polyadic.data.readers.arrays import open_windows
+    from polyadic.data.recordings import Annotation, Recording
+    from polyadic.data.splits import Split, split
+    from polyadic.data.store import Header, StoreWriter, WindowStore
+    from polyadic.data.synthesis import synthetic
+    from polyadic.data.windows import Windows
+
+_MODULES = {
+    "Annotation": "recordings",
+    "Header": "store",
+    "Recording": "recordings",
+    "Split": "splits",
+    "StoreWriter": "store",
+    "WindowStore": "store",
+    "Windows": "windows",
+    "folder": "cutting",
+    "open_windows": "readers.arrays",
+    "read_recording": "folder_reader",
+    "split": "splits",
+    "synthetic": "synthesis",
+}
 
 __all__ = [
     "Annotation",
@@ -17,7 +37,18 @@ __all__ = [
     "StoreWriter",
     "WindowStore",
     "Windows",
+    "folder",
     "open_windows",
+    "read_recording",
     "split",
     "synthetic",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The command line reads the options of `Reading`, and its help must not wait for numpy.
+    if name in _MODULES:
+        from importlib import import_module
+
+        return getattr(import_module(f"polyadic.data.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'polyadic.data' has no attribute {name!r}")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from polyadic.data.labels import is_unknown
-from polyadic.data.readers.cells import read_heads, read_table
+from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.errors import DataError
 
 __all__ = ["events_of", "is_bids", "is_bids_recording", "participant_labels", "read_participants"]
@@ -45,8 +45,8 @@ def read_participants(root: Path) -> dict[str, dict[str, str]]:
     heads = read_heads(path) if path.is_file() else ()
     if "participant_id" not in heads:
         return {}
-    texts = read_table(path, heads).texts
-    return {who: {head: texts[head][row] for head in heads} for row, who in enumerate(texts["participant_id"])}
+    rows: list[dict[str, str]] = read_texts(path).to_dict("records")
+    return {row["participant_id"]: row for row in rows}
 
 
 def participant_labels(root: Path, column: str) -> dict[str, str] | None:

@@ -1,18 +1,43 @@
-"""Find the files of a folder: hidden files are skipped, links are followed, and the reason for skipping is kept."""
+"""Find the recordings of a folder: links are followed, hidden files skipped, and the reason for skipping kept."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from polyadic.data import bids
+from polyadic.data.readers import edf, wfdb
+from polyadic.data.readers.common import ending_of, is_table
+from polyadic.data.readers.scoring import matches
+from polyadic.data.readers.tables import read_heads
 from polyadic.errors import DataError
 
-__all__ = ["FolderFiles", "find_files"]
+__all__ = ["ENDINGS", "FolderFiles", "find_files", "find_recordings"]
 
-_READ_ALREADY = "a link to a {} that is already read"
+ENDINGS = (
+    *(".edf", ".bdf", ".hea", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx"),
+    *(".vhdr", ".set", ".fif", ".fif.gz"),
+)
+"""Extensions of files that can be read as recordings, in lower case."""
+
+_POLYADIC_TABLES = (
+    ["subject", "recording", "start"],
+    ["measure", "name", "value"],
+    ["n_fft", "hop", "parts"],
+)
+"""First columns, in lower case, of the tables that polyadic writes."""
+
+_METADATA = re.compile(
+    r"(?:participants?|subjects?|patients?|people|metadata|meta|demographics|info|readme|sessions|scans|clinical)"
+    r"\.(?:[ct]sv(?:\.gz)?|xlsx)|.*_(?:events|channels|electrodes|scans|sessions|coordsystem)\.tsv",
+    re.IGNORECASE,
+)
+_SHOWN = 3
+_HIDDEN = "hidden file"
 
 
 class FolderFiles(NamedTuple):
@@ -27,17 +52,17 @@ class FolderFiles(NamedTuple):
 
 
 def find_files(
-    root: str | os.PathLike[str], matches: Callable[[str], bool], on_error: Literal["raise", "skip"] = "raise"
+    root: str | os.PathLike[str], wanted: Callable[[str], bool], on_error: Literal["raise", "skip"] = "raise"
 ) -> FolderFiles:
-    """Find all files in a folder and its subfolders whose names match.
+    """Find all files in a folder and its subfolders whose names are wanted.
 
-    Hidden files and folders (names that begin with a dot) are skipped. Links to files and folders are followed, but
-    nothing is read twice: a link to a target inside the same folder is skipped.
+    Hidden files and folders (names that begin with a dot) are skipped. Links to files and folders are followed after
+    everything else, but nothing is read twice.
 
     Parameters
     ----------
     root : folder to search
-    matches : function that returns whether to include a file of this name
+    wanted : function that returns whether to include a file of this name
     on_error : what to do about a subfolder that cannot be listed: "raise", or "skip" it and add it to `left_out`
 
     Raises
@@ -47,70 +72,128 @@ def find_files(
     base = Path(root)
     if not base.is_dir():
         raise DataError(f"{base} is not a folder of recordings" if base.exists() else f"{base} does not exist")
-    search = _Search(base, matches, on_error)
-    search.visit(base)
-    while search.links:
-        search.follow(search.links.pop(0))
-    return FolderFiles(sorted(search.files), dict(sorted(search.left_out.items())))
-
-
-class _Search:
-    """Search through folders that visits files and folders first and follows links afterwards."""
-
-    def __init__(self, base: Path, matches: Callable[[str], bool], on_error: Literal["raise", "skip"]) -> None:
-        self.base, self.matches, self.on_error = base, matches, on_error
-        self.files: list[Path] = []
-        self.links: list[Path] = []
-        self.left_out: dict[str, str] = {}
-        self._seen: set[tuple[int, int]] = set()
-
-    def visit(self, folder: Path) -> None:
-        """Search a folder and its subfolders; links are queued for later."""
-        self._seen.add(_identity(folder.stat()))
+    files, left_out = [], {}
+    waiting: list[Path] = [base]
+    links: list[Path] = []
+    visited = set()
+    while waiting or links:
+        path = waiting.pop() if waiting else links.pop(0)
+        name = path.relative_to(base).as_posix()
         try:
-            entries = sorted(folder.iterdir())
-        except OSError as error:
-            if self.on_error == "raise":
-                raise DataError(f"{self._name(folder) or folder} cannot be listed: {error.strerror}") from error
-            self.left_out[self._name(folder)] = f"cannot be listed: {error.strerror}"
-            return
-        for path in entries:
-            self._enter(path)
-
-    def _enter(self, path: Path) -> None:
-        is_folder = path.is_dir()
-        if path.name.startswith("."):
-            if is_folder or self.matches(path.name):
-                self.left_out[self._name(path)] = f"hidden {'folder' if is_folder else 'file'}"
-        elif path.is_symlink() and (is_folder or self.matches(path.name)):
-            self.links.append(path)
-        elif is_folder:
-            self.visit(path)
-        elif self.matches(path.name):
-            self._add(path)
-
-    def follow(self, path: Path) -> None:
-        """Visit the target of a link, unless it was visited before."""
-        try:
-            found = path.stat()
+            state = path.stat()
         except OSError:  # a broken or circular link: its reader raises the error
-            self.files.append(path)
-            return
-        is_folder = stat.S_ISDIR(found.st_mode)
-        if _identity(found) in self._seen:
-            self.left_out[self._name(path)] = _READ_ALREADY.format("folder" if is_folder else "file")
-        elif is_folder:
-            self.visit(path)
-        else:
-            self._add(path)
+            files.append(path)
+            continue
+        is_folder = stat.S_ISDIR(state.st_mode)
+        if (state.st_dev, state.st_ino) in visited:
+            left_out[name] = f"a link to a {'folder' if is_folder else 'file'} that is already read"
+            continue
+        visited.add((state.st_dev, state.st_ino))
+        if not is_folder:
+            files.append(path)
+            continue
+        try:
+            entries = [entry for entry in path.iterdir() if entry.is_dir() or wanted(entry.name)]
+        except OSError as error:
+            if on_error == "raise":
+                raise DataError(f"{name} cannot be listed: {error.strerror}") from error
+            left_out[name] = f"cannot be listed: {error.strerror}"
+            continue
+        for entry in sorted(entries):
+            if entry.name.startswith("."):
+                left_out[entry.relative_to(base).as_posix()] = "hidden folder" if entry.is_dir() else _HIDDEN
+            else:
+                (links if entry.is_symlink() else waiting).append(entry)
+    return FolderFiles(sorted(files), dict(sorted(left_out.items())))
 
-    def _add(self, path: Path) -> None:
-        self._seen.add(_identity(path.stat()))
-        self.files.append(path)
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.base).as_posix()
+def find_recordings(
+    root: str | os.PathLike[str],
+    on_error: Literal["raise", "skip"] = "raise",
+    pattern: str | None = None,
+    scoring: str | None = None,
+) -> FolderFiles:
+    """Find the files in a folder and its subfolders that can be read as recordings; `root` can also be one file.
+
+    Tables of metadata, tables written by polyadic and files of other formats are skipped, with the reason. In a BIDS
+    dataset, only raw EEG and iEEG files are recordings.
+
+    Parameters
+    ----------
+    pattern : glob pattern for paths relative to the folder; other files are not recordings
+    scoring : glob pattern for files with labels, which are not recordings
+
+    Raises
+    ------
+    DataError : if there are no recordings
+    """
+    base = Path(root)
+    if base.exists() and not base.is_dir():
+        return FolderFiles([base], {})
+    every, left_out = find_files(base, lambda name: True, on_error)
+    left_out = {name: why for name, why in left_out.items() if why != _HIDDEN or ending_of(Path(name)) in ENDINGS}
+    names = {path: path.relative_to(base).as_posix() for path in every}
+    layout = bids.is_bids(base)
+    known = [path for path in every if ending_of(path) in ENDINGS]
+    files = [
+        path
+        for path in known
+        if (pattern is None or matches(names[path], pattern))
+        and not matches(names[path], scoring)
+        and (not layout or bids.is_bids_recording(names[path]))
+    ]
+    reasons = {path: _why_no_recording(path) for path in files}
+    reasons |= {
+        copy: f"a copy of {original.name} with labels, written by polyadic" for copy, original in _copies(files)
+    }
+    segments = wfdb.find_segments(path for path in files if ending_of(path) == ".hea")
+    reasons |= {segment: f"a segment of {record}, read as part of it" for segment, record in segments.items()}
+    left_out |= {names[path]: reason for path, reason in reasons.items() if reason}
+    files = [path for path in files if not reasons[path]]
+    unread = [] if layout or pattern is not None else [names[path] for path in _unread(every, known)]
+    unread = [name for name in unread if not matches(name, scoring)]
+    if unread:
+        more = f" and {len(unread) - _SHOWN:,} more" if len(unread) > _SHOWN else ""
+        left_out[", ".join(unread[:_SHOWN]) + more] = "not in a format that polyadic reads as recordings"
+    if not files:
+        wanted = f"{', '.join(ENDINGS)}{f' that match --pattern {pattern!r}' if pattern else ''}"
+        skipped = "".join(f"; left out {name}: {reason}" for name, reason in list(left_out.items())[:_SHOWN])
+        raise DataError(f"No recordings found in {base} (looked for {wanted}){skipped}")
+    return FolderFiles(files, dict(sorted(left_out.items())))
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _unread(files: Sequence[Path], recordings: Sequence[Path]) -> list[Path]:
+    """Return the files that are neither recordings nor belong to one of their folder: signals, markers, annotations."""
+    stems = {(path.parent, path.name[: len(path.name) - len(ending_of(path))]) for path in recordings}
+    headers = {path.parent for path in recordings if ending_of(path) == ".hea"}
+    unread = []
+    for path in files:
+        beside_header = path.parent in headers and path.suffix.lower() in (".dat", ".mat")
+        prefixes = (path.name[: dot.start()] for dot in re.finditer(r"\.", path.name))
+        if not beside_header and not any((path.parent, prefix) in stems for prefix in prefixes):
+            unread.append(path)
+    return unread
+
+
+def _why_no_recording(path: Path) -> str:
+    """Return why a file is not a recording, or an empty string if it may be one."""
+    whole = re.sub(r"-\d+(?=\.fif)", "", path.name)
+    if whole != path.name and path.with_name(whole).exists():
+        return f"a part of {whole}, read with it"
+    if not is_table(path) or not path.is_file():
+        return ""
+    if _METADATA.fullmatch(path.name):
+        return "a table of metadata, by its name"
+    heads = [head.lower() for head in read_heads(path)]
+    if {"onset", "duration"} <= set(heads):
+        return f"a table of events: use --scoring '*{edf.common_ending(path.name)}' to read labels from it"
+    return "a table written by polyadic" if any(heads[: len(own)] == own for own in _POLYADIC_TABLES) else ""
+
+
+def _copies(files: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Return the EDF and BDF files that `predict` wrote as copies of other files in the list, with their originals."""
+    candidates = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
+    marked = [path for path in candidates if edf.is_marked(path)]
+    originals = [path for path in candidates if path not in marked]
+    pairs = ((path, next((other for other in originals if edf.is_copy_of(path, other)), None)) for path in marked)
+    return [(path, original) for path, original in pairs if original is not None]

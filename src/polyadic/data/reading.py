@@ -1,95 +1,117 @@
 """How recordings are read: channels, sampling rate, windows, labels and subjects, in one description.
 
-Commands build a `Reading` from their options. It is saved in the header of a store and in model files, so that later
-recordings are read in the same way for the model.
+`Reading` is the only declaration of these options: the command line and `polyadic.data.folder` are generated from it.
+It is saved in the header of a store and in model files, so that later recordings are read in the same way.
 """
 
+# ruff: noqa: RUF009 - `_option` returns a dataclass field
 from __future__ import annotations
 
 import difflib
+import inspect
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from numbers import Real
+from textwrap import fill
 from typing import Any, Literal, Self
-
-import numpy as np
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["SECONDS", "Classes", "Reading", "close_match", "listed", "option_name", "parse_classes", "shell_word"]
-
-SECONDS = 10.0
-"""Default window length in seconds."""
+__all__ = [
+    "Classes",
+    "Reading",
+    "close_match",
+    "is_pattern",
+    "listed",
+    "option_name",
+    "parse_classes",
+    "shell_word",
+    "takes_reading_options",
+]
 
 Classes = tuple[tuple[str, tuple[str, ...]], ...]
 """Class names, each with the annotation texts that belong to the class."""
 
 _AT_EPOCHS = "none (windows begin at scored epochs, or at the start of a recording)"
-_RESAMPLING = ("hold", "polyphase")
-_FOLDER = "folder"
-_OPTIONS = {"channels": "--channel", "classes": "--class"}
-_WORDS = {"seconds": "length of a window", "stride": "number of seconds", "fs": "rate in Hz"}
 _UNITS = {"seconds": " s", "stride": " s", "offset": " s", "fs": " Hz"}
+_Method = Literal["hold", "polyphase"]
+
+
+def _option(about: str, metavar: str | None = None, default: Any = None, **more: Any) -> Any:
+    """Return a dataclass field with its description, and for the command line its metavar, flag and bounds."""
+    return field(default=default, metadata={"help": about, "metavar": metavar, **more})
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How recordings become windows with labels and subjects. None means that an option is not set.
+    """How recordings become windows with labels and subjects."""
 
-    Parameters
-    ----------
-    seconds : window length in seconds
-    stride : seconds from the start of one window to the next; the window length if None
-    offset : seconds before the first window; if None, windows begin at scored epochs if these are regular, else at the
-        start of the recording
-    min_share : minimum share of a window that its label must cover; the whole window if None
-    channels : names of the channels, in this order; all channels if None
-    fs : sampling rate in Hz; the rate of the recordings if None
-    resample : method ("hold" or "polyphase") to resample recordings or channels with another sampling rate
-    keep_slow : the same for channels far slower than the fastest, which are left out if None
-    classes : class names with their annotation texts; () for all texts that cover windows
-    label : column with the label, in tables or BIDS events
-    label_from : "folder", or a regular expression with one group that finds the label in a path
-    subject : "folder", a table column, or a regular expression with one group that finds the subject in a path
-    time : table column with the time
-    scoring : glob pattern for the names of files with the labels of the recordings
-    pattern : glob pattern for the paths of files that are recordings
-    """
-
-    seconds: float = SECONDS
-    stride: float | None = None
-    offset: float | None = None
-    min_share: float | None = None
-    channels: tuple[str, ...] | None = None
-    fs: float | None = None
-    resample: Literal["hold", "polyphase"] | None = None
-    keep_slow: Literal["hold", "polyphase"] | None = None
-    classes: Classes = ()
-    label: str | None = None
-    label_from: str | None = None
-    subject: str | None = None
-    time: str | None = None
-    scoring: str | None = None
-    pattern: str | None = None
+    seconds: float = _option("Length of a window in seconds. Default: 10.", "SECONDS", 10.0)
+    stride: float | None = _option(
+        "Time from one window start to the next. Default: the length of a window (no overlap).", "SECONDS", min=0.0
+    )
+    offset: float | None = _option(
+        "Start of the first window. Default: the first scored epoch if epochs have a regular length, else the start of "
+        "the recording.",
+        "SECONDS",
+        min=0.0,
+    )
+    min_share: float | None = _option("Share of a window that its label must cover. Default: 1.", "X", min=0.0, max=1.0)
+    channels: tuple[str, ...] | None = _option(
+        "Channel to use; repeat for several, in order. Default: all.", "NAME", flag="--channel"
+    )
+    fs: float | None = _option(
+        "Sampling rate of arrays and tables that do not contain it; target rate of --resample.", "HZ", min=0.0
+    )
+    resample: _Method | None = _option(
+        "Resample recordings or channels of different rates to one rate: repeat samples, or filter."
+    )
+    keep_slow: _Method | None = _option(
+        "Keep channels at a quarter of the fastest rate or less (left out by default): repeat samples, or filter."
+    )
+    classes: Classes = _option(
+        "Label to use as a class: TEXT, NAME=TEXT to rename, or NAME=TEXT|TEXT to merge. Repeat for several. Default: "
+        "all.",
+        "TEXT",
+        (),
+        flag="--class",
+    )
+    label: str | None = _option("Table column with the label.", "COLUMN")
+    label_from: str | None = _option(
+        "Take the label from the path: folder, or a regular expression with one group.", "REGEX"
+    )
+    subject: str | None = _option(
+        "Where the subject comes from: folder, a table column, or a regular expression with one group, applied to the "
+        "path. Default: a BIDS entity such as sub-01, else the folder of the file.",
+        "REGEX",
+    )
+    time: str | None = _option("Table column with the time.", "COLUMN")
+    scoring: str | None = _option("Files with the labels of the recordings, such as '*-Hypnogram.edf'.", "PATTERN")
+    pattern: str | None = _option("Which files in a folder are recordings, such as '*_imu.csv'.", "PATTERN")
 
     def __post_init__(self) -> None:
         for name in ("seconds", "stride", "fs"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 < value < np.inf):
-                raise PolyadicError(f"{name} must be a positive {_WORDS[name]}, but is {value!r}")
-        if self.offset is not None and not (_is_number(self.offset) and 0 <= self.offset < np.inf):
+            if not ((value is None and name != "seconds") or (_is_number(value) and 0 < value < math.inf)):
+                raise PolyadicError(f"{name} must be a positive number ({_UNITS[name].strip()}), but is {value!r}")
+        if self.offset is not None and not (_is_number(self.offset) and 0 <= self.offset < math.inf):
             raise PolyadicError(f"offset must be a non-negative number of seconds, but is {self.offset!r}")
         if self.min_share is not None and not (_is_number(self.min_share) and 0 < self.min_share <= 1):
             raise PolyadicError(f"min_share must be above 0 and at most 1, but is {self.min_share!r}")
         for name in ("resample", "keep_slow"):
-            if getattr(self, name) not in (None, *_RESAMPLING):
+            if getattr(self, name) not in (None, "hold", "polyphase"):
                 raise PolyadicError(f"{name} must be 'hold', 'polyphase' or None, but is {getattr(self, name)!r}")
-        if self.channels is not None and (not self.channels or len(set(self.channels)) != len(self.channels)):
-            raise PolyadicError(f"channels must be a list of unique names, but is {list(self.channels)!r}")
+        if self.channels is not None:
+            given: Any = self.channels
+            names = () if isinstance(given, str) else tuple(given)
+            if not names or len(set(names)) != len(names):
+                raise PolyadicError(f"channels must be a list of unique names, but is {self.channels!r}")
+            object.__setattr__(self, "channels", names)
+        object.__setattr__(self, "classes", parse_classes(self.classes))
         if sum(value is not None for value in (self.label, self.label_from, self.scoring)) > 1:
             raise PolyadicError("--label, --label-from and --scoring cannot be combined: give only one of them")
-
-    # ------------------------------------------------------------------ classes
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -100,25 +122,21 @@ class Reading:
         """Class number of each annotation text."""
         return {text: number for number, (_, texts) in enumerate(self.classes) for text in texts}
 
-    # ----------------------------------------------------------------- subjects
-
     @property
     def subject_column(self) -> str | None:
         """The table column with the subject, or None if the subject is found in the path."""
-        return None if self.subject in (None, _FOLDER) or _is_pattern(str(self.subject)) else self.subject
-
-    # -------------------------------------------------------------------- files
+        return None if self.subject in (None, "folder") or is_pattern(str(self.subject)) else self.subject
 
     def to_json(self) -> dict[str, Any]:
         """Return the options that are set as a JSON object; `seconds` is always included."""
-        found: dict[str, Any] = {"seconds": self.seconds}
+        content: dict[str, Any] = {"seconds": self.seconds}
         for item in fields(self):
             value = getattr(self, item.name)
             if value != item.default:
-                found[item.name] = list(value) if isinstance(value, tuple) else value
+                content[item.name] = list(value) if isinstance(value, tuple) else value
         if self.classes:
-            found["classes"] = {name: list(texts) for name, texts in self.classes}
-        return found
+            content["classes"] = {name: list(texts) for name, texts in self.classes}
+        return content
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
@@ -132,18 +150,12 @@ class Reading:
             raise ValueError(f"the entry 'reading' must be an object, but is {content!r}")
         values = {item.name: content[item.name] for item in fields(cls) if item.name in content}
         try:
-            classes = values.pop("classes", {})
-            texts = tuple((str(name), tuple(str(text) for text in among)) for name, among in classes.items())
-            if values.get("channels") is not None:
-                values["channels"] = tuple(str(name) for name in values["channels"])
             for name in ("label", "label_from", "subject", "time", "scoring", "pattern"):
                 if not isinstance(values.get(name), str | None):
                     raise TypeError(f"{name} must be a string")
-            return cls(**values, classes=texts)
+            return cls(**values)
         except (AttributeError, TypeError, PolyadicError) as error:
             raise ValueError(f"the entry 'reading' is damaged: {error}") from error
-
-    # ---------------------------------------------------------- for a model
 
     def with_given(self, given: Mapping[str, Any], owner: str, known: bool = True) -> Self:
         """Return this description with additional options, after checking that they do not contradict it.
@@ -160,12 +172,12 @@ class Reading:
         """
         added = {name: value for name, value in given.items() if value not in (None, ())}
         defaults = {"stride": self.seconds, "min_share": 1.0, "offset": _AT_EPOCHS} if known else {}
-        own = {name: getattr(self, name) for name in added}
-        own = {name: defaults.get(name) if value is None else value for name, value in own.items()}
+        present = {name: getattr(self, name) for name in added}
+        present = {name: defaults.get(name) if value is None else value for name, value in present.items()}
         differing = [
-            f"{option_name(name)} is {_worded(name, value)}, but {owner} has {_worded(name, own[name])}"
+            f"{option_name(name)} is {_worded(name, value)}, but {owner} has {_worded(name, present[name])}"
             for name, value in added.items()
-            if own[name] not in (None, (), value)
+            if present[name] not in (None, (), value)
         ]
         if differing:
             raise PolyadicError(
@@ -178,6 +190,29 @@ class Reading:
         return replace(self, classes=(), min_share=None, label=None, label_from=None, scoring=None)
 
 
+_DESCRIPTIONS = "\n".join(
+    fill(f"{item.name} : {item.metadata['help']}", 116, initial_indent="    ", subsequent_indent="        ")
+    for item in fields(Reading)
+)
+Reading.__doc__ = (
+    f"{Reading.__doc__} None means that an option is not set.\n\n    Parameters\n    ----------\n{_DESCRIPTIONS}\n    "
+)
+
+
+def takes_reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace the `**options` of a function by the fields of `Reading`, in its signature and its docstring."""
+    signature = inspect.signature(function)
+    kept = [item for item in signature.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=item.type)
+        for item in fields(Reading)
+    ]
+
+    function.__signature__ = signature.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
+    function.__doc__ = (function.__doc__ or "").rstrip() + f"\n{_DESCRIPTIONS}\n    "
+    return function
+
+
 def option_name(field: str) -> str:
     """Return the command-line option that sets a field.
 
@@ -186,10 +221,11 @@ def option_name(field: str) -> str:
     >>> option_name("min_share"), option_name("channels")
     ('--min-share', '--channel')
     """
-    return _OPTIONS.get(field, f"--{field.replace('_', '-')}")
+    flags = {item.name: item.metadata.get("flag") for item in fields(Reading)}
+    return flags.get(field) or f"--{field.replace('_', '-')}"
 
 
-def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> Classes:
+def parse_classes(given: Iterable[Any] | Mapping[str, Sequence[str]]) -> Classes:
     """Parse classes given as "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or as a mapping from names to texts.
 
     Examples
@@ -199,27 +235,27 @@ def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> Classes
     """
     if isinstance(given, str):
         raise PolyadicError(f"classes must be a list of strings, but is the string {given!r}")
-    entries: list[tuple[str, list[str]]]
-    if isinstance(given, Mapping):
-        entries = [(str(name), [texts] if isinstance(texts, str) else list(texts)) for name, texts in given.items()]
-    else:
-        entries = []
-        for word in given:
-            name, equals, merged = str(word).partition("=")
-            entries.append((name.strip(), [text.strip() for text in merged.split("|")]) if equals else (word, [word]))
-    found: dict[str, list[str]] = {}
+    entries: list[tuple[str, list[str]]] = []
+    for word in given.items() if isinstance(given, Mapping) else given:
+        if isinstance(word, tuple):  # parsed already, or an entry of a mapping
+            name, texts = word
+            entries.append((str(name), [texts] if isinstance(texts, str) else [str(text) for text in texts]))
+            continue
+        name, equals, merged = str(word).partition("=")
+        entries.append((name.strip(), [text.strip() for text in merged.split("|")]) if equals else (word, [word]))
+    merged_texts: dict[str, list[str]] = {}
     for name, texts in entries:
         if not name or "" in texts:
             raise PolyadicError(f"a class must be TEXT or NAME=TEXT|TEXT, but is {name + '=' + '|'.join(texts)!r}")
-        found.setdefault(name, []).extend(texts)
+        merged_texts.setdefault(name, []).extend(texts)
     owners: dict[str, str] = {}
-    for name, texts in found.items():
+    for name, texts in merged_texts.items():
         for text in texts:
             if owners.setdefault(text, name) != name:
                 raise PolyadicError(
                     f"an annotation must have one class, but {text!r} is in {owners[text]!r} and {name!r}"
                 )
-    return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in found.items())
+    return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in merged_texts.items())
 
 
 def close_match(name: str, names: Iterable[str]) -> str:
@@ -262,13 +298,13 @@ def shell_word(name: str) -> str:
     return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
 
 
-def _is_pattern(text: str) -> bool:
+def is_pattern(text: str) -> bool:
     """Return whether a string is a regular expression with a group, rather than the name of a column."""
     return re.search(r"\((?!\?[:=!<])", text) is not None
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _worded(name: str, value: Any) -> str:

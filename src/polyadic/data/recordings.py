@@ -1,18 +1,18 @@
-"""Recordings as readers return them, with digital values, annotations and gaps, and the windows cut from them.
+"""Recordings as readers return them: signals with digital values, annotations and gaps.
 
 Times are in seconds from the start of the recording; positions are sample numbers in its signal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.labels import UNLABELLED
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = [
@@ -21,20 +21,21 @@ __all__ = [
     "Segment",
     "SignalFaults",
     "as_values",
+    "at_one_rate",
     "complete_windows",
     "cut_windows",
-    "label_windows",
-    "labelled_share",
+    "nearest_sample",
     "quality",
-    "repeat_samples",
     "resample_polyphase",
     "resample_recording",
-    "scored_phase",
     "window_starts",
 ]
 
-_REGULAR = 0.9
-"""Minimum share of annotations that last a whole number of epochs."""
+_TINY = float(np.finfo(np.float64).tiny)
+"""Smallest normal number; smaller ones are 0 to a processor that flushes them."""
+
+_FACTOR = 10_000
+"""Maximum upsampling factor: a damaged record duration must not exhaust the memory."""
 
 
 class Annotation(NamedTuple):
@@ -116,13 +117,40 @@ class Recording:
                 )
         if len(set(self.channels)) != len(self.channels):
             raise DataError(f"{self.name}: channel names must differ, but are {', '.join(self.channels)}")
-        if not (np.isfinite(self.scale).all() and np.isfinite(self.offset).all() and (self.scale != 0).all()):
+        if not (np.isfinite([self.scale, self.offset]).all() and (np.abs(self.scale) >= _TINY).all()):
             raise DataError(f"{self.name}: scale and offset must be finite and scale not 0")
         if self.missing is not None and self.missing.shape != self.signal.shape:
             raise DataError(f"{self.name}: missing must have shape {self.signal.shape}, but has {self.missing.shape}")
         firsts = [segment.first for segment in self.segments]
         if firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > self.signal.shape[1]:
             raise DataError(f"{self.name}: segments must be in order and begin at sample 0, but begin at {firsts}")
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int, float]]:
+        """First sample, end and onset in seconds of each segment."""
+        ends = [*(segment.first for segment in self.segments[1:]), self.signal.shape[1]]
+        return ((segment.first, end, segment.onset) for segment, end in zip(self.segments, ends, strict=True))
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the start to the end, including gaps."""
+        last = self.segments[-1]
+        return float(last.onset + (self.signal.shape[1] - last.first) / self.fs)
+
+    def with_channels(self, places: Sequence[int]) -> Recording:
+        """Return the recording with the channels at these places, in this order."""
+        rows = list(places)
+        return replace(
+            self,
+            channels=tuple(self.channels[row] for row in rows),
+            units=tuple(self.units[row] for row in rows),
+            signal=np.ascontiguousarray(self.signal[rows]),
+            scale=self.scale[rows],
+            offset=self.offset[rows],
+            missing=None if self.missing is None else self.missing[rows],
+            limits=None if self.limits is None else self.limits[rows],
+            rates=tuple(self.rates[row] for row in rows) if self.rates else (),
+        )
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -143,20 +171,9 @@ class Recording:
         starts : (n,), positions in the signal
         """
         firsts = np.array([segment.first for segment in self.segments], np.int64)
-        onsets = np.array([_nearest_sample(segment.onset * self.fs) for segment in self.segments], np.int64)
+        onsets = np.array([nearest_sample(segment.onset * self.fs) for segment in self.segments], np.int64)
         owner = np.searchsorted(firsts, starts, side="right") - 1
         return np.asarray(starts, np.int64) + (onsets - firsts)[owner]
-
-
-def repeat_samples(signal: NDArray[Any], factor: int) -> NDArray[Any]:
-    """Resample a signal to `factor` times its rate by repeating each sample: (samples,) to (samples · factor,).
-
-    Examples
-    --------
-    >>> repeat_samples(np.array([1, 2], np.int16), 3)
-    array([1, 1, 1, 2, 2, 2], dtype=int16)
-    """
-    return np.repeat(signal, factor)
 
 
 def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
@@ -180,6 +197,158 @@ def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArra
     ends = "line" if values.shape[-1] > 1 else "constant"
     result = resample_poly(values - level, ratio.numerator, ratio.denominator, axis=-1, padtype=ends)
     return np.asarray(result + level, dtype=np.float32)
+
+
+def as_values(recording: Recording, digits: NDArray[Any] | None = None) -> Recording:
+    """Convert a recording from digital to physical values, with NaN for missing samples.
+
+    Parameters
+    ----------
+    digits : (channels, samples), digital values that do not fit int16, in place of `recording.signal`
+    """
+    if digits is None and recording.signal.dtype == np.float32 and recording.missing is None:
+        return recording
+    digits = recording.signal if digits is None else digits
+    scale, offset = recording.scale[:, None], recording.offset[:, None]
+    if digits.strides[-1] == 0 and digits.shape[-1] > 1:  # read without its samples
+        signal = np.broadcast_to(np.zeros((), np.float32), digits.shape)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            signal = (digits * scale + offset).astype(np.float32)
+    if np.isinf(signal).any():
+        raise DataError(f"{recording.name}: values exceed the range of float32")
+    if recording.missing is not None:
+        signal[recording.missing] = np.nan
+    count, limits = len(recording.channels), recording.limits
+    return replace(
+        recording,
+        signal=signal,
+        scale=np.ones(count),
+        offset=np.zeros(count),
+        missing=None,
+        limits=None if limits is None else np.sort(limits * scale + offset, axis=1).astype(np.float32),
+    )
+
+
+def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
+    """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
+
+    Raises
+    ------
+    DataError : if `how` is "hold" and `fs` is not a whole multiple of the sampling rate
+    """
+    factor = fs / recording.fs
+    if math.isclose(factor, 1, rel_tol=1e-9):
+        return recording
+    hold = how == "hold"
+    if hold and not _is_whole(factor):
+        raise DataError(
+            f"{recording.name}: --resample hold repeats samples, from {recording.fs:g} Hz to a whole multiple of it, "
+            f"but --fs is {fs:g} Hz: use --resample polyphase for any rate"
+        )
+    rates = recording.rates or (recording.fs,) * len(recording.channels)
+    if not hold:
+        recording = as_values(recording)
+    outline = recording.signal.strides[-1] == 0  # read without its samples
+    pieces, segments, count = [], [], 0
+    for first, end, onset in recording.spans:
+        part, size = recording.signal[:, first:end], math.floor((end - first) * factor + 1e-6)
+        if outline:
+            pieces.append(np.broadcast_to(np.zeros((), part.dtype), (len(part), size)))
+        else:
+            repeated = np.repeat(part, round(factor), axis=1) if hold else resample_polyphase(part, recording.fs, fs)
+            pieces.append(repeated[:, :size])
+        segments.append(Segment(count, onset))
+        count += size
+    return replace(
+        recording,
+        fs=float(fs),
+        signal=pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1),
+        segments=tuple(segments),
+        missing=None if recording.missing is None else np.repeat(recording.missing, round(factor), axis=1),
+        rates=rates,
+    )
+
+
+def _is_whole(factor: float) -> bool:
+    return round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9)
+
+
+def at_one_rate(
+    file: str, channels: Sequence[Recording], fs: float | None, how: str | Mapping[str, str | None] | None
+) -> Recording:
+    """Join recordings of one channel each, which may have several rates, to a recording at one rate.
+
+    Digital values are kept if all channels have them and none is filtered.
+
+    Parameters
+    ----------
+    file : file name, for error messages
+    fs : target rate in Hz; the highest rate of the channels if None
+    how : "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ
+
+    Raises
+    ------
+    DataError : if a channel has another rate and no method, or cannot be brought to the target rate
+    """
+    ways = [how.get(one.channels[0]) if isinstance(how, Mapping) else how for one in channels]
+    if any(way not in (None, "hold", "polyphase") for way in ways):
+        raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {how!r}")
+    target = float(max(one.fs for one in channels) if fs is None else fs)
+    if not 0 < target < math.inf:
+        raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
+    factors = [target / one.fs for one in channels]
+    rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
+    refused = [f for f, way in zip(factors, ways, strict=True) if way is None and not math.isclose(f, 1, rel_tol=1e-9)]
+    if refused:
+        held = "--resample hold repeats the samples of slow channels, " if all(map(_is_whole, refused)) else ""
+        raise DataError(
+            f"{file}: without resample all channels must have {target:g} Hz, but have {rates}: {held}--resample "
+            "polyphase filters"
+        )
+    if max(factors) > _FACTOR:
+        raise DataError(f"{file}: all sampling rates must be at least {target / _FACTOR:g} Hz, but are {rates}")
+    if not all(_is_whole(factor) for factor, way in zip(factors, ways, strict=True) if way == "hold"):
+        raise DataError(
+            f"{file}: resample='hold' needs integer factors to {target:g} Hz, but rates are {rates}: "
+            "use --resample polyphase for any rate"
+        )
+    if "polyphase" in ways or len({one.signal.dtype for one in channels}) > 1:
+        channels = [as_values(one) for one in channels]
+    rows = [resample_recording(one, target, way or "hold") for one, way in zip(channels, ways, strict=True)]
+    size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
+    signals = [row.signal[:, :size] for row in rows]
+    masks = [None if row.missing is None else row.missing[:, :size] for row in rows]
+    limits = [row.limits for row in rows if row.limits is not None]
+    resampled = any(not math.isclose(factor, 1, rel_tol=1e-9) for factor in factors)
+    return replace(
+        rows[0],
+        channels=tuple(row.channels[0] for row in rows),
+        units=tuple(row.units[0] for row in rows),
+        signal=_stacked(signals),
+        scale=np.concatenate([row.scale for row in rows]),
+        offset=np.concatenate([row.offset for row in rows]),
+        missing=join_masks(masks, signals, axis=0),
+        limits=np.concatenate(limits) if len(limits) == len(rows) else None,
+        rates=tuple(one.fs for one in channels) if resampled else (),
+    )
+
+
+def _stacked(signals: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Stack channels; those that were read without samples keep taking no memory."""
+    if all(signal.strides[-1] == 0 for signal in signals):
+        return np.broadcast_to(np.zeros((), signals[0].dtype), (len(signals), signals[0].shape[1]))
+    return np.concatenate(signals)
+
+
+def join_masks(
+    masks: Sequence[NDArray[np.bool_] | None], signals: Sequence[NDArray[Any]], axis: int
+) -> NDArray[np.bool_] | None:
+    """Concatenate masks of missing samples; None if nothing is missing."""
+    if all(mask is None for mask in masks):
+        return None
+    pairs = zip(masks, signals, strict=True)
+    return np.concatenate([np.zeros(each.shape, bool) if mask is None else mask for mask, each in pairs], axis=axis)
 
 
 def quality(recording: Recording) -> dict[str, dict[str, int]]:
@@ -258,197 +427,17 @@ def window_starts(
     if length < 1 or (step is not None and step < 1):
         raise PolyadicError(f"length and step of windows must be at least one sample, but are {length} and {step}")
     step = step or length
-    firsts = [segment.first for segment in recording.segments]
-    ends = [*firsts[1:], recording.signal.shape[1]]
+    clock = offset if offset is not None else phase
     pieces = []
-    for segment, end in zip(recording.segments, ends, strict=True):
-        first = segment.first
-        clock = offset if offset is not None else phase
+    for first, end, onset in recording.spans:
         if clock is not None:
-            away = _nearest_sample((clock - segment.onset) * recording.fs)
+            away = nearest_sample((clock - onset) * recording.fs)
             first += away if offset is not None and away > 0 else away % step
         pieces.append(np.arange(min(first, end), end - length + 1, step))
     return np.concatenate(pieces).astype(np.int64)
 
 
-def scored_phase(recording: Recording, length: int, step: int | None = None) -> float | None:
-    """Return the time in seconds of a scored epoch at which windows can begin, or None if annotations are irregular.
-
-    Annotations are regular if at least 90 % last a whole number of epochs, and windows fit into epochs or vice versa.
-
-    Parameters
-    ----------
-    length, step : samples in a window, and from one window to the next
-    """
-    lasting = [one for one in recording.annotations if one.duration * recording.fs > 1]
-    if not lasting:
-        return None
-    step = step or length
-    durations = np.array([_nearest_sample(one.duration * recording.fs) for one in lasting], np.int64)
-    epochs = sorted({*(size for size in durations.tolist() if 10 * size >= length), length})
-    regular = (size for size in epochs if size % length == 0 or length % size == 0)
-    if not any((durations % size == 0).mean() >= _REGULAR for size in regular):
-        return None
-    places = np.array([_nearest_sample(one.onset * recording.fs) % step for one in lasting], np.int64)
-    found, counts = np.unique(places, return_counts=True)
-    return float(found[counts.argmax()] / recording.fs)
-
-
-def label_windows(
-    recording: Recording,
-    starts: NDArray[np.int64],
-    length: int,
-    classes: Mapping[str, int],
-    min_share: float | None = None,
-) -> NDArray[np.int32]:
-    """Return the class of the annotations that cover each window, if they agree; otherwise `UNLABELLED`.
-
-    Parameters
-    ----------
-    starts : (n,), first samples
-    length : samples in a window
-    classes : class number of each annotation text; other texts are ignored
-    min_share : minimum share of a window that its class must cover, and more than any other; the whole window if None
-
-    Returns
-    -------
-    (n,) int32
-    """
-    if not classes:
-        return np.full(len(starts), UNLABELLED, np.int32)
-    sample_labels = _sample_labels(recording, classes)
-    ends = starts + length - 1
-    if min_share is None or min_share == 1 or not len(starts):
-        changes = np.concatenate([[0], np.cumsum(sample_labels[1:] != sample_labels[:-1])])
-        return np.where(changes[starts] == changes[ends], sample_labels[starts], UNLABELLED).astype(np.int32)
-    numbers = sorted(set(classes.values()))
-    covered = np.empty((len(numbers), len(starts)), np.int64)
-    for row, number in enumerate(numbers):
-        total = np.concatenate([[0], np.cumsum(sample_labels == number)])
-        covered[row] = total[starts + length] - total[starts]
-    best = covered.argmax(axis=0)
-    most = covered.max(axis=0)
-    clear = (covered == most).sum(axis=0) == 1
-    enough = clear & (most >= min_share * length - 1e-9)
-    return np.where(enough, np.array(numbers, np.int32)[best], UNLABELLED).astype(np.int32)
-
-
-def labelled_share(
-    recording: Recording, starts: NDArray[np.int64], labels: NDArray[np.int32], length: int, classes: Mapping[str, int]
-) -> tuple[int, int]:
-    """Return how many samples have a class, and how many of these are in labelled windows."""
-    inside = np.zeros(recording.signal.shape[1], bool)
-    for start in starts[labels != UNLABELLED].tolist():
-        inside[start : start + length] = True
-    labelled = _sample_labels(recording, classes) != UNLABELLED
-    return int(labelled.sum()), int((labelled & inside).sum())
-
-
-def _sample_labels(recording: Recording, classes: Mapping[str, int]) -> NDArray[np.int32]:
-    """Return the class of each sample; samples without an annotation, or with conflicting ones, are unlabelled."""
-    size = recording.signal.shape[1]
-    sample_labels = np.full(size, UNLABELLED, np.int32)
-    conflicting = np.zeros(size, bool)
-    for annotation in recording.annotations:
-        label = classes.get(annotation.text)
-        if label is None:
-            continue
-        for first, last in _covered_samples(recording, annotation):
-            part = sample_labels[first:last]
-            conflicting[first:last] |= (part != UNLABELLED) & (part != label)
-            part[:] = label
-    sample_labels[conflicting] = UNLABELLED
-    return sample_labels
-
-
-def as_values(recording: Recording) -> Recording:
-    """Convert a recording from digital to physical values, with NaN for missing samples."""
-    if recording.signal.dtype == np.float32 and recording.missing is None:
-        return recording
-    count = len(recording.channels)
-    limits = recording.limits
-    if limits is not None:
-        limits = np.sort(limits * recording.scale[:, None] + recording.offset[:, None], axis=1).astype(np.float32)
-    return replace(
-        recording,
-        signal=recording.values.astype(np.float32),
-        scale=np.ones(count),
-        offset=np.zeros(count),
-        missing=None,
-        limits=limits,
-    )
-
-
-def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
-    """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
-
-    Raises
-    ------
-    DataError : if `how` is "hold" and `fs` is not a whole multiple of the sampling rate
-    """
-    if abs(recording.fs - fs) <= 1e-9 * fs:
-        return recording
-    recording = replace(recording, rates=recording.rates or (recording.fs,) * len(recording.signal))
-    factor = fs / recording.fs
-    if how == "hold" and (factor < 1 or abs(factor - round(factor)) > 1e-9 * factor):
-        raise DataError(
-            f"{recording.name}: --resample hold repeats samples, from {recording.fs:g} Hz to a whole multiple of it, "
-            f"but --fs is {fs:g} Hz: use --resample polyphase for any rate"
-        )
-    firsts = [segment.first for segment in recording.segments]
-    ends = [*firsts[1:], recording.signal.shape[1]]
-    values = recording.signal if how == "hold" else recording.values
-    outline = recording.signal.strides[-1] == 0 and recording.signal.shape[-1] > 1
-    pieces, missing, segments, count = [], [], [], 0
-    for segment, end in zip(recording.segments, ends, strict=True):
-        part = values[:, segment.first : end]
-        size = round(part.shape[1] * factor)
-        if outline:
-            pieces.append(np.broadcast_to(np.zeros((), part.dtype), (len(part), size)))
-        elif how == "hold":
-            pieces.append(np.repeat(part, round(factor), axis=1))
-        else:
-            pieces.append(resample_polyphase(part, recording.fs, fs)[:, :size])
-        if recording.missing is not None and how == "hold":
-            missing.append(np.repeat(recording.missing[:, segment.first : end], round(factor), axis=1))
-        segments.append(Segment(count, segment.onset))
-        count += pieces[-1].shape[1]
-    signal = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)
-    if how == "hold":
-        return replace(
-            recording,
-            fs=fs,
-            signal=signal,
-            segments=tuple(segments),
-            missing=np.concatenate(missing, axis=1) if missing else None,
-        )
-    channels = len(signal)
-    return replace(
-        recording,
-        fs=fs,
-        signal=signal.astype(np.float32, copy=False),
-        scale=np.ones(channels),
-        offset=np.zeros(channels),
-        segments=tuple(segments),
-        missing=None,
-        limits=None,
-    )
-
-
-def _covered_samples(recording: Recording, annotation: Annotation) -> list[tuple[int, int]]:
-    """Return the first sample and the end of the interval that an annotation covers in each segment."""
-    found = []
-    firsts = [segment.first for segment in recording.segments]
-    for segment, end in zip(recording.segments, [*firsts[1:], recording.signal.shape[1]], strict=True):
-        begin = segment.first + _nearest_sample((annotation.onset - segment.onset) * recording.fs)
-        stop = segment.first + _nearest_sample((annotation.onset + annotation.duration - segment.onset) * recording.fs)
-        begin, stop = max(begin, segment.first), min(stop, end)
-        if begin < stop:
-            found.append((begin, stop))
-    return found
-
-
-def _nearest_sample(place: float) -> int:
+def nearest_sample(place: float) -> int:
     """Return the sample nearest to a position.
 
     Positions that differ only by floating-point error, such as the end of one annotation and the start of the next,

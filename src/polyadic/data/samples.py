@@ -181,7 +181,7 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
 
 def _compile_kernels(device: torch.device) -> torch.device:
     """Start compiling the kernels of a device in the background."""
-    if kernels.available(device, torch.float32):
+    if device.type != "cpu" and kernels.available(device, torch.float32):
         kernels.prepare()
     return device
 

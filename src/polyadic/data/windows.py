@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,9 @@ from polyadic.data.index import Index, check_column
 from polyadic.data.labels import encode_labels
 from polyadic.data.readables import ArraySamples, ChosenChannels, Concatenated, as_readable, read_raw
 from polyadic.errors import PolyadicError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Windows"]
 
@@ -96,6 +99,41 @@ class Windows:
         self.dataset, self.split = like.dataset, getattr(like, "split", "")
         self.reading = getattr(like, "reading", {})
         return self
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        seconds: float,
+        fs: float | None = None,
+        label: str | None = None,
+        subject: str | None = None,
+        recording: str | None = None,
+        **options: Any,
+    ) -> Windows:
+        """Cut windows from a pandas data frame with one row per sample and one column per channel.
+
+        Parameters
+        ----------
+        frame : the samples; rows of one recording in order of time
+        seconds : window length in seconds
+        fs : sampling rate in Hz; not needed if `time` names a column of times
+        label, subject, recording : columns with the label, the subject and the recording; windows never cross from one
+            recording (without that column, subject) to the next, and have a label if one class covers all of them
+        options : `channels`, `stride`, `offset`, `min_share`, `time` and `resample`, as for `polyadic.data.folder`
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"x": range(8), "y": range(8), "who": list("aaaabbbb"), "move": ["walk"] * 8})
+        >>> Windows.from_dataframe(frame, seconds=1, fs=2, subject="who", label="move")
+        <Windows (4, 2, 2), 2 Hz, 2 subjects, 1 class>
+        """
+        from polyadic.data.cutting import windows_of_frame
+        from polyadic.data.reading import Reading
+
+        return windows_of_frame(frame, Reading(seconds=seconds, fs=fs, **options), label, subject, recording)
 
     # ----------------------------------------------------------------- samples
 

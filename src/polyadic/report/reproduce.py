@@ -15,7 +15,7 @@ from polyadic.evaluate.scoring import own_split
 __all__ = ["BIBTEX", "fit_script"]
 
 _MODULES = {
-    "polyadic": ("ATD", "SALS", "GRSALS"),
+    "polyadic": ("CPD", "ATD", "SALS", "GRSALS"),
     "polyadic.augment": tuple(augment.__all__),
     "polyadic.readout": ("Readout",),
     "polyadic.spectral": ("STFT",),
@@ -57,8 +57,7 @@ def fit_script(model: Any, windows: Windows | None, source: str = "", versions: 
     protocol = None
     if windows is not None:
         protocol = next((name for name in PROTOCOLS if own_split(model, windows, [name]) is not None), None)
-    names["polyadic.data"] = ["datasets"] * read.startswith("datasets.") + ["split"] * (protocol is not None)
-    names["polyadic.data.loading"] = ["open_windows"] * (not read.startswith("datasets."))
+    names["polyadic.data"] = sorted([read.partition("(")[0], *["split"] * (protocol is not None)])
     lines = [f"# {', '.join(f'{name} {version}' for name, version in (versions or {}).items() if version)}"]
     lines += [f"from {module} import {', '.join(imported)}" for module, imported in sorted(names.items()) if imported]
     lines += ["", f"windows = {read}"]

@@ -1,4 +1,4 @@
-"""Read windows from `.npz` and `.npy` files. Large arrays stay on disk and are read on demand.
+"""Read windows from files of arrays: `.npz`, `.npy` and MATLAB's `.mat`. Large arrays are memory-mapped.
 
 The sizes in a header are checked against the size of the file before memory is allocated. Pickled objects, which could
 run code, are never loaded.
@@ -6,207 +6,138 @@ run code, are never loaded.
 
 from __future__ import annotations
 
-import errno
-import lzma
 import os
 import struct
-import tokenize
 import warnings
 import zipfile
-import zlib
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
+from polyadic.data.labels import as_text
 from polyadic.data.readables import Concatenated, as_readable
-from polyadic.data.readers.compression import check_inflation
+from polyadic.data.readers.common import check_inflation
+from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["read_arrays"]
+__all__ = ["ARRAYS", "open_windows", "read_arrays"]
 
-_DAMAGE = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    RuntimeError,
-    SyntaxError,
-    NotImplementedError,
-    tokenize.TokenError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
-"""Exceptions that numpy and zipfile raise on damaged files and on files of another format."""
-
-_DEFLATE_LIMIT = 1032
-"""Maximum compression ratio of deflate."""
+ARRAYS = (".npz", ".npy", ".mat")
+"""Extensions of files of windows."""
 
 _IN_MEMORY = 64 * 2**20
 """Size in bytes above which X stays on disk."""
 
-_CHUNK = 2**20
+_COLUMNS = ("y", "label", "subject", "recording", "start", "exp_pos")
+_NAMES = ("channels", "units", "classes")
+_KEYS = {"X", "fs", *_NAMES, *_COLUMNS}
+_KEYS |= {f"{key}_{part}" for key in ("X", *_COLUMNS) for part in ("train", "test")}
 
-_Samples = NDArray[Any] | Concatenated
+
+def open_windows(path: str | os.PathLike[str], *, fs: float | None = None) -> Windows:
+    """Open the windows of a store (a folder), or of a `.npz`, `.npy` or `.mat` file.
+
+    Parameters
+    ----------
+    path : folder or file
+    fs : sampling rate in Hz, in place of the one in the file; not for a store, which knows its sampling rate
+    """
+    if Path(path).is_dir():
+        if fs is not None:
+            raise PolyadicError(f"fs is only for files of arrays: the store {Path(path).name} has a sampling rate")
+        return WindowStore(path).windows
+    windows = read_arrays(path)
+    windows.fs = windows.fs if fs is None else fs
+    return windows
 
 
 def read_arrays(path: str | os.PathLike[str]) -> Windows:
-    """Read windows from a `.npz` file, or from a `.npy` file that contains only X.
+    """Read windows from a `.npz` or `.mat` file, or from a `.npy` file that contains only X.
 
-    A `.npz` file contains `X` (N, channels, time) and optionally `y` or `label`, `subject`, `recording` and `start`,
-    each (N,). Data with a predefined split contains `X_train` and `X_test` instead, with optional `y_…`, `label_…`,
+    The file contains `X` (N, channels, time) and optionally `y` or `label`, `subject`, `recording` and `start`, each
+    (N,). Data with a predefined split contains `X_train` and `X_test` instead, with optional `y_…`, `label_…`,
     `subject_…` and `exp_pos_…` (N, 2), the recording and the first sample. A column that is present in one part only
     is unknown in the other. `fs`, `channels`, `units` and `classes` are optional; labels may be strings. Arrays with
     other names are ignored.
 
-    An uncompressed X of more than 64 MiB is not loaded: the file is memory-mapped.
+    An uncompressed X of more than 64 MiB in a `.npz` or `.npy` file is memory-mapped, not loaded.
 
     Raises
     ------
     DataError : if the file is missing or damaged, contains Python objects, would take far more memory than its size,
         or its arrays are inconsistent
-    PolyadicError : if the file is not a `.npz` or `.npy` file
+    PolyadicError : if the file is not a `.npz`, `.npy` or `.mat` file
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix == ".csv":
-        raise PolyadicError(f"{path.name} is a recording, not a file of windows: read it with read_csv")
-    if suffix not in (".npz", ".npy"):
-        raise PolyadicError(f"path must end in .npz or .npy, but is {path.name}")
+    if suffix not in ARRAYS:
+        raise PolyadicError(f"path must end in {', '.join(ARRAYS[:-1])} or {ARRAYS[-1]}, but is {path.name}")
     check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path} does not exist")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about headers of old versions, which are either read or rejected
-            arrays = _read_npz(path) if suffix == ".npz" else _read_npy(path)
+            arrays = {".npz": _read_npz, ".npy": _read_npy, ".mat": _read_mat}[suffix](path)
         return _build_windows(arrays)
     except PolyadicError as error:
         raise DataError(f"{path.name}: {error}") from error
-    except OSError as error:
-        # Errors of the operating system, such as a missing permission, propagate. EINVAL means a damaged file offset.
-        if error.errno not in (None, errno.EINVAL):
-            raise
-        raise DataError(f"{path.name} cannot be read: {error}") from error
-    except _DAMAGE as error:
+    except PermissionError:
+        raise
+    except Exception as error:  # numpy, zipfile and scipy raise many types on damaged files
         raise DataError(f"{path.name} cannot be read: {error}") from error
 
 
 # ----------------------------------------------------------------------------------------------- files
 
 
-class _ArrayHeader(NamedTuple):
-    """The header of a `.npy` file; the data begin at byte `offset`."""
-
-    shape: tuple[int, ...]
-    fortran_order: bool
-    dtype: np.dtype[Any]
-    offset: int
-
-    @property
-    def stays_on_disk(self) -> bool:
-        """Whether the array is large and in a layout from which single rows can be read."""
-        size = self.dtype.itemsize
-        for side in self.shape:
-            size *= side
-        return len(self.shape) == 3 and not self.fortran_order and self.dtype.kind in "fiu" and size > _IN_MEMORY
-
-
-def _read_header(file: IO[bytes], size: int) -> _ArrayHeader:
-    """Read the header of a `.npy` file of `size` bytes, and check that the data have the declared size."""
-    version = np.lib.format.read_magic(file)
-    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
-        version
-    )
-    if read_header is None:  # (3, 0) is for structured arrays with Unicode field names
-        raise DataError(f"the .npy format version must be 1.0 or 2.0, but is {version[0]}.{version[1]}")
-    shape, fortran_order, dtype = read_header(file)
-    if dtype.kind not in "fiuUS":
-        raise DataError(f"arrays must hold numbers or strings, but hold {dtype}")
-    count = 1
-    for side in shape:
-        count *= int(side)
-    held = size - file.tell()
-    if min(shape, default=0) < 0 or count * dtype.itemsize != held:
-        raise DataError(f"the header claims {count * dtype.itemsize} bytes, but the file holds {held}")
-    return _ArrayHeader(tuple(int(side) for side in shape), fortran_order, dtype, file.tell())
-
-
-def _load_array(file: IO[bytes]) -> NDArray[Any]:
-    """Load the array of a `.npy` file whose header has been checked, in native byte order."""
-    file.seek(0)
-    array = np.lib.format.read_array(file, allow_pickle=False)
-    array = np.asarray(array, dtype=array.dtype.newbyteorder("="))
-    if array.dtype.kind == "U" and array.nbytes:
-        signs = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
-        # numpy accepts code points that are not valid Unicode characters; Python would fail on them later.
-        if ((signs > 0x10FFFF) | ((signs >= 0xD800) & (signs < 0xE000))).any():
-            raise DataError("strings must consist of valid Unicode characters, but do not")
-    return array
-
-
 def _read_npy(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
-        header = _read_header(file, path.stat().st_size)
-        if header.stays_on_disk:
-            return {"X": np.memmap(path, header.dtype, "r", header.offset, header.shape)}
-        return {"X": _load_array(file)}
-
-
-_COLUMNS = ("y", "label", "subject", "recording", "start", "exp_pos")
-_KEYS = {"X", "fs", "channels", "units", "classes", *_COLUMNS}
-_KEYS |= {f"{key}_{part}" for key in ("X", *_COLUMNS) for part in ("train", "test")}
+        return {"X": _load(file, path, path.stat().st_size, 0)}
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
     """Return the arrays of a `.npz` file that have a known name, by name."""
     arrays: dict[str, Any] = {}
     with zipfile.ZipFile(path) as archive:
-        _check_count(path, len(archive.infolist()))
         for info in archive.infolist():
             key = info.filename.removesuffix(".npy")
-            if key not in _KEYS:
-                # Opening fails if directory and local header have different names, one of which may be known.
-                archive.open(info).close()
-                continue
-            if key in arrays:
-                raise DataError(f"the file has two arrays named {key}")
-            _check_member(info, key, path.stat().st_size)
-            try:
-                arrays[key] = _read_member(archive, info, path)
-            except DataError as error:
-                raise DataError(f"{key}: {error}") from error
+            check_inflation(key, info.file_size, path.stat().st_size)
+            stored = info.compress_type == zipfile.ZIP_STORED
+            with archive.open(info) as file:  # fails if the directory has another name for it
+                if key not in _KEYS:
+                    continue
+                arrays[key] = _load(file, path, info.file_size, _member_offset(path, info) if stored else None)
+                while file.read(2**20):  # zipfile compares the checksum at the end of the member
+                    pass
     return arrays
 
 
-def _check_member(info: zipfile.ZipInfo, key: str, size: int) -> None:
-    """Raise if an archive member declares more bytes than it can hold, or far more than the `size` of the archive."""
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise DataError(f"{key} must be stored or deflated, but has compression method {info.compress_type}")
-    packed = min(info.compress_size, size)
-    most = packed if info.compress_type == zipfile.ZIP_STORED else packed * _DEFLATE_LIMIT
-    if info.file_size > most:
-        raise DataError(f"{key} claims {info.file_size} bytes, but its part of the file cannot hold them")
-    check_inflation(key, info.file_size, size)
+def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray[Any]:
+    """Load an array in the `.npy` format, after checking that it has the declared size of at most `size` bytes.
 
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
-    with archive.open(info) as file:
-        header = _read_header(file, info.file_size)
-        if info.compress_type != zipfile.ZIP_STORED or not header.stays_on_disk:
-            return _load_array(file)
-        while file.read(_CHUNK):  # zipfile compares the checksum at the end of the member
-            pass
-    return np.memmap(path, header.dtype, "r", _member_offset(path, info) + header.offset, header.shape)
+    Parameters
+    ----------
+    offset : byte of `path` at which `file` begins, so that a large array can be memory-mapped; None if compressed
+    """
+    version = np.lib.format.read_magic(file)
+    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    shape, fortran_order, dtype = headers[version](file)
+    if dtype.kind not in "fiuUS":
+        raise DataError(f"arrays must hold numbers or strings, but hold {dtype}")
+    declared, held = dtype.itemsize, size - file.tell()
+    for side in shape:
+        declared *= int(side)
+    if min(shape, default=1) < 0 or declared != held:
+        raise DataError(f"the header claims {declared} bytes, but the file holds {held}")
+    if offset is not None and len(shape) == 3 and declared > _IN_MEMORY and dtype.isnative and not fortran_order:
+        return np.memmap(path, dtype, "r", offset + file.tell(), shape)
+    array = np.frombuffer(file.read(declared), dtype).reshape(shape, order="F" if fortran_order else "C")
+    return np.array(array, dtype.newbyteorder("="))
 
 
 def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
@@ -217,29 +148,40 @@ def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
     return info.header_offset + 30 + int(name) + int(extra)
 
 
-def _check_count(path: Path, count: int) -> None:
-    """Raise if the directory of a zip file does not list as many files as its end record declares.
+def _read_mat(path: Path) -> dict[str, Any]:
+    """Return the arrays of a MATLAB file (up to version 7) that have a known name, by name."""
+    from scipy.io import loadmat, whosmat
 
-    zipfile does not compare them.
-    """
-    with path.open("rb") as file:
-        file.seek(-22, os.SEEK_END)
-        end = file.read()
-    claimed = int.from_bytes(end[10:12], "little")
-    if end.startswith(b"PK\5\6") and claimed not in (count, 0xFFFF):
-        raise DataError(f"the archive declares {claimed} arrays, but lists {count}")
+    try:
+        shapes = {name: shape for name, shape, _ in whosmat(path)}
+    except NotImplementedError as error:
+        raise DataError("MATLAB 7.3 files are not read: save it with save(..., '-v7')") from error
+    for name, shape in shapes.items():
+        check_inflation(name, 8 * int(np.prod(shape, dtype=object)), path.stat().st_size, "save it without compression")
+    arrays = loadmat(path, variable_names=sorted(_KEYS & shapes.keys()))
+    return {key: _plain(array, key) for key, array in arrays.items() if key in _KEYS}
+
+
+def _plain(array: NDArray[Any], key: str) -> NDArray[Any]:
+    """Return a MATLAB array as numpy would have written it: columns of one dimension, and cells of text as strings."""
+    if array.dtype.kind == "O":
+        array = np.array([str(np.squeeze(cell)) if np.size(cell) else "" for cell in array.ravel()])
+    if array.dtype.kind == "b":
+        array = array.astype(np.int8)
+    flat = not key.startswith(("X", "exp_pos"))
+    return np.char.rstrip(array.ravel()) if flat and array.dtype.kind == "U" else array.ravel() if flat else array
 
 
 # --------------------------------------------------------------------------------------------- windows
 
 
 def _build_windows(arrays: dict[str, Any]) -> Windows:
-    """Build windows from the arrays of a file."""
+    """Build windows from the arrays of a file, by name; `Windows` checks their shapes and values."""
     part = None
     if "X" not in arrays:
         if not {"X_train", "X_test"} <= arrays.keys():
             raise DataError("the file must contain X, or X_train and X_test, but contains neither")
-        part = np.repeat(["train", "test"], [_window_count(arrays[f"X_{name}"]) for name in ("train", "test")])
+        part = np.repeat(["train", "test"], [len(arrays["X_train"]), len(arrays["X_test"])])
         arrays = {**arrays, **_join_parts(arrays)}
     if "y" in arrays and "label" in arrays:
         raise DataError("labels must be named y or label, but the file has both")
@@ -248,96 +190,47 @@ def _build_windows(arrays: dict[str, Any]) -> Windows:
         if position.ndim != 2 or position.shape[1] != 2 or {"recording", "start"} & arrays.keys():
             raise DataError(f"exp_pos must have shape (N, 2), without recording or start, but has {position.shape}")
         arrays = {**arrays, "recording": position[:, 0], "start": position[:, 1]}
-    start = arrays.get("start")
-    X = arrays["X"]
+    X, start, fs = arrays["X"], arrays.get("start"), arrays.get("fs")
     if len(X.shape) != 3 or 0 in X.shape:
         raise DataError(f"X must have shape (N, channels, time), but has {X.shape}")
     if X.dtype.kind not in "fiu" or X.dtype.itemsize > 8:
         raise DataError(f"X must hold real numbers of at most 64 bits, but holds {X.dtype}")
+    if start is not None and start.dtype.kind == "f" and np.array_equal(start, np.rint(start)):
+        start = start.astype(np.int64)  # MATLAB has no integers by default
+    if fs is not None and (fs.size != 1 or fs.dtype.kind not in "fiu"):
+        raise DataError(f"fs must be one positive number in Hz, but is an array of shape {fs.shape}")
+    names: dict[str, Any] = {key: tuple(map(as_text, arrays[key].tolist())) for key in _NAMES if key in arrays}
     return Windows(
         X,
-        _sampling_rate(arrays.get("fs")),
-        subject=_identities(arrays, "subject"),
-        recording=_identities(arrays, "recording"),
-        start=None if start is None else _as_integers(start, "start"),
+        None if fs is None else float(fs.ravel()[0]),
+        subject=arrays.get("subject"),
+        recording=arrays.get("recording"),
+        start=start,
         label=arrays.get("y", arrays.get("label")),
         part=part,
-        classes=_names(arrays, "classes"),
-        channels=_names(arrays, "channels"),
-        units=_names(arrays, "units"),
+        **names,
     )
 
 
-def _window_count(X: _Samples) -> int:
-    if len(X.shape) != 3:
-        raise DataError(f"X must have shape (N, channels, time), but has {X.shape}")
-    return int(X.shape[0])
-
-
-def _join_parts(arrays: dict[str, Any]) -> dict[str, _Samples]:
-    """Concatenate the columns of both parts, train first; a column missing in one part is filled with −1 or ""."""
+def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Concatenate the columns of both parts, train first; a column missing in one part is filled with -1 or ""."""
     X = arrays["X_train"], arrays["X_test"]
     if X[0].shape[1:] != X[1].shape[1:] or X[0].dtype != X[1].dtype:
         what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
         raise DataError(f"X_train and X_test must have windows of the same shape and type, but are {what}")
     on_disk = any(isinstance(one, np.memmap) for one in X)
-    joined: dict[str, _Samples] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
+    joined: dict[str, Any] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
-        pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
-        known = [column for column in pair if column is not None]
-        if not known:
+        pair: list[Any] = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
+        known = next((column for column in pair if column is not None), None)
+        if known is None:
             continue
-        empty: Any = "" if known[0].dtype.kind in "US" else -1
-        filled = []
-        for column, windows in zip(pair, X, strict=True):
-            shape = (len(windows), *known[0].shape[1:])
-            column = np.full(shape, empty, np.int64 if empty == -1 else known[0].dtype) if column is None else column
-            if column.shape != shape or (column.dtype.kind in "US") != (known[0].dtype.kind in "US"):
-                raise DataError(
-                    f"{key} must have shape {shape} and the same type in both parts, "
-                    f"but has {column.shape} {column.dtype}"
-                )
-            filled.append(column)
-        joined[key] = np.concatenate(filled)
+        texts = known.dtype.kind in "US"
+        for number, windows in enumerate(X):
+            shape = (len(windows), *known.shape[1:])
+            if (column := pair[number]) is None:
+                pair[number] = np.full(shape, "" if texts else -1, known.dtype if texts else np.int64)
+            elif column.shape != shape or (column.dtype.kind in "US") != texts:
+                raise DataError(f"{key} must have shape {shape} and one type in both parts, but has {column.shape}")
+        joined[key] = np.concatenate(pair)
     return joined
-
-
-def _as_integers(values: NDArray[Any], key: str) -> NDArray[np.int64]:
-    """Convert values to integers; floating-point numbers are accepted if they are whole."""
-    if values.dtype.kind not in "fiu" or not values.size:
-        raise DataError(f"{key} must hold whole numbers, but holds {values.dtype}")
-    limits = np.iinfo(np.int64)
-    # 2^63 − 1 is not representable in float64, hence the strict inequality.
-    fits = np.isfinite(values).all() and values.min() >= limits.min and values.max() < float(limits.max)
-    if not fits or (values != np.trunc(values)).any():
-        raise DataError(f"{key} must hold whole numbers that fit int64, but holds other values")
-    return values.astype(np.int64)
-
-
-def _identities(arrays: dict[str, Any], key: str) -> NDArray[Any] | None:
-    """Return subjects or recordings as integers or strings: (N,)."""
-    if key not in arrays:
-        return None
-    values = arrays[key]
-    if values.dtype.kind in "US":
-        return np.asarray(values.astype(str))
-    if values.dtype.kind == "f":
-        values = np.where(np.isnan(values), -1, values)  # unknown
-    return _as_integers(values, key)
-
-
-def _names(arrays: dict[str, Any], key: str) -> tuple[str, ...]:
-    if key not in arrays:
-        return ()
-    values = arrays[key]
-    if values.ndim != 1 or values.dtype.kind not in "US":
-        raise DataError(f"{key} must be a list of names, but is an array of shape {values.shape} and {values.dtype}")
-    return tuple(values.astype(str).tolist())
-
-
-def _sampling_rate(value: NDArray[Any] | None) -> float | None:
-    if value is None:
-        return None
-    if value.size != 1 or value.dtype.kind not in "fiu":
-        raise DataError(f"fs must be one positive number in Hz, but is an array of shape {value.shape}")
-    return float(value.ravel()[0])

@@ -1,4 +1,6 @@
-"""Convert MNE-Python objects to recordings and windows. MNE is not needed to import this module.
+"""Convert MNE-Python objects to recordings and windows, and read files with MNE (BrainVision, EEGLAB, FIF).
+
+MNE is not needed to import this module.
 
 MNE uses SI units: volts, tesla, tesla per metre.
 """
@@ -6,6 +8,7 @@ MNE uses SI units: volts, tesla, tesla per metre.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_time
+from polyadic.data.readers.common import choose_channels
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
@@ -78,8 +82,8 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
     )
 
 
-def read_mne(path: Path, name: str, subject: str) -> Recording:
-    """Read a recording with MNE-Python, such as a BrainVision (`.vhdr`) or EEGLAB (`.set`) file.
+def read_mne(path: Path, name: str, subject: str, channels: Sequence[str] | None = None) -> Recording:
+    """Read a recording with MNE-Python, such as a BrainVision (`.vhdr`), EEGLAB (`.set`) or MNE (`.fif`) file.
 
     Volts are converted to microvolts, the unit of EEG in these files and in EDF.
 
@@ -98,14 +102,17 @@ def read_mne(path: Path, name: str, subject: str) -> Recording:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = from_raw(mne.io.read_raw(path, verbose="ERROR"), name, subject)
+            recording = from_raw(mne.io.read_raw(path, verbose="ERROR"), name, subject)
     except PolyadicError:
         raise
     except Exception as error:  # MNE's readers raise many types
         raise DataError(f"{path.name}: MNE cannot read this file: {error}") from error
-    volts = np.array([unit == "V" for unit in found.units])
-    found.signal[volts] *= np.float32(1e6)
-    return replace(found, units=tuple("uV" if unit == "V" else unit for unit in found.units))
+    volts = np.array([unit == "V" for unit in recording.units])
+    recording.signal[volts] *= np.float32(1e6)
+    recording = replace(recording, units=tuple("uV" if unit == "V" else unit for unit in recording.units))
+    if channels is None:
+        return recording
+    return recording.with_channels(choose_channels(path.name, recording.channels, channels))
 
 
 def from_epochs(epochs: Any, label: str | None = None, subject: str | None = None) -> Windows:

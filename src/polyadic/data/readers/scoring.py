@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import numpy as np
+
 from polyadic._util.files import check_regular_file
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
-from polyadic.data.readers.cells import is_number, read_heads, read_table
-from polyadic.data.readers.tables import table_ending
-from polyadic.data.readers.texts import decode_text
+from polyadic.data.readers.common import decode_text, is_table
+from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.data.reading import listed
 from polyadic.data.recordings import Annotation, Recording
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError
 
 __all__ = ["find_scoring", "matches", "read_events", "read_scoring"]
 
@@ -27,6 +27,7 @@ _EPOCHS = (30.0, 20.0, 10.0)
 
 _NOTHING = ("n/a", "nan", "na", "")
 _LARGEST = 1 << 24
+"""Maximum size in bytes of a file with one stage per line."""
 
 
 def matches(path: str, pattern: str | None) -> bool:
@@ -115,7 +116,7 @@ def read_scoring(path: Path, recording: Recording, source: Path, seconds: float)
         if source.suffix.lower() in (".edf", ".bdf") and edf.read_start(path) != edf.read_start(source):
             raise DataError(f"{path.name} does not belong to {source.name}: they begin at different times")
         return edf.read_annotations(path)
-    if table_ending(path) and {"onset", "duration"} & {head.lower() for head in read_heads(path)}:
+    if is_table(path) and {"onset", "duration"} & {head.lower() for head in read_heads(path)}:
         return read_events(path, None)
     if source.suffix.lower() == ".hea" and suffix not in (".csv", ".tsv", ".txt"):
         return wfdb.read_annotations(path, recording)
@@ -138,26 +139,32 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
         raise DataError(
             f"{path.name} must have the columns onset, duration and {column or 'label'}, but has {listed(heads)}"
         )
-    wanted = {name: named[name] for name in ("onset", "duration") if name in named}
     try:
-        texts = read_table(path, heads).texts
+        frame = read_texts(path)
     except DataError as error:
         if "at least one sample" in str(error):
             return ()
         raise
-    found = []
-    for row, text in enumerate(texts[label]):
-        onset, duration = (texts[wanted[name]][row].lower() if name in wanted else "" for name in ("onset", "duration"))
-        lasting = "0" if duration in _NOTHING else duration.replace(",", ".")
-        onset = onset.replace(",", ".")
-        if not (is_number(onset) and is_number(lasting) and math.isfinite(float(onset)) and float(lasting) >= 0):
-            raise DataError(
-                f"{path.name}, line {row + 2}: onset and duration must be numbers of seconds, but are {onset!r} and "
-                f"{duration!r}"
-            )
-        if text.lower() not in _NOTHING and not is_unknown(text):
-            found.append(Annotation(float(onset), float(lasting), text))
-    return tuple(sorted(found, key=lambda one: one.onset))
+    times = {}
+    for name in ("onset", "duration"):
+        cells = (
+            frame[named[name]].str.lower().str.replace(",", ".") if name in named else frame[label].map(lambda _: "")
+        )
+        cells = cells.where(~cells.isin(_NOTHING), "0") if name == "duration" else cells
+        times[name] = cells.map(_as_seconds).to_numpy(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(times["onset"]) | ~(times["duration"] >= 0))
+    if wrong.size:
+        raise DataError(f"{path.name}, line {wrong[0] + 2}: onset and duration must be numbers of seconds")
+    rows = zip(times["onset"].tolist(), times["duration"].tolist(), frame[label], strict=True)
+    annotations = (Annotation(*row) for row in rows if row[2].lower() not in _NOTHING and not is_unknown(row[2]))
+    return tuple(sorted(annotations, key=lambda annotation: annotation.onset))
+
+
+def _as_seconds(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan")
 
 
 def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annotation, ...]:
@@ -166,7 +173,7 @@ def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annota
     if not path.is_file():
         raise DataError(f"{path.name}: there is no such file")
     if path.stat().st_size > _LARGEST:
-        raise PolyadicError(f"{path.name} is too large to have one stage per line")
+        raise DataError(f"{path.name} is too large to have one stage per line")
     lines = [line.strip() for line in decode_text(path.read_bytes()).removeprefix("\ufeff").splitlines()]
     while lines and not lines[-1]:
         lines.pop()

@@ -1,30 +1,48 @@
-"""Read continuous recordings from text tables: a row of channel names, then one row per sample.
+"""Read continuous recordings from tables (CSV, TSV, Parquet, Feather, Excel): a row of names, one row per sample.
 
-Besides signals, a table may have columns with times, labels and subjects.
+pandas reads the files. Besides signals, a table may have columns with times, labels and subjects.
 """
 
 from __future__ import annotations
 
-import os
+import csv
+import gzip
+import io
 import re
+import warnings
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_time, unix_time
-from polyadic.data.labels import is_unknown
-from polyadic.data.readers.cells import Table, is_number, read_heads, read_table
+from polyadic.data.labels import as_text, is_unknown
+from polyadic.data.readers.common import check_inflation, choose_channels, ending_of
 from polyadic.data.reading import close_match, listed, shell_word
 from polyadic.data.recordings import Annotation, Recording, Segment
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
-__all__ = ["TableColumns", "guess_columns", "read_csv", "read_csv_by_subject", "table_ending"]
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+__all__ = [
+    "TableColumns",
+    "guess_columns",
+    "read_csv",
+    "read_csv_by_subject",
+    "read_heads",
+    "read_texts",
+    "recording_of_rows",
+    "typed_frame",
+]
 
 _TIMES = ("time", "timestamp", "datetime")
 """Names of a time column at any position; `t` is one only as the first column."""
@@ -43,6 +61,20 @@ _ROUND = 5e-4
 _SCALES = {"ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 """Unix times in seconds have ten digits; larger numbers are in ms, us or ns."""
+
+_NOTHING = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "null"]
+_SAMPLE = 1 << 16
+"""Bytes at the start of a table from which separator and decimal sign are detected."""
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+(?:[eE][+-]?\d+)?")
+_COMMA = "; numbers must have decimal points, not commas"
+_FORMATS = {
+    ".parquet": ("read_parquet", "pyarrow"),
+    ".feather": ("read_feather", "pyarrow"),
+    ".xlsx": ("read_excel", "openpyxl"),
+}
+"""Function of pandas and package that read a format."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +98,194 @@ class TableColumns:
     resample: str | None = None
 
 
-def table_ending(path: Path) -> str:
-    """Return the extension of a table including compression, such as ".csv.gz"; "" if the file is not a table."""
-    found = re.search(r"\.(?:csv|tsv)(?:\.gz)?$", path.name.lower())
-    return found[0] if found else ""
+# ------------------------------------------------------------------------------------------------------------ files
+
+
+def read_heads(path: Path) -> tuple[str, ...]:
+    """Return the column names of a table, without an unnamed first column; () if the file is not a table."""
+    try:
+        state = path.stat()
+        return _heads_of(path, state.st_mtime_ns, state.st_size)
+    except (DataError, csv.Error, OSError):
+        return ()
+
+
+@lru_cache(maxsize=4096)
+def _heads_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
+    """Return the column names of a table; they are needed often, and some formats must be read as a whole for them."""
+    if ending_of(path) in _FORMATS:
+        return tuple(map(str, _read_binary(path).columns))
+    heads = _split_heads(_decoded(path, _SAMPLE))[1]
+    return heads[1:] if _has_index(heads) else heads
+
+
+def read_texts(path: Path) -> pd.DataFrame:
+    """Read all columns of a table as text, "" for empty cells."""
+    return _read_frame(path, read_heads(path))
+
+
+def _read_frame(path: Path, texts: Collection[str], channels: Sequence[str] | None = None) -> pd.DataFrame:
+    """Read a table: the columns `texts` as strings, the channels (or all others) as numbers.
+
+    Raises
+    ------
+    DataError : if the file is not such a table; the message gives the file and the line
+    """
+    frame = _read_binary(path) if ending_of(path) in _FORMATS else _read_text(path, texts)
+    return typed_frame(frame, path.name, texts, channels)
+
+
+def typed_frame(
+    frame: pd.DataFrame, file: str, texts: Collection[str], channels: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return a table with the columns `texts` as strings, and the channels (or all others) as numbers."""
+    heads = tuple(map(str, frame.columns))
+    _check_heads(file, heads)
+    if not len(frame):
+        raise DataError(f"{file}: the table must have at least one sample below the names, but has none")
+    columns: dict[str, Any] = {}
+    for name, (_, column) in zip(heads, frame.items(), strict=True):
+        if name in texts:
+            columns[name] = [as_text(value).strip() for value in column]
+        elif channels is None or name in channels:
+            columns[name] = _numbers(column, name, file)
+    return type(frame)(columns)
+
+
+def _read_binary(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    check_regular_file(path)
+    function, package = _FORMATS[ending_of(path)]
+    try:
+        frame: pd.DataFrame = getattr(pd, function)(path, **({"engine": package} if function == "read_excel" else {}))
+        return frame
+    except ImportError as error:
+        raise MissingExtraError(f"{path.name} needs the package {package}: pip install {package}") from error
+    except Exception as error:  # the engines raise many types
+        raise DataError(f"{path.name} cannot be read as a table: {error}") from error
+
+
+def _decoded(path: Path, most: int | None = None) -> str:
+    """Return the text of a table, or at most its first bytes; raise if a compressed one becomes far too large."""
+    check_regular_file(path)
+    if not path.is_file():
+        raise DataError(f"{path} does not exist")
+    content = bytearray()
+    packed = path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            while (most is None or len(content) < most) and (chunk := file.read(most or 1 << 20)):
+                content += chunk
+                if packed:
+                    check_inflation(f"{path.name} unpacked", len(content), path.stat().st_size, "unpack it first")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path.name} cannot be unpacked: {error}") from error
+    if most is not None and len(content) >= most:
+        del content[content.rfind(b"\n") + 1 :]
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:  # spreadsheets in Europe often write cp1252
+        return content.decode("cp1252", "replace")
+
+
+def _split_heads(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the separator of a table and its column names, from the first line of its text."""
+    first = re.split("[\r\n]", text, maxsplit=1)[0]
+    delimiter = max(",;\t", key=re.sub('"[^"]*"', "", first).count)
+    return delimiter, tuple(cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), []))
+
+
+def _has_index(heads: tuple[str, ...]) -> bool:
+    """Whether only the first column has no name, like the index column that pandas writes."""
+    return len(heads) > 1 and heads[0] == "" and "" not in heads[1:]
+
+
+def _check_heads(file: str, heads: tuple[str, ...]) -> None:
+    if not heads or "" in heads:
+        raise DataError(f"{file}, line 1: the first row must name every channel, but is empty or has an empty name")
+    if all(map(_is_number, heads)):
+        raise DataError(f"{file}, line 1: the first row must name the channels, but holds numbers")
+    if len(set(heads)) != len(heads):
+        raise DataError(f"{file}: channel names must differ, but are {', '.join(heads)}")
+
+
+def _read_text(path: Path, texts: Collection[str]) -> pd.DataFrame:
+    """Read a text table: separator, encoding and decimal sign are detected; blank rows at the end are ignored."""
+    import pandas as pd
+
+    text = _decoded(path)
+    delimiter, heads = _split_heads(text)
+    index = _has_index(heads)
+    _check_heads(path.name, heads[index:])
+    _check_widths(path.name, text, delimiter, len(heads))
+    cells = re.split(rf"[\r\n{delimiter}]", text[:_SAMPLE])[len(heads) :]
+    comma = any(map(_DECIMAL_COMMA.fullmatch, cells)) and not any(map(_DECIMAL_POINT.fullmatch, cells))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the names
+            frame = pd.read_csv(
+                io.StringIO(text),
+                sep=delimiter,
+                header=0,
+                names=list(heads),
+                index_col=False,
+                decimal="," if comma else ".",
+                dtype={name: str for name in heads if name in texts},
+                keep_default_na=False,
+                na_values=dict.fromkeys((name for name in heads if name not in texts), _NOTHING),
+                skip_blank_lines=False,
+                low_memory=False,
+            )
+    except (ValueError, pd.errors.ParserWarning) as error:
+        raise DataError(f"{path.name} cannot be read as a table: {str(error).strip()}") from error
+    filled = np.flatnonzero(~(frame.isna() | (frame == "")).all(axis=1))
+    frame = frame.iloc[: filled[-1] + 1 if filled.size else 0]
+    if not index:
+        return frame
+    counted = frame.iloc[:, 0].to_numpy()
+    if len(counted) and not np.array_equal(counted, np.arange(len(counted)) + counted[0]):
+        _check_heads(path.name, heads)  # an unnamed column that does not count rows
+    return frame.iloc[:, 1:]
+
+
+def _check_widths(file: str, text: str, delimiter: str, width: int) -> None:
+    """Raise if a row of a table without quotes has too few cells, which pandas would fill with missing values."""
+    lines = text.count("\n") + (not text.endswith("\n"))
+    if '"' in text or width == 1 or text.count(delimiter) == lines * (width - 1):
+        return
+    for number, line in enumerate(text.rstrip().splitlines(), start=1):
+        cells = line.count(delimiter) + 1
+        if cells != width:
+            hint = _COMMA if cells == 2 * width and delimiter == "," else ""
+            raise DataError(f"{file}, line {number}: the row must have {width} cells, but has {cells}{hint}")
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number; underscores, which Python allows, are not."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def _numbers(column: pd.Series, name: str, file: str) -> NDArray[np.float64]:
+    """Return a column of numbers; raise an error with the line of the first cell that is none."""
+    import pandas as pd
+
+    numbers: NDArray[np.float64] = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
+    if wrong.size:
+        row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
+        hint = _COMMA if _DECIMAL_COMMA.fullmatch(cell) else ""
+        if row == 0 and not hint:
+            hint = f"; if the column {name!r} has labels, use --label {shell_word(name)}; --channel selects the signals"
+        raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")
+    return numbers
+
+
+# ------------------------------------------------------------------------------------------------------- recordings
 
 
 def read_csv(
@@ -79,7 +295,7 @@ def read_csv(
     subject: str | None = None,
     columns: TableColumns | None = None,
 ) -> Recording:
-    """Read a continuous recording from a text table: a row of channel names, then one row per sample.
+    """Read a continuous recording from a table: a row of channel names, then one row per sample.
 
     Columns are separated by commas, semicolons or tabs. Decimal commas, a byte order mark and gzip are supported. A
     column named `time`, `timestamp` or `datetime`, or a first column named `t`, contains times: seconds, dates, or
@@ -101,10 +317,11 @@ def read_csv(
     PolyadicError : if `fs` is not positive
     """
     path = Path(path)
-    name = path.name.removesuffix(table_ending(path) or path.suffix) if name is None else name
-    table, columns = _read(path, fs, columns or TableColumns())
-    everything = np.arange(len(next(iter(table.numbers.values()), table.texts.get(columns.time or "", ()))))
-    return _recording(table, everything, columns, fs, path.name, name, name if subject is None else subject)
+    name = path.name[: len(path.name) - len(ending_of(path))] if name is None else name
+    frame, columns = _read(path, fs, columns or TableColumns())
+    return recording_of_rows(
+        frame, np.arange(len(frame)), columns, fs, path.name, name, name if subject is None else subject
+    )
 
 
 def read_csv_by_subject(
@@ -115,28 +332,20 @@ def read_csv_by_subject(
     The rows of a subject need not be contiguous; windows do not cross from one block of rows to the next.
     """
     path = Path(path)
-    table, columns = _read(path, fs, columns)
-    who = table.texts[str(columns.subject)]
-    unknown = [row for row, text in enumerate(who) if is_unknown(text)]
+    frame, columns = _read(path, fs, columns)
+    subjects = frame[columns.subject].to_numpy(str)
+    unknown = [row for row, text in enumerate(subjects.tolist()) if is_unknown(text)]
     if unknown:
         raise DataError(f"{path.name}, line {unknown[0] + 2}: the column {columns.subject!r} must name a subject")
-    subjects = np.array(who)
-    found = list(dict.fromkeys(who))
+    people = list(dict.fromkeys(subjects.tolist()))
+    names = {who: name if len(people) == 1 else f"{name}/{who}" for who in people}
     return [
-        _recording(
-            table,
-            np.flatnonzero(subjects == one),
-            columns,
-            fs,
-            path.name,
-            name if len(found) == 1 else f"{name}/{one}",
-            one,
-        )
-        for one in found
+        recording_of_rows(frame, np.flatnonzero(subjects == who), columns, fs, path.name, names[who], who)
+        for who in people
     ]
 
 
-def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[Table, TableColumns]:
+def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[pd.DataFrame, TableColumns]:
     """Read the table, and return it with the resolved roles of its columns; raise if a column does not exist."""
     if fs is not None and not 0 < fs < np.inf:
         raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
@@ -150,25 +359,21 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[Table, T
                 f"{path.name}: there is no column {column!r} ({option}); there are {listed(heads)}"
                 f"{close_match(column, heads)}"
             )
-    missing = [channel for channel in columns.channels or () if channel not in heads]
-    if missing and heads:
-        raise DataError(
-            f"{path.name}: must have the channels {listed(missing)}, but has {listed(heads)}"
-            f"{close_match(missing[0], heads)}"
-        )
+    if columns.channels is not None and heads:
+        choose_channels(path.name, heads, columns.channels)
     time = columns.time or _time_column(heads)
     if columns.channels is not None and time in columns.channels:
         time = None
-    columns = TableColumns(
-        columns.channels, columns.label, columns.subject, time, columns.refuse_labels, columns.resample
-    )
+    columns = replace(columns, time=time)
     texts = {column for column in (columns.label, columns.subject, time) if column is not None}
     if columns.refuse_labels and columns.channels is None:
         _refuse_names(heads, texts, path.name)
-    table = read_table(path, texts, columns.channels)
+    frame = _read_frame(path, texts, columns.channels)
     if columns.refuse_labels and columns.channels is None:
-        _refuse_labels(table, path.name)
-    return table, columns
+        for name in frame.columns.difference(list(texts), sort=False):
+            if few := _few_numbers(frame[name].to_numpy()):
+                raise _looks_like_label(path.name, name, f"it has only {few} distinct values, all whole numbers")
+    return frame, columns
 
 
 def _time_column(heads: Sequence[str]) -> str | None:
@@ -203,39 +408,13 @@ def _is_label_name(name: str, names: Collection[str]) -> bool:
     return name in _LABELS and not (name == "y" and "x" in names)
 
 
-def _refuse_labels(table: Table, file: str) -> None:
-    for name, values in table.numbers.items():
-        found = _few_numbers(values)
-        if found:
-            raise _looks_like_label(file, name, f"it has only {found} distinct values, all whole numbers")
-
-
 def _few_numbers(values: NDArray[np.float64]) -> int:
     """Return the number of distinct integers in a column that looks like a label; 0 if it does not."""
     values = values[np.isfinite(values)]
     if not len(values) or (values != np.rint(values)).any():
         return 0
-    found, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
-    return found if 2 <= found <= _FEW and len(values) >= _RUN * max(runs, found) else 0
-
-
-def guess_columns(path: Path) -> TableColumns:
-    """Guess the roles of columns from their names and content; the first that looks like a label is the label."""
-    heads = read_heads(path)
-    names = {head.lower() for head in heads}
-    time = _time_column(heads)
-    subjects = [head for head in heads if head.lower() in _SUBJECTS]
-    signals, labels = [], []
-    for head, cells in read_table(path, heads).texts.items():
-        if head == time or head in subjects:
-            continue
-        values = [cell.replace(",", ".") or "nan" for cell in cells]
-        numbers = all(map(is_number, values))
-        if _is_label_name(head.lower(), names) or not numbers or _few_numbers(np.array(values, np.float64)):
-            labels.append(head)
-        else:
-            signals.append(head)
-    return TableColumns(signals, next(iter(labels), None), next(iter(subjects), None), time)
+    distinct, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
+    return distinct if 2 <= distinct <= _FEW and len(values) >= _RUN * max(runs, distinct) else 0
 
 
 def _looks_like_label(file: str, column: str, reason: str) -> DataError:
@@ -245,16 +424,38 @@ def _looks_like_label(file: str, column: str, reason: str) -> DataError:
     )
 
 
-def _recording(
-    table: Table, rows: NDArray[np.intp], columns: TableColumns, fs: float | None, file: str, name: str, subject: str
+def guess_columns(path: Path) -> TableColumns:
+    """Guess the roles of columns from their names and content; the first that looks like a label is the label."""
+    import pandas as pd
+
+    frame = read_texts(path)
+    heads = tuple(frame.columns)
+    names = {head.lower() for head in heads}
+    time = _time_column(heads)
+    subjects = [head for head in heads if head.lower() in _SUBJECTS]
+    signals: list[str] = []
+    labels: list[str] = []
+    for head in heads:
+        if head == time or head in subjects:
+            continue
+        cells = frame[head].str.replace(",", ".")
+        values = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
+        is_text = bool((np.isnan(values) & (cells != "").to_numpy()).any())
+        (labels if _is_label_name(head.lower(), names) or is_text or _few_numbers(values) else signals).append(head)
+    return TableColumns(signals, next(iter(labels), None), next(iter(subjects), None), time)
+
+
+def recording_of_rows(
+    frame: pd.DataFrame, rows: NDArray[np.intp], columns: TableColumns, fs: float | None, file: str, name: str, who: str
 ) -> Recording:
-    """Build a recording from some rows of a table."""
-    channels = tuple(columns.channels) if columns.channels is not None else tuple(table.numbers)
-    values = np.array([table.numbers[channel][rows] for channel in channels]).reshape(len(channels), len(rows))
-    labels = None if columns.label is None else [table.texts[columns.label][row] for row in rows.tolist()]
+    """Build a recording of the subject `who` from some rows of a table."""
+    texts = {columns.label, columns.subject, columns.time}
+    channels = tuple(columns.channels or (head for head in frame.columns if head not in texts))
+    values = frame[list(channels)].to_numpy(np.float64)[rows].T
+    labels = None if columns.label is None else frame[columns.label].to_numpy(str)[rows]
     segments, began = _row_segments(rows), ""
     if columns.time is not None:
-        times, began = _seconds([table.texts[columns.time][row] for row in rows.tolist()], columns.time, file)
+        times, began = _seconds(frame[columns.time].to_numpy(str)[rows].tolist(), columns.time, file)
         try:
             fs, segments = _timed(times, rows, fs if columns.resample is None else None, file)
         except DataError:
@@ -273,19 +474,9 @@ def _recording(
     if np.isinf(signal).any():
         row = int(np.flatnonzero(np.isinf(signal).any(axis=0))[0])
         raise DataError(f"{file}: sample {row} must be a number that fits float32, but is infinite")
-    count = len(channels)
-    recording = Recording(
-        name,
-        subject,
-        float(fs),
-        channels,
-        ("",) * count,
-        signal,
-        np.ones(count),
-        np.zeros(count),
-        segments=segments,
-        began=began,
-    )
+    scale, offset = np.ones(len(channels)), np.zeros(len(channels))
+    units = ("",) * len(channels)
+    recording = Recording(name, who, float(fs), channels, units, signal, scale, offset, segments=segments, began=began)
     return recording if labels is None else _labelled(recording, labels)
 
 
@@ -295,24 +486,25 @@ def _row_segments(rows: NDArray[np.intp]) -> tuple[Segment, ...]:
     return (Segment(0, 0.0), *(Segment(int(first), 0.0) for first in breaks))
 
 
-def _labelled(recording: Recording, labels: list[str]) -> Recording:
+def _labelled(recording: Recording, labels: NDArray[np.str_]) -> Recording:
     """Add an annotation for each run of samples with the same label."""
+    meaning = {cell: _label_text(cell) for cell in set(labels.tolist())}
+    texts = np.array([meaning[cell] for cell in labels.tolist()])
     firsts = [segment.first for segment in recording.segments]
-    texts = np.array([_label_text(label) for label in labels])
     edges = sorted({0, *(np.flatnonzero(texts[1:] != texts[:-1]) + 1).tolist(), *firsts})
     onsets = recording.elapsed_samples(np.array(edges, np.int64)) / recording.fs
     lengths = np.diff([*edges, len(texts)]) / recording.fs
-    found = tuple(
+    annotations = tuple(
         Annotation(float(onset), float(length), str(texts[edge]))
         for edge, onset, length in zip(edges, onsets, lengths, strict=True)
         if texts[edge]
     )
-    return replace(recording, annotations=found)
+    return replace(recording, annotations=annotations)
 
 
 def _label_text(cell: str) -> str:
     """Return a label as text, "" if it is unknown; 3 and 3.0 are equal."""
-    if is_number(cell) and np.isfinite(float(cell)):
+    if _is_number(cell) and np.isfinite(float(cell)):
         number = float(cell)
         cell = str(int(number)) if number.is_integer() else cell
     return "" if is_unknown(cell) or cell.lower() in ("nan", "na", "n/a", "none", "null") else cell
@@ -329,12 +521,9 @@ def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float
     wanted = f"{file}: the time column must have two or more times in seconds and none missing"
     if "" in cells or len(cells) < 2:
         raise DataError(wanted)
-    try:
-        if any("_" in cell for cell in cells):
-            raise ValueError
-        times = np.array([cell.replace(",", ".") for cell in cells], np.float64)
-    except ValueError:
+    if not all(map(_is_number, numbers := [cell.replace(",", ".") for cell in cells])):
         return _dates(cells, file)
+    times = np.array(numbers, np.float64)
     if not np.isfinite(times).all():
         raise DataError(wanted)
     unit = re.search(r"(?:^|[\s_(\[])(ms|us|µs|ns)[)\]]?$", column.lower())
@@ -348,19 +537,16 @@ def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float
 
 def _dates(cells: list[str], file: str) -> tuple[NDArray[np.float64], str]:
     """Parse dates into seconds from the first; also return the first."""
-    found: list[float] = []
-    first: Any = None
-    for row, cell in enumerate(cells):
-        try:
-            moment = datetime.fromisoformat(cell)
-            first = moment if first is None else first
-            found.append((moment - first).total_seconds())
-        except (ValueError, TypeError) as error:
-            raise DataError(
-                f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
-                f"{cell!r}"
-            ) from error
-    return np.array(found), clock_time(first.isoformat(), 0.0)
+    import pandas as pd
+
+    dates = pd.to_datetime(pd.Series(cells), errors="coerce", format="ISO8601")
+    if dates.isna().any():
+        row = int(np.argmax(dates.isna()))
+        raise DataError(
+            f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
+            f"{cells[row]!r}"
+        )
+    return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0].isoformat(), 0.0)
 
 
 def _timed(
@@ -428,10 +614,10 @@ def _round_rate(rate: float, samples: int) -> float:
 def _evened(
     times: NDArray[np.float64],
     values: NDArray[np.float64],
-    labels: list[str] | None,
+    labels: NDArray[np.str_] | None,
     how: str,
     file: str,
-) -> tuple[float, NDArray[np.float64], list[str] | None, tuple[Segment, ...]]:
+) -> tuple[float, NDArray[np.float64], NDArray[np.str_] | None, tuple[Segment, ...]]:
     """Resample uneven signals, (channels, samples), and their labels to a constant rate: one over the median step."""
     steps = np.diff(times)
     step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
@@ -440,7 +626,7 @@ def _evened(
         raise DataError(f"{file}, line {row + 3}: times must increase, but this one does not")
     rate = float(f"{1 / step:.6g}")
     edges = np.flatnonzero(steps > _GAP * step) + 1
-    signals, texts, segments, count = [], [], [], 0
+    signals, sources, segments, count = [], [], [], 0
     for part in np.split(np.arange(len(times)), edges):
         grid = times[part[0]] + np.arange(int((times[part[-1]] - times[part[0]]) * rate + 1e-6) + 1) / rate
         before = part[0] + np.searchsorted(times[part], grid + 1e-9 / rate, side="right") - 1
@@ -448,7 +634,8 @@ def _evened(
             signals.append(values[:, before])
         else:
             signals.append(np.array([np.interp(grid, times[part], row[part]) for row in values]))
-        texts += [] if labels is None else [labels[place] for place in before.tolist()]
+        sources.append(before)
         segments.append(Segment(count, float(times[part[0]] - times[0])))
         count += len(grid)
-    return rate, np.concatenate(signals, axis=1), None if labels is None else texts, tuple(segments)
+    texts = None if labels is None else labels[np.concatenate(sources)]
+    return rate, np.concatenate(signals, axis=1), texts, tuple(segments)

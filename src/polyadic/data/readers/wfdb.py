@@ -1,7 +1,8 @@
 """Read WFDB records as published on PhysioNet: a header, its signal files, and annotations in the MIT format.
 
-Headers and annotations are parsed strictly here, because the wfdb package skips what it cannot parse. The package
-decodes the samples. Nothing is read from the network, and memory is allocated only after the file sizes were checked.
+The wfdb package decodes the samples. Two things are parsed here: headers, because the package drops units that are not
+ASCII ("µV" would become "V") and skips lines it cannot parse, and annotations, because it hangs on some files and
+accepts truncated ones. Nothing is read from the network, and file sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
-from polyadic.data.readers.compression import check_inflation
-from polyadic.data.readers.texts import as_unit, decode_text
-from polyadic.data.reading import close_match
-from polyadic.data.recordings import Annotation, Recording, Segment, as_values, resample_recording
+from polyadic.data.readers.common import as_unit, check_inflation, choose_channels, decode_text
+from polyadic.data.recordings import Annotation, Recording, Segment, as_values, at_one_rate, join_masks
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 __all__ = [
@@ -34,6 +33,7 @@ __all__ = [
     "check_digits",
     "choose_signals",
     "find_segments",
+    "is_annotations",
     "read_annotations",
     "read_header",
     "read_rates",
@@ -56,14 +56,13 @@ _FORMATS: dict[str, tuple[int, int, int | None]] = {
     "516": (2, 1, -(1 << 15)),
     "524": (3, 1, -(1 << 23)),
 }
-# Formats whose digital values may not fit 16 bits.
 _WIDE = ("8", "24", "32", "524")
-# Formats compressed with FLAC, for which the file size does not give the number of samples.
+"""Formats whose digital values may not fit 16 bits."""
 _PACKED = ("508", "516", "524")
+"""Formats compressed with FLAC, for which the file size does not give the number of samples."""
 _ABSENT = "~"
 """File name in a layout header, and segment name that marks a gap."""
 _PADDING = 4
-_LARGEST_HEADER = 1 << 20
 
 _RECORD_LINE = re.compile(
     r"(?P<name>[-\w]+)(?P<segments>/\d+)?\s+(?P<signals>\d{1,9})\s+(?P<fs>\d{1,12}(?:\.\d{0,30})?)"
@@ -94,16 +93,9 @@ _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
 class WfdbSignal:
     """A signal in a header: physical value = (digital value - baseline) / gain.
 
+    Its samples begin at byte `start` of `file`, `frame` of them per frame, and lag by `skew`. `bits` and `zero` are the
+    resolution and midpoint of the converter; `first` is the first digital value, `checksum` the sum of all in 16 bits.
     Fields that the header omits have the default of the format, or 0.
-
-    Parameters
-    ----------
-    file, format, start : file of the samples, its format, and the byte at which the samples begin
-    frame : samples per frame
-    skew : number of samples by which the signal lags
-    gain, baseline, units : calibration
-    bits, zero : resolution and midpoint of the analog-to-digital converter
-    first, checksum : first digital value, and 16-bit sum of all digital values
     """
 
     name: str
@@ -148,7 +140,8 @@ def read_wfdb(
     annotations: str | Sequence[str] | None = None,
     name: str | None = None,
     subject: str | None = None,
-    resample: str | Mapping[str, str | None] | None = None,
+    resample: _Resample = None,
+    signals: bool = True,
 ) -> Recording:
     """Read a record with one or more segments; formats of up to 16 bits keep their digital values exactly.
 
@@ -165,261 +158,196 @@ def read_wfdb(
     subject : name of the subject; by default `name`
     resample : "hold" or "polyphase": how to resample channels to the highest rate; None raises an error if rates
         differ. A mapping sets it for each channel by name
+    signals : if False, only lengths, times and annotations are read, and all samples are 0
 
     Raises
     ------
     DataError : if a file is missing or damaged, a channel does not exist, or rates differ and `resample` is None
-    PolyadicError : if wfdb is not installed, or an argument is invalid
+    MissingExtraError : if wfdb is not installed
     """
     path = Path(path)
     path = path.parent / path.name.removesuffix(".hea")
     header = read_header(path.with_name(path.name + ".hea"), segments=True)
     if header.segments:
-        recording = _read_segments(path, header, channels, resample)
+        recording = _read_segments(path, header, channels, resample, signals)
     else:
-        recording = _read_single(path, header, channels, resample)
-    last = recording.segments[-1]
-    duration = last.onset + (recording.signal.shape[1] - last.first) / recording.fs
+        recording = _read_single(path, header, channels, resample, signals)
     name = name or path.name
+    extensions = [annotations] if isinstance(annotations, str) else annotations or ()
+    found = [
+        annotation
+        for extension in extensions
+        for annotation in _read_annotations(path.with_name(f"{path.name}.{extension}"), header.fs, recording.duration)
+    ]
     return replace(
         recording,
         name=name,
         subject=subject or name,
-        annotations=tuple(_read_annotations(path, annotations, header.fs, duration)),
+        annotations=tuple(sorted(found, key=lambda annotation: annotation.onset)),
         began=header.began,
     )
 
 
-def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
+def _read_single(
+    path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample, signals: bool
+) -> Recording:
     """Read a record with one segment, without annotations."""
-    package = _import_wfdb()
+    package = import_wfdb()
     if "::" in str(path.absolute()):
         # wfdb would interpret it as a chained URL.
         raise PolyadicError(f"path must not contain '::', but is {str(path)!r}")
     file = f"{path.name}.hea"
-    if header.samples == 0 or any(signal.file == _ABSENT for signal in header.signals):
-        raise DataError(f"{file}: this is the layout header of a multi-segment record, which has no samples")
     picked = choose_signals(header, channels)
     frames = _sample_count(header, picked, path.parent)
-    signals = [header.signals[number] for number in picked]
-    if any(signal.format in _PACKED for signal in signals) and importlib.util.find_spec("soundfile") is None:
-        raise MissingExtraError(f"{file}: FLAC-compressed signals need the package soundfile: pip install soundfile")
-    even = all(signal.frame == 1 for signal in signals)
-    try:
-        record = package.rdrecord(
-            str(path.absolute()),
-            sampto=header.samples,
-            channels=picked,
-            physical=False,
-            ignore_skew=True,
-            smooth_frames=even,
-            return_res=32 if any(signal.format in _WIDE for signal in signals) else 16,
-        )
-        rows = list(record.d_signal.T) if even else list(record.e_d_signal)
-    except Exception as error:
-        raise DataError(f"{file}: wfdb cannot read the record ({type(error).__name__})") from error
-    for signal, row in zip(signals, rows, strict=True):
-        if len(row) != frames * signal.frame:
-            raise DataError(
-                f"{file}: {signal.name} must have {frames * signal.frame} samples, but wfdb reads {len(row)}"
+    chosen = [header.signals[number] for number in picked]
+    if not signals:
+        rows = [np.broadcast_to(np.zeros((), np.int16), (frames * signal.frame,)) for signal in chosen]
+    else:
+        if any(signal.format in _PACKED for signal in chosen) and importlib.util.find_spec("soundfile") is None:
+            raise MissingExtraError(
+                f"{file}: FLAC-compressed signals need the package soundfile: pip install soundfile"
             )
-        check_digits(signal, row, file)
-    if len({signal.frame for signal in signals}) == 1:
-        return build_recording(header, signals, np.ascontiguousarray(np.array(rows)), (), path.name, None)
-    return _at_one_rate(header, signals, rows, resample)
-
-
-def _at_one_rate(
-    header: WfdbHeader, signals: Sequence[WfdbSignal], rows: Sequence[NDArray[Any]], resample: _Resample
-) -> Recording:
-    """Build a recording from channels with different rates, (samples,) each, resampled to the highest rate."""
-    listed = ", ".join(f"{signal.name} {header.fs * signal.frame:g} Hz" for signal in signals)
-    most = max(signal.frame for signal in signals)
-    ways = [resample.get(signal.name) if isinstance(resample, Mapping) else resample for signal in signals]
-    if any(how is None and signal.frame != most for how, signal in zip(ways, signals, strict=True)):
-        raise DataError(
-            f"{header.record}.hea: without resample all channels must have one rate, but have {listed}: --resample "
-            "hold repeats the samples of slow channels, --resample polyphase filters"
-        )
+        even = all(signal.frame == 1 for signal in chosen)
+        try:
+            record = package.rdrecord(
+                str(path.absolute()),
+                sampto=header.samples,
+                channels=picked,
+                physical=False,
+                ignore_skew=True,
+                smooth_frames=even,
+                return_res=32 if any(signal.format in _WIDE for signal in chosen) else 16,
+            )
+            rows = list(record.d_signal.T) if even else list(record.e_d_signal)
+        except Exception as error:
+            raise DataError(f"{file}: wfdb cannot read the record ({type(error).__name__})") from error
+        for signal, row in zip(chosen, rows, strict=True):
+            if len(row) != frames * signal.frame:
+                raise DataError(
+                    f"{file}: {signal.name} must have {frames * signal.frame} samples, but wfdb reads {len(row)}"
+                )
+            check_digits(signal, row, file)
     each = [
-        build_recording(header, [signal], np.ascontiguousarray(row)[None], (), header.record, None)
-        for signal, row in zip(signals, rows, strict=True)
+        build_recording(header, [signal], np.ascontiguousarray(row)[None] if signals else row[None], (), path.name)
+        for signal, row in zip(chosen, rows, strict=True)
     ]
-    if "polyphase" in ways or len({one.signal.dtype for one in each}) > 1:
-        each = [as_values(one) for one in each]
-    each = [resample_recording(one, header.fs * most, how or "hold") for one, how in zip(each, ways, strict=True)]
-    missing = [np.zeros(one.signal.shape, bool) if one.missing is None else one.missing for one in each]
-    return replace(
-        each[0],
-        channels=tuple(signal.name for signal in signals),
-        units=tuple(signal.units for signal in signals),
-        signal=np.concatenate([one.signal for one in each]),
-        scale=np.concatenate([one.scale for one in each]),
-        offset=np.concatenate([one.offset for one in each]),
-        missing=np.concatenate(missing) if any(part.any() for part in missing) else None,
-        limits=None,
-    )
+    return at_one_rate(file, each, None, resample)
 
 
-def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
+def _read_segments(
+    path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample, signals: bool
+) -> Recording:
     """Read a multi-segment record; times without a segment are gaps."""
-    layout, others = _layout(path, header)
+    layout = _layout(path, header)
     wanted = [layout[number].name for number in choose_signals(replace(header, signals=layout), channels)]
-    pieces, segments, frames, count = [], [], 0, 0
-    for segment, samples in others:
+    pieces: list[Recording] = []
+    segments: list[Segment] = []
+    frames = count = 0
+    for segment, samples in header.segments:
         if segment != _ABSENT and samples:
-            own = read_header(path.with_name(f"{segment}.hea"))
-            if own.fs != header.fs or (own.samples is not None and own.samples != samples):
+            part = read_header(path.with_name(f"{segment}.hea"))
+            if part.fs != header.fs or (part.samples is not None and part.samples != samples):
                 raise DataError(
                     f"{segment}.hea: the segment must have {samples} samples at {header.fs:g} Hz, but has "
-                    f"{own.samples} at {own.fs:g} Hz"
+                    f"{part.samples} at {part.fs:g} Hz"
                 )
-            there = [name for name in wanted if name in [signal.name for signal in own.signals]]
+            names = [signal.name for signal in part.signals]
+            there = [name for name in wanted if name in names]
             if there:
-                piece = _read_single(path.with_name(segment), own, there, resample)
-                pieces.append(_with_channels(piece, wanted))
-                segments.append((count, frames / header.fs))
+                pieces.append(_read_single(path.with_name(segment), part, there, resample, signals))
+                # Segments that follow each other without a gap are one, so that windows may cross their border.
+                onset = frames / header.fs
+                expected = segments[-1].onset + (count - segments[-1].first) / pieces[0].fs if segments else -1.0
+                if abs(onset - expected) > 0.5 / pieces[0].fs:
+                    segments.append(Segment(count, onset))
                 count += pieces[-1].signal.shape[1]
         frames += samples
     if not pieces:
         raise DataError(f"{path.name}.hea: no segment has any of the channels {', '.join(wanted)}")
-    return _joined(pieces, segments, path.name)
+    return _joined(pieces, wanted, segments, path.name)
 
 
-def _layout(path: Path, header: WfdbHeader) -> tuple[tuple[WfdbSignal, ...], list[tuple[str, int]]]:
-    """Return the signals of a multi-segment record, and its segments with their numbers of samples."""
+def _layout(path: Path, header: WfdbHeader) -> tuple[WfdbSignal, ...]:
+    """Return the signals of a multi-segment record."""
     first = next((segment for segment, _ in header.segments if segment != _ABSENT), None)
     if first is None:
         raise DataError(f"{path.name}.hea: all segments are gaps")
-    signals = read_header(path.with_name(f"{first}.hea"), layout=True).signals
-    return signals, [entry for entry in header.segments if entry[1]]
+    return read_header(path.with_name(f"{first}.hea"), layout=True).signals
 
 
-def _with_channels(recording: Recording, wanted: list[str]) -> Recording:
-    """Return a segment with all channels of its record; samples of the added channels are missing."""
-    rows = [recording.channels.index(name) if name in recording.channels else -1 for name in wanted]
-    if -1 not in rows:
-        return recording
-    shape = (len(wanted), recording.signal.shape[1])
-    signal, missing = np.zeros(shape, recording.signal.dtype), np.ones(shape, bool)
-    scale, offset = np.full(len(wanted), np.nan), np.full(len(wanted), np.nan)
-    units = [""] * len(wanted)
-    for place, row in enumerate(rows):
-        if row >= 0:
-            signal[place] = recording.signal[row]
-            missing[place] = False if recording.missing is None else recording.missing[row]
-            scale[place], offset[place], units[place] = (
-                recording.scale[row],
-                recording.offset[row],
-                recording.units[row],
-            )
-    missing |= ~np.isfinite(signal)
+def _joined(pieces: list[Recording], wanted: list[str], segments: list[Segment], name: str) -> Recording:
+    """Concatenate segments; digital values are kept if all segments have the same channels and calibration."""
+    units: dict[str, str] = {}
+    for piece in pieces:
+        for channel, unit in zip(piece.channels, piece.units, strict=True):
+            if units.setdefault(channel, unit) != unit:
+                raise DataError(
+                    f"{name}.hea: {channel} is in {units[channel]} in one segment, and in {unit} in another"
+                )
+    first = pieces[0]
+    alike = all(
+        piece.channels == tuple(wanted)
+        and piece.signal.dtype == first.signal.dtype
+        and np.array_equal([piece.scale, piece.offset], [first.scale, first.offset])
+        for piece in pieces
+    )
+    if not alike:
+        pieces = [_completed(as_values(piece), wanted) for piece in pieces]
+    signals = [piece.signal for piece in pieces]
+    return replace(
+        pieces[0],
+        channels=tuple(wanted),
+        units=tuple(units.get(channel, "") for channel in wanted),
+        signal=np.concatenate(signals, axis=1),
+        missing=join_masks([piece.missing for piece in pieces], signals, axis=1),
+        segments=tuple(segments),
+        limits=None,
+    )
+
+
+def _completed(recording: Recording, wanted: list[str]) -> Recording:
+    """Return values with all channels of the record; NaN for the channels that this segment does not have."""
+    signal = np.full((len(wanted), recording.signal.shape[1]), np.nan, np.float32)
+    for row, channel in enumerate(recording.channels):
+        signal[wanted.index(channel)] = recording.signal[row]
+    count = len(wanted)
     return replace(
         recording,
         channels=tuple(wanted),
-        units=tuple(units),
+        units=("",) * count,
         signal=signal,
-        scale=np.nan_to_num(scale, nan=1.0),
-        offset=np.nan_to_num(offset),
-        missing=missing,
+        scale=np.ones(count),
+        offset=np.zeros(count),
         limits=None,
+        rates=(),
     )
-
-
-def _joined(pieces: list[Recording], segments: list[tuple[int, float]], name: str) -> Recording:
-    """Concatenate segments; digital values are kept if all segments have the same calibration."""
-    there = [_present(piece) for piece in pieces]
-    first = pieces[0]
-    scale, offset, units = first.scale.copy(), first.offset.copy(), list(first.units)
-    alike = len({piece.signal.dtype for piece in pieces}) == 1
-    seen = there[0].copy()
-    for piece, present in zip(pieces[1:], there[1:], strict=True):
-        both = seen & present
-        alike &= bool((scale[both] == piece.scale[both]).all() and (offset[both] == piece.offset[both]).all())
-        new = present & ~seen
-        scale[new], offset[new] = piece.scale[new], piece.offset[new]
-        for place in np.flatnonzero(present).tolist():
-            if seen[place] and units[place] != piece.units[place]:
-                raise DataError(
-                    f"{name}.hea: {piece.channels[place]} is in {units[place]} in one segment, and in "
-                    f"{piece.units[place]} in another"
-                )
-            units[place] = piece.units[place]
-        seen |= present
-    if not alike:
-        pieces = [as_values(piece) for piece in pieces]
-        scale, offset = np.ones(len(scale)), np.zeros(len(scale))
-    masks = [np.zeros(piece.signal.shape, bool) if piece.missing is None else piece.missing for piece in pieces]
-    return replace(
-        first,
-        units=tuple(units),
-        signal=np.concatenate([piece.signal for piece in pieces], axis=1),
-        scale=scale,
-        offset=offset,
-        missing=np.concatenate(masks, axis=1) if any(mask.any() for mask in masks) else None,
-        segments=_without_seams(segments, first.fs),
-        limits=None,
-    )
-
-
-def _present(recording: Recording) -> NDArray[np.bool_]:
-    """Return which channels have samples: (channels,)."""
-    if recording.missing is None:
-        return np.ones(len(recording.channels), bool)
-    return np.asarray(~recording.missing.all(axis=1))
-
-
-def _without_seams(segments: list[tuple[int, float]], fs: float) -> tuple[Segment, ...]:
-    """Merge segments that follow each other without a gap, so that windows may cross their border."""
-    found = [Segment(*segments[0])]
-    for first, onset in segments[1:]:
-        expected = found[-1].onset + (first - found[-1].first) / fs
-        if abs(onset - expected) > 0.5 / fs:
-            found.append(Segment(first, onset))
-    return tuple(found)
 
 
 def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
     """Return the headers that are segments of another given header, with the name of that; ignore damaged headers."""
     every = list(headers)
-    found: dict[Path, str] = {}
+    segments: dict[Path, str] = {}
     for path in every:
         try:
             header = read_header(path, segments=True)
         except (DataError, OSError):
             continue
         for segment, _ in header.segments:
-            found[path.with_name(f"{segment}.hea")] = path.name
-    return {path: found[path] for path in every if path in found}
+            segments[path.with_name(f"{segment}.hea")] = path.name
+    return {path: segments[path] for path in every if path in segments}
 
 
 def read_rates(path: Path) -> dict[str, float]:
     """Read the sampling rate in Hz of every channel of a record, by name."""
     header = read_header(path, segments=True)
-    signals = _layout(path.with_suffix(""), header)[0] if header.segments else header.signals
+    signals = _layout(path.with_suffix(""), header) if header.segments else header.signals
     return {signal.name: header.fs * signal.frame for signal in signals}
 
 
-def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]:
-    """Read an annotation file in the MIT format; the header of the record must be in the same folder."""
-    header = read_header(path.with_suffix(".hea"), segments=True)
-    last = recording.segments[-1]
-    duration = last.onset + (recording.signal.shape[1] - last.first) / recording.fs
-    return tuple(_read_annotations(path.with_suffix(""), path.suffix[1:], header.fs, duration))
-
-
-def is_annotations(path: Path) -> bool:
-    """Whether a file contains annotations in the MIT format."""
-    try:
-        return bool(list(_decode_annotations(path.read_bytes(), path.name)))
-    except (DataError, OSError):
-        return False
-
-
-def _import_wfdb() -> Any:
+def import_wfdb() -> Any:
+    """Import the wfdb package without the deprecation warnings that its import causes."""
     try:
         with warnings.catch_warnings():
-            # Importing wfdb causes deprecation warnings with recent versions of pandas.
             warnings.simplefilter("ignore")
             import wfdb
     except ImportError:
@@ -431,7 +359,7 @@ def _import_wfdb() -> Any:
 
 
 def read_header(path: Path, *, segments: bool = False, layout: bool = False) -> WfdbHeader:
-    """Parse a header, which must be named after its record, and be ASCII except for units, channel names and comments.
+    """Parse a header, which must be named after its record.
 
     Parameters
     ----------
@@ -443,88 +371,63 @@ def read_header(path: Path, *, segments: bool = False, layout: bool = False) -> 
     ------
     DataError : if a line does not follow the format
     """
-    lines = _header_lines(path)
-    match = _RECORD_LINE.fullmatch(lines[0])
+    _file_size(path)
+    content = [line.strip() for line in path.read_bytes().splitlines()]
+    lines = [decode_text(line) for line in content if line and not line.startswith(b"#")]
+    match = _RECORD_LINE.fullmatch(lines[0]) if lines else None
     if match is None:
-        raise DataError(f"{path.name}: the first line must be 'record signals rate samples', but is {lines[0][:80]!r}")
+        raise DataError(f"{path.name}: the first line must be 'record signals rate samples', but is not")
     if match["name"] != path.stem:
         raise DataError(f"{path.name}: the header must be for the record {path.stem!r}, but is for {match['name']!r}")
+    described = int((match["segments"] or "/0")[1:]) or int(match["signals"])
+    if described != len(lines) - 1 or not described:
+        raise DataError(f"{path.name}: the header must describe {described} signals or segments, not {len(lines) - 1}")
+    samples, fs = int(match["samples"]) if match["samples"] else None, float(match["fs"])
+    began = _base_time(match["base"] or "")
+    if fs == 0:
+        raise DataError(f"{path.name}: rate and number of samples must not be 0")
     if match["segments"]:
         if not segments:
             raise DataError(f"{path.name}: a segment must not have segments of its own")
-        return _parse_segments(path, match, lines[1:])
-    if int(match["signals"]) != len(lines) - 1 or len(lines) < 2:
-        raise DataError(
-            f"{path.name}: the declared number of signals is {match['signals']}, but the header "
-            f"describes {len(lines) - 1}"
-        )
+        return WfdbHeader(match["name"], fs, samples, (), _parse_segments(path, lines[1:], samples), began)
     signals = tuple(_parse_signal(line, number, path.name) for number, line in enumerate(lines[1:]))
-    samples = int(match["samples"]) if match["samples"] else None
-    absent = any(signal.file == _ABSENT for signal in signals)
-    if absent and not layout:
+    if not layout and any(signal.file == _ABSENT for signal in signals):
         raise DataError(f"{path.name}: this is the layout header of a multi-segment record, which has no samples")
-    if (samples == 0 and not layout) or float(match["fs"]) == 0:
+    if samples == 0 and not layout:
         raise DataError(f"{path.name}: rate and number of samples must not be 0")
-    return WfdbHeader(match["name"], float(match["fs"]), samples, signals, began=_base_time(match["base"] or ""))
+    return WfdbHeader(match["name"], fs, samples, signals, began=began)
 
 
 def _base_time(text: str) -> str:
     """Return when a record began, from the base time and date of the header; "" if they are missing or invalid."""
-    found = _BASE.fullmatch(text.strip())
-    if found is None:
+    match = _BASE.fullmatch(text.strip())
+    if match is None:
         return ""
     try:
-        hour, minute, second = map(int, found["time"].split(":"))
-        day, month, year = map(int, found["date"].split("/")) if found["date"] else (0, 0, 0)
-        return clock_start(
-            date(year, month, day) if found["date"] else None, time(hour, minute, second), float(found["part"] or 0)
-        )
+        hour, minute, second = map(int, match["time"].split(":"))
+        day, month, year = map(int, match["date"].split("/")) if match["date"] else (0, 0, 0)
+        start = date(year, month, day) if match["date"] else None
+        return clock_start(start, time(hour, minute, second), float(match["part"] or 0))
     except ValueError:
         return ""
 
 
-def _parse_segments(path: Path, match: re.Match[str], lines: list[str]) -> WfdbHeader:
-    """Parse the header of a multi-segment record from its first line and the lines after it."""
-    if int(match["segments"][1:]) != len(lines) or not lines:
-        raise DataError(
-            f"{path.name}: the declared number of segments is {match['segments'][1:]}, but the header "
-            f"describes {len(lines)}"
-        )
-    found = []
+def _parse_segments(path: Path, lines: list[str], samples: int | None) -> tuple[tuple[str, int], ...]:
+    segments = []
     for line in lines:
-        segment = _SEGMENT_LINE.fullmatch(line)
-        if segment is None or segment["name"] == path.stem:
+        match = _SEGMENT_LINE.fullmatch(line)
+        if match is None or match["name"] == path.stem:
             raise DataError(f"{path.name}: a segment must be 'record samples', but is {line[:80]!r}")
-        found.append((segment["name"], int(segment["samples"])))
-    if float(match["fs"]) == 0:
-        raise DataError(f"{path.name}: the rate must not be 0")
-    samples = int(match["samples"]) if match["samples"] else None
-    if samples is not None and samples != sum(count for _, count in found):
-        raise DataError(
-            f"{path.name}: the segments must have {samples} samples, but have {sum(count for _, count in found)}"
-        )
-    return WfdbHeader(match["name"], float(match["fs"]), samples, (), tuple(found), _base_time(match["base"] or ""))
-
-
-def _header_lines(path: Path) -> list[str]:
-    size = _file_size(path)
-    if size > _LARGEST_HEADER:
-        raise DataError(f"{path.name}: a header must be at most {_LARGEST_HEADER} bytes, but has {size}")
-    content = [line.strip() for line in path.read_bytes().splitlines()]
-    lines = [decode_text(line) for line in content if line and not line.startswith(b"#")]
-    if not lines:
-        raise DataError(f"{path.name}: the header is empty")
-    for line in lines:
-        if not line.replace("\t", " ").isprintable():
-            raise DataError(f"{path.name}: a header must be printable text, but contains the line {line[:80]!a}")
-    if not lines[0].isascii():
-        raise DataError(f"{path.name}: the first line must be ASCII, but is {lines[0][:80]!a}")
-    return lines
+        segments.append((match["name"], int(match["samples"])))
+    total = sum(count for _, count in segments)
+    if samples not in (None, total):
+        raise DataError(f"{path.name}: the segments must have {samples} samples, but have {total}")
+    return tuple(segments)
 
 
 def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
     match = _SIGNAL_LINE.fullmatch(line)
-    if match is None:
+    if match is None or not line.replace("\t", " ").isprintable():
         raise DataError(f"{file}: signal {number} must be 'file format gain bits zero …', but is {line[:80]!r}")
     if match["format"] not in _FORMATS and match["file"] != _ABSENT:
         raise DataError(f"{file}: signal {number} has format {match['format']}, but must have {' or '.join(_FORMATS)}")
@@ -556,24 +459,7 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
 
 def choose_signals(header: WfdbHeader, channels: Sequence[str] | None) -> list[int]:
     """Return the indices of the signals with these names, in this order; all signals if None."""
-    names = [signal.name for signal in header.signals]
-    if isinstance(channels, str):
-        raise PolyadicError(f"channels must be a sequence of names, but is the string {channels!r}")
-    wanted = names if channels is None else list(channels)
-    if not wanted:
-        raise PolyadicError("channels must name at least one channel, but is empty")
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
-        raise DataError(
-            f"{header.record}.hea: has no channel {unknown[0]!r}; it has {', '.join(names)}"
-            f"{close_match(unknown[0], names)}"
-        )
-    twice = sorted({name for name in wanted if names.count(name) > 1})
-    if twice:
-        raise DataError(f"{header.record}.hea: several channels are named {', '.join(twice)}")
-    if len(set(wanted)) != len(wanted):
-        raise PolyadicError(f"{header.record}: channels must be distinct, but are {wanted}")
-    return [names.index(name) for name in wanted]
+    return choose_channels(f"{header.record}.hea", [signal.name for signal in header.signals], channels)
 
 
 def _file_size(path: Path) -> int:
@@ -588,11 +474,9 @@ def _sample_count(header: WfdbHeader, picked: list[int], folder: Path) -> int:
     file = f"{header.record}.hea"
     samples = header.samples
     for name in dict.fromkeys(header.signals[number].file for number in picked):
-        numbers = [number for number, signal in enumerate(header.signals) if signal.file == name]
-        group = [header.signals[number] for number in numbers]
-        layouts = {(signal.format, signal.start) for signal in group}
-        if len(layouts) > 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
-            raise DataError(f"{file}: signals of {name} must be contiguous, with the same format and offset")
+        group = [signal for signal in header.signals if signal.file == name]
+        if len({(signal.format, signal.start) for signal in group}) > 1:
+            raise DataError(f"{file}: signals of {name} must have the same format and offset")
         count, per, _ = _FORMATS[group[0].format]
         width = sum(signal.frame for signal in group)
         there = max(_file_size(folder / name) - group[0].start, 0)
@@ -645,47 +529,37 @@ def build_recording(
     digits: NDArray[Any],
     annotations: Sequence[Annotation],
     name: str,
-    subject: str | None,
+    subject: str | None = None,
 ) -> Recording:
     """Build a recording from digital values, (channels, samples): int16 is kept, wider types become physical values."""
     missing = np.zeros(digits.shape, bool)
     for row, invalid, signal in zip(digits, missing, signals, strict=True):
         if signal.missing is not None:
             invalid[:] = row == signal.missing
-        if signal.skew:
+        if signal.skew and row.flags.writeable:
             lag = min(signal.skew * signal.frame, len(row))
             row[:], invalid[:] = np.roll(row, -lag), np.roll(invalid, -lag)
             row[len(row) - lag :], invalid[len(row) - lag :] = signal.missing or 0, True
-    scale = np.array([1 / signal.gain for signal in signals])
-    offset = np.array([-signal.baseline / signal.gain for signal in signals])
-    limits = _device_limits(signals)
-    if digits.dtype != np.int16:
-        with np.errstate(over="ignore", invalid="ignore"):
-            digits = (digits * scale[:, None] + offset[:, None]).astype(np.float32)
-            if limits is not None:
-                limits = np.sort(limits * scale[:, None] + offset[:, None]).astype(np.float32)
-        if not np.isfinite(digits).all():
-            raise DataError(f"{header.record}.hea: values exceed the range of float32")
-        digits[missing] = np.nan
-        missing, scale, offset = missing[:0], np.ones(len(signals)), np.zeros(len(signals))
-    return Recording(
+    narrow = digits.dtype == np.int16
+    recording = Recording(
         name=name,
         subject=subject or name,
         fs=header.fs * signals[0].frame,
         channels=tuple(signal.name for signal in signals),
         units=tuple(signal.units for signal in signals),
-        signal=digits,
-        scale=scale,
-        offset=offset,
+        signal=digits if narrow else np.broadcast_to(np.zeros((), np.int16), digits.shape),
+        scale=np.array([1 / signal.gain for signal in signals]),
+        offset=np.array([-signal.baseline / signal.gain for signal in signals]),
         annotations=tuple(annotations),
         missing=missing if missing.any() else None,
-        limits=limits,
+        limits=_device_limits(signals),
     )
+    return recording if narrow else as_values(recording, digits)
 
 
 def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
     """Return the digital minimum and maximum of each converter, (channels, 2); None if a resolution is unknown."""
-    found = []
+    limits = []
     for signal in signals:
         lowest, bits = signal.missing, signal.bits
         if lowest is None or not 0 < bits <= 32:
@@ -695,29 +569,33 @@ def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
         low, high = max(low, lowest + 1), min(high, -lowest - 1)
         if low >= high:
             return None
-        found.append((low, high))
-    return np.array(found, np.int64)
+        limits.append((low, high))
+    return np.array(limits, np.int64)
 
 
 # ---------------------------------------------------------------- annotations
 
 
-def _read_annotations(
-    path: Path, extensions: str | Sequence[str] | None, fs: float, duration: float
-) -> list[Annotation]:
-    """Read the annotation files with these extensions in the folder of the header; sort by onset in seconds."""
-    found: list[Annotation] = []
-    for extension in [extensions] if isinstance(extensions, str) else extensions or ():
-        if not re.fullmatch(r"[-\w]+", extension):
-            raise PolyadicError(f"annotations must be extensions such as 'atr', but are {extensions!r}")
-        file = path.with_name(f"{path.name}.{extension}")
-        _file_size(file)
-        found += _with_durations(list(_parse_annotations(file, fs, duration)), duration)
-    return sorted(found, key=lambda annotation: annotation.onset)
+def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]:
+    """Read an annotation file in the MIT format; the header of the record must be in the same folder."""
+    header = read_header(path.with_suffix(".hea"), segments=True)
+    return tuple(sorted(_read_annotations(path, header.fs, recording.duration), key=lambda one: one.onset))
 
 
-def _with_durations(parsed: list[tuple[float, int, str]], duration: float) -> list[Annotation]:
-    """Build annotations from onset, code and text: a rhythm change lasts until the next one, others have duration 0."""
+def is_annotations(path: Path) -> bool:
+    """Whether a file contains annotations in the MIT format."""
+    try:
+        return bool(list(_decode_annotations(path.read_bytes(), path.name)))
+    except (DataError, OSError):
+        return False
+
+
+def _read_annotations(file: Path, fs: float, duration: float) -> list[Annotation]:
+    """Read an annotation file: a rhythm change lasts until the next one, other annotations have duration 0."""
+    if not re.fullmatch(r"\.[-\w]+", file.suffix):
+        raise PolyadicError(f"annotations must be extensions such as 'atr', but are {file.suffix!r}")
+    _file_size(file)
+    parsed = list(_parse_annotations(file, fs, duration))
     changes = [onset for onset, code, text in parsed if code == _RHYTHM and text.startswith("(")]
     ends = iter([*changes[1:], duration])
     return [

@@ -1,19 +1,20 @@
-"""Write a store of windows from a folder of your own recordings, and find the classes in their annotations."""
+"""Cut the recordings of a folder into windows, and write them to a store; classes come from the annotations."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.marks import is_moment, label_by_moments
+from polyadic.data.annotations import is_moment, label_by_moments, label_windows, labelled_share, scored_phase
+from polyadic.data.folder_reader import FolderReader, LabelledRecording
 from polyadic.data.prepare import (
     CutRecording,
     OnError,
@@ -22,13 +23,17 @@ from polyadic.data.prepare import (
     StorePlan,
     prepare,
 )
-from polyadic.data.reading import Reading, close_match, listed, parse_classes
-from polyadic.data.recordings import Recording, label_windows, labelled_share, scored_phase, window_starts
-from polyadic.data.sources import Source, Sources
+from polyadic.data.readers.tables import TableColumns, recording_of_rows, typed_frame
+from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
+from polyadic.data.recordings import Recording, cut_windows, window_starts
 from polyadic.data.store import WindowStore, check_new_store
+from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["folder", "samples_in", "write_store"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["folder", "samples_in", "windows_of_frame", "write_store"]
 
 _MOST_CLASSES = 50
 """Maximum number of annotation texts used as classes, unless classes are given."""
@@ -40,80 +45,28 @@ _LONGEST = 2**31 - 1
 """Maximum number of samples in a window."""
 
 
+@takes_reading_options
 def folder(
     root: str | os.PathLike[str],
     store: str | os.PathLike[str],
     *,
-    seconds: float,
-    channels: Sequence[str] | None = None,
-    fs: float | None = None,
-    resample: str | None = None,
-    keep_slow: str | None = None,
-    classes: Sequence[str] | Mapping[str, Sequence[str]] = (),
-    stride: float | None = None,
-    offset: float | None = None,
-    min_share: float | None = None,
-    label: str | None = None,
-    label_from: str | None = None,
-    subject: str | None = None,
-    time: str | None = None,
-    scoring: str | None = None,
-    pattern: str | None = None,
     on_error: OnError = "raise",
     force: bool = False,
     progress: OnRecording | None = None,
+    **options: Any,
 ) -> WindowStore:
-    """Write a store from your own recordings: EDF, BDF, WFDB, CSV, BrainVision or EEGLAB files in a folder, or one
-    file.
+    """Write a store from your own recordings: one file, or all files of a folder in any format that polyadic reads.
 
-    Hidden files and folders and tables of metadata are skipped and listed in `skipped`; links are followed. In a BIDS
-    dataset, the events are the labels.
+    Hidden files and folders, tables of metadata and files of other formats are skipped and listed in `skipped`; links
+    are followed. In a BIDS dataset, the events are the labels.
 
     Parameters
     ----------
     root : folder of recordings, or one file
     store : folder of the store
-    seconds : window length in seconds
-    channels : names of the channels, in this order; by default all channels, which must then be the same in all files
-    fs, resample : sampling rate in Hz to resample to, and the method ("hold" or "polyphase"); without them, a file with
-        several sampling rates is an error. For CSV files without a time column, `fs` is their sampling rate
-    keep_slow : method ("hold" or "polyphase") to resample channels whose rate is at most a quarter of the fastest one;
-        by default these channels are left out
-    classes : annotation texts to use as classes, as "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or a mapping from class
-        names to texts; by default all texts that cover windows. A window has a class if such annotations cover it and
-        agree
-    stride : seconds from the start of one window to the next; by default the window length
-    offset : seconds before the first window; by default windows begin at scored epochs if these are regular, else at
-        the start of the recording
-    min_share : minimum share of a window that its class must cover; by default the whole window
-    label : table column with the label
-    label_from : "folder", or a regular expression with one group that finds the label in a file's path below `root`
-    subject : "folder", a table column, or a regular expression with one group that finds the subject in a file's path
-        below `root`; by default a BIDS entity such as `sub-01` anywhere in the path, else the name of the folder that
-        contains the file or, for files directly in `root`, the name of the file
-    time : table column with the time; by default a column named `time`, `timestamp` or `datetime`, or a first column
-        named `t`
-    scoring : glob pattern for the names of files with labels, such as ``"*-Hypnogram.edf"``
-    pattern : glob pattern for the paths of the files to read
     on_error, force, progress : as for `polyadic.data.prepare.prepare`
     """
-    given: Any = {
-        "fs": fs,
-        "resample": resample,
-        "keep_slow": keep_slow,
-        "stride": stride,
-        "offset": offset,
-        "min_share": min_share,
-        "label": label,
-        "label_from": label_from,
-        "subject": subject,
-        "time": time,
-        "scoring": scoring,
-        "pattern": pattern,
-    }
-    names = None if channels is None else tuple(channels)
-    reading = Reading(seconds=seconds, channels=names, classes=parse_classes(classes), **given)
-    return write_store(root, store, reading, on_error=on_error, force=force, progress=progress)
+    return write_store(root, store, Reading(**options), on_error=on_error, force=force, progress=progress)
 
 
 def write_store(
@@ -142,57 +95,95 @@ def write_store(
     if on_error not in ("raise", "skip"):
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
-    sources = Sources(root, reading, labels=labels, on_error=on_error)
-    survey = _survey(sources, on_error)
+    reader = FolderReader(root, reading, labels=labels, on_error=on_error)
+    survey = _survey(reader, on_error)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
-    cutting = sources.reading if not labels else resolved
-    sources.reading = cutting
+    cutting = resolved if labels else reader.reading
+    reader.reading = cutting
     plan = StorePlan(
-        survey.planned(sources, cutting),
+        survey.planned(reader, cutting),
         samples_in(reading.seconds),
         cutting.class_names,
         "",
         {"reading": resolved.to_json()},
-        sources.left_out,
+        reader.left_out,
     )
     written = prepare(plan, store, on_error=on_error, force=force, progress=progress)
     written.notes = survey.sentences(cutting, written)
     return written
 
 
-def samples_in(seconds: float) -> Callable[[float], int]:
-    """Return a function that converts a sampling rate in Hz to the number of samples in a window."""
+def samples_in(seconds: float, option: str = "--seconds") -> Callable[[float], int]:
+    """Return a function that converts a sampling rate in Hz to the number of samples in a window, or in a stride."""
 
     def length(fs: float) -> int:
-        if seconds * fs > _LONGEST:
-            raise PolyadicError(f"a window of {seconds:g} s is too long: it must have at most {_LONGEST} samples")
         samples = round(seconds * fs)
+        if samples > _LONGEST:
+            raise PolyadicError(f"{option} {seconds:g} s is too long: it must have at most {_LONGEST} samples")
         if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
+            what = "a window" if option == "--seconds" else "a stride"
             raise PolyadicError(
-                f"a window of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
-                "choose another length (--seconds), or give the exact sampling rate (--fs)"
+                f"{what} of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
+                f"choose another length ({option}), or give the exact sampling rate (--fs)"
             )
         return samples
 
     return length
 
 
-def _step_in(reading: Reading, fs: float) -> int | None:
-    if reading.stride is None:
-        return None
-    samples = round(reading.stride * fs)
-    if samples < 1 or abs(samples - reading.stride * fs) > 1e-6 * samples:
-        raise PolyadicError(
-            f"--stride {reading.stride:g} s must be a whole number of samples, but is not at {fs:.9g} Hz: choose "
-            "another stride, or give the exact sampling rate (--fs)"
-        )
-    return samples
-
-
 def _starts(recording: Recording, reading: Reading, length: int) -> NDArray[np.int64]:
-    step = _step_in(reading, recording.fs)
+    step = None if reading.stride is None else samples_in(reading.stride, "--stride")(recording.fs)
     phase = scored_phase(recording, length, step) if reading.offset is None else None
     return window_starts(recording, length, step, reading.offset, phase)
+
+
+def windows_of_frame(
+    frame: pd.DataFrame,
+    reading: Reading,
+    label: str | None = None,
+    subject: str | None = None,
+    recording: str | None = None,
+) -> Windows:
+    """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
+    roles = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
+    for role, column in roles.items():
+        if column is not None and column not in frame.columns:
+            raise PolyadicError(
+                f"{role} must be a column of the data frame, but is {column!r}; there are "
+                f"{listed(map(str, frame.columns))}{close_match(column, map(str, frame.columns))}"
+            )
+    texts = {column for column in roles.values() if column is not None}
+    table = typed_frame(frame, "the data frame", texts, reading.channels)
+    names = recording or subject
+    if names is None:
+        table["recording"], names = "", "recording"
+    channels = reading.channels or tuple(name for name in table.columns if name not in {*texts, names})
+    columns = TableColumns(channels, label, names, reading.time, resample=reading.resample)
+    pieces = []
+    index: dict[str, list[Any]] = {"subject": [], "recording": [], "label": [], "start": []}
+    for name, rows in table.groupby(names, sort=False).indices.items():
+        piece = recording_of_rows(table, np.sort(rows), columns, reading.fs, "the data frame", str(name), str(name))
+        length = samples_in(reading.seconds)(piece.fs)
+        starts = _starts(piece, reading, length)
+        classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
+        numbers = label_windows(piece, starts, length, classes, reading.min_share)
+        people = {"": ""} if subject is None else dict.fromkeys(table[subject].iloc[rows])
+        if len(people) > 1:
+            raise PolyadicError(f"a recording must have one subject, but {str(name)!r} has {listed(people)}")
+        pieces.append(cut_windows(piece, starts, length))
+        index["subject"] += list(people) * len(starts)
+        index["recording"] += [str(name)] * len(starts)
+        index["label"] += [([*classes, ""])[number] for number in numbers]
+        index["start"] += piece.elapsed_samples(starts).tolist()
+    return Windows(
+        np.concatenate(pieces),
+        piece.fs,
+        subject=index["subject"],
+        recording=index["recording"],
+        start=np.array(index["start"], np.int64),
+        label=None if label is None else index["label"],
+        channels=channels,
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- survey
@@ -220,7 +211,7 @@ class _Survey:
     labelled: int = 0
     inside: int = 0
 
-    def take(self, source: Source, reading: Reading, file: Path) -> None:
+    def add(self, source: LabelledRecording, reading: Reading, file: Path) -> None:
         """Add one recording."""
         recording = source.recording
         for note in source.notes:
@@ -264,24 +255,29 @@ class _Survey:
             return sorted(text for text, windows in self.covering.items() if windows)
         return sorted(text for text, windows in self.marking.items() if windows and self.moments[text] > 1)
 
-    def planned(self, sources: Sources, reading: Reading) -> list[PlannedRecording]:
+    def planned(self, reader: FolderReader, reading: Reading) -> list[PlannedRecording]:
         """Return the recordings to write, in the order of their files."""
         found = []
-        last: dict[Path, list[Source]] = {}
-        for path in sources.files:
+        last: dict[Path, list[LabelledRecording]] = {}
+        for path in reader.files:
             size = path.stat().st_size if path.exists() else 0
-            for place, name in enumerate(self.subjects.get(path, [sources.name_of(path)])):
-                load = partial(self._load, sources, path, place, reading, last)
+            for place, name in enumerate(self.subjects.get(path, [reader.name_of(path)])):
+                load = partial(self._load, reader, path, place, reading, last)
                 found.append(PlannedRecording(name, load, size))
         return found
 
     def _load(
-        self, sources: Sources, path: Path, place: int, reading: Reading, last: dict[Path, list[Source]]
+        self,
+        reader: FolderReader,
+        path: Path,
+        place: int,
+        reading: Reading,
+        last: dict[Path, list[LabelledRecording]],
     ) -> CutRecording:
         """Load one recording of a file and cut it; the file stays in memory until its last recording is loaded."""
         if path not in last:
             last.clear()
-            last[path] = sources.load(path)
+            last[path] = reader.load(path)
         source = last[path][place]
         if place + 1 == len(last[path]):
             last.clear()
@@ -331,26 +327,26 @@ def _files(names: Sequence[str]) -> str:
     return names[0] + (f" and {others} other file{'s' * (others != 1)}" if others else "")
 
 
-def _survey(sources: Sources, on_error: OnError) -> _Survey:
+def _survey(reader: FolderReader, on_error: OnError) -> _Survey:
     """Collect annotations and recordings; skip tables without labels and subjects, which need no second pass."""
-    found = _Survey()
-    reading = sources.reading
-    if not sources.labels and reading.subject_column is None:
-        return found
-    for path in sources.files:
-        if not sources.may_have_labels(path):
+    survey = _Survey()
+    reading = reader.reading
+    if not reader.labels and reading.subject_column is None:
+        return survey
+    for path in reader.files:
+        if not reader.may_have_labels(path):
             continue
         try:
-            each = sources.load(path, signals=False)
+            each = reader.load(path, signals=False)
             for source in each:
-                found.take(source, reading, path)
+                survey.add(source, reading, path)
         except (DataError, OSError):
             if on_error == "raise":
                 raise
             continue
         if len(each) > 1:
-            found.subjects[path] = [source.recording.name for source in each]
-    return found
+            survey.subjects[path] = [source.recording.name for source in each]
+    return survey
 
 
 def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:

@@ -1,0 +1,146 @@
+"""Formats beyond EDF, WFDB and CSV, data frames, and the one declaration of the options for reading."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+from command_line import polyadic
+
+from polyadic.data import Windows, folder, open_windows, read_recording
+from polyadic.data.reading import Reading, option_name
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
+
+RNG = np.random.default_rng(0)
+
+
+def long_frame(seconds: int = 8, fs: int = 10) -> pd.DataFrame:
+    """Two subjects, one row per sample: the first half is walk, the second rest."""
+    count = seconds * fs
+    parts = [
+        pd.DataFrame(
+            {
+                "x": RNG.normal(size=count),
+                "y": RNG.normal(size=count),
+                "who": who,
+                "move": ["walk"] * (count // 2) + ["rest"] * (count // 2),
+            }
+        )
+        for who in ("anna", "ben")
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+# ------------------------------------------------------------------------------------------------------- data frames
+
+
+def test_windows_of_a_data_frame_have_its_labels_subjects_and_samples():
+    frame = long_frame()
+    windows = Windows.from_dataframe(frame, fs=10, seconds=2, label="move", subject="who")
+    assert (windows.shape, windows.fs, windows.channels) == ((8, 2, 20), 10.0, ("x", "y"))
+    assert windows.classes == ("rest", "walk")
+    assert windows.label.tolist() == [1, 1, 0, 0] * 2
+    assert windows.subject.tolist() == ["anna"] * 4 + ["ben"] * 4
+    assert windows.start.tolist() == [0, 20, 40, 60] * 2
+    np.testing.assert_allclose(windows.X[5, 1], frame["y"][100:120], rtol=1e-6)
+
+
+def test_windows_of_a_data_frame_never_cross_recordings_and_follow_its_times():
+    frame = long_frame().drop(columns="move")
+    frame["session"] = np.arange(160) // 30
+    frame["time"] = np.tile(np.arange(80) / 10, 2)
+    windows = Windows.from_dataframe(
+        frame[frame.who == "anna"], fs=10, seconds=2, recording="session", subject="who", channels=["x", "y"]
+    )
+    assert windows.recording.tolist() == ["0", "1", "2"]
+    timed = Windows.from_dataframe(frame, seconds=2, time="time", channels=["x"], subject="who", stride=1)
+    assert (timed.fs, timed.shape) == (10.0, (14, 1, 20))
+
+
+def test_a_data_frame_with_a_wrong_column_or_two_subjects_in_a_recording_is_refused():
+    with pytest.raises(PolyadicError, match=r"subject must be a column .*'whom'.*did you mean 'who'\?"):
+        Windows.from_dataframe(long_frame(), fs=10, seconds=2, subject="whom")
+    with pytest.raises(PolyadicError, match="one subject, but '1' has 'anna', 'ben'"):
+        Windows.from_dataframe(long_frame().assign(r=1), fs=10, seconds=2, label="move", subject="who", recording="r")
+    with pytest.raises(DataError, match="cells must be numbers, but there is 'walk'"):
+        Windows.from_dataframe(long_frame(), fs=10, seconds=2, subject="who")
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def test_matlab_files_hold_windows_by_the_names_of_their_arrays(tmp_path: Path) -> None:
+    X = RNG.normal(size=(6, 2, 5)).astype(np.float32)
+    content = {"X": X, "y": np.array([0, 1] * 3), "fs": 50.0, "channels": np.array(["Fz", "Cz"], object)}
+    scipy.io.savemat(tmp_path / "w.mat", {**content, "subject": ["a", "a", "b", "b", "c", "c"], "other": {"n": 1}})
+    windows = open_windows(tmp_path / "w.mat")
+    np.testing.assert_array_equal(windows.X, X)
+    assert (windows.fs, windows.channels, windows.label.tolist()) == (50.0, ("Fz", "Cz"), [0, 1] * 3)
+    assert windows.subject.tolist() == ["a", "a", "b", "b", "c", "c"]
+    (tmp_path / "w.mat").write_bytes((tmp_path / "w.mat").read_bytes()[:300])
+    with pytest.raises(DataError, match=r"^w\.mat"):
+        open_windows(tmp_path / "w.mat")
+
+
+def test_a_compressed_matlab_file_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
+    scipy.io.savemat(tmp_path / "w.mat", {"X": np.zeros((600, 100, 600))}, do_compression=True)
+    with pytest.raises(DataError, match=r"w\.mat: X would take 288 MB"):
+        open_windows(tmp_path / "w.mat")
+
+
+def test_fif_files_are_recordings_in_microvolts(tmp_path: Path) -> None:
+    mne = pytest.importorskip("mne")
+    values = RNG.normal(size=(2, 400)) * 1e-5
+    raw = mne.io.RawArray(values, mne.create_info(["Fz", "Cz"], 100.0, "eeg"), verbose="ERROR")
+    raw.set_annotations(mne.Annotations([0.0, 2.0], [2.0, 2.0], ["rest", "task"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raw.save(tmp_path / "S1_raw.fif", verbose="ERROR")
+    store = folder(tmp_path, tmp_path / "s", seconds=1, channels=["Cz"])
+    assert (store.classes, store.windows.units) == (("rest", "task"), ("uV",))
+    np.testing.assert_allclose(store.windows.X[:, 0].ravel(), values[1] * 1e6, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("ending", "engine"), [("parquet", "pyarrow"), ("feather", "pyarrow"), ("xlsx", "openpyxl")])
+def test_tables_of_pandas_are_recordings_or_the_error_says_what_to_install(
+    tmp_path: Path, ending: str, engine: str
+) -> None:
+    path, frame = tmp_path / f"a.{ending}", pd.DataFrame({"time": np.arange(50) / 10, "x": RNG.normal(size=50)})
+    if find_spec(engine) is None:
+        path.write_bytes(b"PAR1")
+        with pytest.raises(MissingExtraError, match=rf"a\.{ending} needs the package {engine}: pip install {engine}"):
+            read_recording(path)
+        return
+    write = {"parquet": frame.to_parquet, "feather": frame.to_feather, "xlsx": frame.to_excel}[ending]
+    write(path, index=False) if ending == "xlsx" else write(path)
+    recording = read_recording(path)
+    assert (recording.fs, recording.channels) == (10.0, ("x",))
+    np.testing.assert_allclose(recording.signal[0], frame["x"], rtol=1e-6)
+
+
+def test_files_of_other_formats_are_named_in_one_line(tmp_path: Path) -> None:
+    for name in ("b.rec", "c.rec", "d.rec", "e.txt", "a.txt"):
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"?")
+    pd.DataFrame({"time": np.arange(50) / 10, "x": RNG.normal(size=50)}).to_csv(tmp_path / "in" / "a.csv", index=False)
+    done = polyadic("prepare", "folder", "in", "s.store", "--seconds", 1, cwd=tmp_path)
+    assert "b.rec, c.rec, d.rec and 1 more: not in a format that polyadic reads as recordings" in done.stdout
+
+
+# ----------------------------------------------------------------------------------------------------------- options
+
+
+def test_every_field_of_reading_is_an_option_of_the_function_and_of_the_command_line(tmp_path: Path) -> None:
+    names = [item.name for item in fields(Reading)]
+    parameters = inspect.signature(folder).parameters
+    assert [name for name in parameters if name in names] == names
+    assert all(f"    {name} : " in str(folder.__doc__) for name in names)
+    helped = polyadic("prepare", "folder", "--help", cwd=tmp_path).stdout
+    assert all(option_name(name) in helped for name in [*names, "subject_from"])
