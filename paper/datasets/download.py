@@ -131,6 +131,8 @@ def _published_sums(name: str, base: str) -> dict[str, str]:
     for line in answer.text.splitlines():
         sha, _, path = line.partition(" ")
         path = path.strip().removeprefix("*").removeprefix("./")
+        if path.startswith("/") or ".." in path.split("/"):
+            raise DataError(f"{_SUMS}: paths must stay within the folder, but got {path!r}")
         if any(fnmatchcase(path, pattern) for pattern in _WANTED[name]):
             sums[path] = sha.lower()
     if not sums:
