@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from paper.catalogue import EXPERIMENTS
-from paper.datasets import commands as datasets
+from paper.datasets.commands import prepare
 from paper.labels.people import FILES
 from paper.labels.runner import LabelRequest
 from paper.labels.runner import run as run_labels
@@ -18,8 +19,6 @@ from paper.speed import race as race_runner
 from paper.speed import runner as speed_runner
 from polyadic import reuse_memory
 from polyadic.errors import PolyadicError
-
-__all__ = ["app", "main"]
 
 app = typer.Typer(
     name="python -m paper",
@@ -38,7 +37,7 @@ app = typer.Typer(
   python -m paper speed
 """,
 )
-app.add_typer(datasets.app, name="prepare", rich_help_panel="Data")
+app.command(rich_help_panel="Data")(prepare)
 
 _Data = Annotated[
     Path | None, typer.Option("--data", metavar="DATA", help="Store or .npz file with labels.", exists=True)
@@ -107,23 +106,9 @@ def _add_experiment(name: str) -> None:
         json: _Json = False,
         quiet: _Quiet = False,
     ) -> None:
-        request = Request(
-            name=name,
-            out=out,
-            dataset=dataset,
-            data=data,
-            seeds=seeds,
-            protocol=protocol,
-            paper_settings=paper_settings,
-            quick=quick,
-            device=device,
-            jobs=jobs,
-            epochs=epochs,
-            methods=tuple(method or ()),
-            tuned=tuned,
-            tries=tries,
-        )
-        run(request, experiment, quiet=quiet, as_json=json)
+        methods = tuple(method or ())
+        request = Request(name, out, dataset, data, seeds, protocol, paper_settings, quick, device, jobs, epochs)
+        run(replace(request, methods=methods, tuned=tuned, tries=tries), experiment, quiet=quiet, as_json=json)
 
 
 for _name in EXPERIMENTS:
@@ -133,7 +118,7 @@ for _name in EXPERIMENTS:
 @app.command()
 def speed(
     dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Measure only stages and sweeps, with this data set's shape.")
+        str | None, typer.Option(metavar="NAME", help="Measure only sweeps and fits, with this data set's shape.")
     ] = None,
     device: _Device = "auto",
     quick: _Quick = False,
@@ -141,7 +126,7 @@ def speed(
     json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
-    """Seconds of every stage on random windows, compared with the limits of the machine and with TensorLy."""
+    """Seconds of sweeps and whole fits on random windows, and of other implementations."""
     speed_runner.run(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
 
 
@@ -187,19 +172,9 @@ def labels(
     """Accuracy against labels per class on new subjects, next to strong baselines."""
     if dataset is not None and dataset not in FILES:
         raise typer.BadParameter(f"{dataset!r} is not one of {', '.join(FILES)}", param_hint="--dataset")
-    request = LabelRequest(
-        out=out,
-        folder=data,
-        sets=tuple(FILES) if dataset is None else (dataset,),
-        methods=tuple(method or ()),
-        seeds=seeds,
-        splits=splits,
-        epochs=epochs,
-        development=development,
-        device=device,
-        jobs=jobs,
-        quick=quick,
-    )
+    sets = tuple(FILES) if dataset is None else (dataset,)
+    methods = tuple(method or ())
+    request = LabelRequest(out, data, sets, methods, seeds, splits, epochs, development, device, jobs, quick)
     run_labels(request, quiet=quiet, as_json=json)
 
 

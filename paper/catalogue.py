@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -12,14 +13,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from paper import figures, reference, tables, tuning
-from paper.methods import (
-    ExperimentSettings,
-    MethodVariant,
-    Row,
-    fit_variant,
-    sweep_columns,
-    variant,
-)
+from paper.methods import ExperimentSettings, MethodVariant, Row, fit_variant, sweep_columns, variant
 from paper.runner import Experiment
 from polyadic import ATD
 from polyadic.augment import Augmentation, Compose, Jitter
@@ -28,8 +22,6 @@ from polyadic.core.algebra import gram, project, ridge_inverse
 from polyadic.core.step import initial_factors
 from polyadic.core.tensorizer import tensors
 from polyadic.presets import preset
-
-__all__ = ["EXPERIMENTS"]
 
 TENSOR = ("SALS", "GR-SALS", "ATD_ss-", "ATD")
 DEEP = ("SimCLR-32", "SimCLR-128", "BYOL-32", "BYOL-128", "AE-32", "AE-128", "AE_ss-32", "AE_ss-128")
@@ -45,14 +37,9 @@ _COUNTS = (12, 24, 60, 120, 300, 600, 1200)
 _CONVERGENCE_ROUNDS = 8
 
 
-def _main_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return every method of the paper, and the simple baselines."""
-    return [variant(name) for name in (*DEEP, "CNN", *SIMPLE, "UMLDA", "STL", *TENSOR)]
-
-
-def _timed_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the methods of Tables 11 and 12."""
-    return [variant(name) for name in (*DEEP, *TENSOR)]
+def _methods(*names: str) -> Callable[[ExperimentSettings], list[MethodVariant]]:
+    """Return a function that returns these methods, for `Experiment.variants`."""
+    return lambda settings: [variant(name) for name in names]
 
 
 def _view_variants(settings: ExperimentSettings) -> list[MethodVariant]:
@@ -80,10 +67,8 @@ def _time_sweeps(one: MethodVariant, settings: ExperimentSettings, seed: int) ->
     model, _ = fit_variant(one, settings, part, seed)
     every = [float(value) for value in model.history_["seconds"]]
     learned = len(part.unlabelled) if one.kind == "features" else len(part.train)
-    labels = {**one.labels, "seed": seed, "protocol": settings.protocols[0], "split": part.hash}
-    return [
-        {**labels, **sweep_columns(model), "every": every, "windows": learned, "parameters": int(model.n_parameters_)}
-    ]
+    row = {**one.labels, "seed": seed, "protocol": settings.protocols[0], "split": part.hash, **sweep_columns(model)}
+    return [{**row, "every": every, "windows": learned, "parameters": int(model.n_parameters_)}]
 
 
 def _round_variants(settings: ExperimentSettings) -> list[MethodVariant]:
@@ -129,11 +114,6 @@ def _rank_variants(settings: ExperimentSettings) -> list[MethodVariant]:
     """Return the tensor methods with several ranks."""
     ranks = _RANKS if settings.dataset != "synthetic" else (2, 4)
     return [variant(name, {"rank": rank}, rank=rank) for name in TENSOR for rank in ranks]
-
-
-def _supervised_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the methods of Table 13."""
-    return [variant(name) for name in ("UMLDA", "STL", "ATD")]
 
 
 def _label_count_variants(settings: ExperimentSettings) -> list[MethodVariant]:
@@ -219,18 +199,16 @@ def _convergence_rows(settings: ExperimentSettings) -> list[Row]:
 
 
 def _paper_rounds(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
-    found = reference.ROUNDS.get(dataset, {}).get(value)
-    return None if found is None else found[1]
+    return reference.ROUNDS.get(dataset, {}).get(value, (None, None))[1]
 
 
 def _paper_augmentations(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
     return reference.AUGMENTATIONS.get(dataset, {}).get(value)
 
 
-def _paper_quality(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
-    degree = float(value.removeprefix("d=")) if str(value).startswith("d=") else None
-    if degree is not None:
-        return reference.JITTER.get(dataset, {}).get(degree)
+def _paper_quality(dataset: str, row: Any, value: str) -> reference.MeanAndStd | None:
+    if value.startswith("d="):
+        return reference.JITTER.get(dataset, {}).get(float(value.removeprefix("d=")))
     return reference.QUALITY.get(dataset, {}).get(value)
 
 
@@ -240,10 +218,6 @@ def _paper_ranks(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | N
 
 def _paper_views(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
     return reference.MAIN.get(row, {}).get(dataset) if value == "all" else None
-
-
-def _no_paper_figure(dataset: str, row: Any, value: Any) -> None:
-    return None
 
 
 _BATCH_64 = {"har": {"batch_size": 64}}
@@ -269,15 +243,21 @@ _RANK_TABLE: dict[str, Any] = {
 }
 _TIMED_TABLE: dict[str, Any] = {
     "title": "Significance and time",
-    "variants": _timed_variants,
+    "variants": _methods(*DEEP, *TENSOR),
     "markdown": tables.timed_table,
     "parameters": _CONVERGED,
 }
 
+_EVERY_METHOD = _methods(*DEEP, "CNN", *SIMPLE, "UMLDA", "STL", *TENSOR)
+
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": Experiment("Sizes", tuple(reference.DATASETS), tables.sizes_table, build_rows=_size_rows),
     "table2": Experiment(
-        "Main comparison", tuple(reference.DATASETS), tables.main_table, variants=_main_variants, parameters=_CONVERGED
+        "Main comparison",
+        tuple(reference.DATASETS),
+        tables.main_table,
+        variants=_methods(*DEEP, "CNN", *SIMPLE, "UMLDA", "STL", *TENSOR),
+        parameters=_CONVERGED,
     ),
     "table3": Experiment(datasets=("har",), **_ROUND_TABLE),
     "table4": Experiment(datasets=("sleep_edf",), **_ROUND_TABLE),
@@ -300,7 +280,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Supervised tensor learning",
         tuple(reference.DATASETS),
         tables.main_table,
-        variants=_supervised_variants,
+        variants=_methods("UMLDA", "STL", "ATD"),
         parameters=_CONVERGED,
     ),
     "tune": Experiment(
@@ -338,7 +318,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "figure2": Experiment(
         "Accuracy by labelled windows",
         ("mgh", "har"),
-        tables.grid_table("method", "labels", _no_paper_figure),
+        tables.grid_table("method", "labels", lambda *_: None),
         variants=_label_count_variants,
         plot=figures.plot_label_counts,
     ),

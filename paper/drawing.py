@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
 
-__all__ = ["new_figure", "save_figure"]
-
 
 def new_figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Figure, np.ndarray]:
     """Return an empty figure and its grid of axes, (rows, columns).

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
     from paper.methods import ExperimentSettings
 
-__all__ = [
-    "backbone_rows",
-    "framework_rows",
-    "plot_backbone",
-    "plot_convergence",
-    "plot_framework",
-    "plot_hyperparameters",
-    "plot_label_counts",
-]
-
 Row = dict[str, Any]
 
 _PROBES = ("plain", "standardised", "augmented")

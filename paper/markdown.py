@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_code", "as_text", "machine_name", "mean_and_std", "table"]
-
 
 def as_text(name: str) -> str:
     """Escape a name so that Markdown shows it literally.

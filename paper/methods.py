@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -27,25 +27,12 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import low_label_rows
 from polyadic.spectral import STFT
 
-__all__ = [
-    "ExperimentSettings",
-    "MethodVariant",
-    "Row",
-    "choose_views",
-    "family",
-    "fit_and_score",
-    "fit_variant",
-    "score_variant",
-    "sweep_columns",
-    "variant",
-]
-
 Row = dict[str, Any]
 Protocol = Literal["paper", "subject"]
 Kind = Literal["features", "supervised features", "classifier"]
 
 _TENSOR_METHODS = ("ATD", "ATD_ss-", "GR-SALS", "SALS")
-_SUPERVISED = ("UMLDA", "STL", "CNN")
+_SUPERVISED: dict[str, Kind] = {"UMLDA": "supervised features", "STL": "classifier", "CNN": "classifier"}
 _FIT_WINDOWS = 1024
 """Number of unlabelled windows on which the relative error is measured."""
 _CP_ALS_WINDOWS = 1_500
@@ -108,15 +95,13 @@ class MethodVariant:
     """A method with specific settings.
 
     labels : columns that identify the variant within its experiment, such as method and rank
-    build : function that returns the unfitted estimator for settings and a seed
-    kind : whether the method learns features without labels, features with labels, or is a classifier itself
+    changes : arguments of the estimator other than those of the experiment's settings
     augment : augmentations that replace those of the settings
     label_counts : numbers of labelled windows to score the method with; by default all
     """
 
     labels: dict[str, Any]
-    build: Callable[[ExperimentSettings, int], Any]
-    kind: Kind = "features"
+    changes: dict[str, Any]
     augment: Augmentation | None = None
     label_counts: tuple[int, ...] = ()
 
@@ -124,6 +109,22 @@ class MethodVariant:
     def method(self) -> str:
         """The method's name in the paper."""
         return str(self.labels["method"])
+
+    @property
+    def kind(self) -> Kind:
+        """Whether the method learns features without labels, features with labels, or is a classifier itself."""
+        return _SUPERVISED.get(self.method, "features")
+
+    def build(self, settings: ExperimentSettings, seed: int) -> Any:
+        """Return the unfitted estimator."""
+        name = self.method
+        changes = _as_arguments({**settings.tuned.get(family(name), {}), **self.changes}, settings)
+        shared = {"tensorize": settings.tensorize, "device": settings.device, "random_state": seed}
+        if name in _TENSOR_METHODS:
+            arguments = {"augment": settings.augment, **settings.parameters, **shared, **changes}
+            return _build_tensor_method(name, arguments)
+        _, _, dim = name.partition("-")
+        return _build_baseline(family(name), int(dim) if dim.isdigit() else 32, {**shared, **changes}, settings)
 
 
 def variant(
@@ -140,33 +141,9 @@ def variant(
     name : ATD, ATD_ss-, GR-SALS, SALS; SimCLR-32, BYOL-128, AE-32, AE_ss-32 and the like; CNN, UMLDA, STL; PCA-32,
         Hand, MiniRocket, CP-ALS
     labels : labels of the variant, in addition to the method
-    augment, label_counts : as for `MethodVariant`
-    changes : arguments of the estimator other than those of the experiment's settings
+    augment, label_counts, changes : as for `MethodVariant`
     """
-    kind: Kind = "features"
-    if name in _SUPERVISED:
-        kind = "supervised features" if name == "UMLDA" else "classifier"
-    return MethodVariant({"method": name, **(labels or {})}, _Builder(name, changes), kind, augment, label_counts)
-
-
-# --------------------------------------------------------------- building
-
-
-@dataclass(frozen=True)
-class _Builder:
-    """Builds the estimator of a method; a class rather than a closure, so that it can be sent to other processes."""
-
-    name: str
-    changes: dict[str, Any]
-
-    def __call__(self, settings: ExperimentSettings, seed: int) -> Any:
-        changes = _as_arguments({**settings.tuned.get(family(self.name), {}), **self.changes}, settings)
-        shared = {"tensorize": settings.tensorize, "device": settings.device, "random_state": seed}
-        _, _, dim = self.name.partition("-")
-        if self.name in _TENSOR_METHODS:
-            arguments = {"augment": settings.augment, **settings.parameters, **shared, **changes}
-            return _build_tensor_method(self.name, arguments)
-        return _build_baseline(family(self.name), int(dim) if dim.isdigit() else 32, shared, changes, settings)
+    return MethodVariant({"method": name, **(labels or {})}, changes, augment, label_counts)
 
 
 def family(name: str) -> str:
@@ -228,31 +205,26 @@ def _build_tensor_method(name: str, arguments: dict[str, Any]) -> ATD | SALS | G
     return SALS(**known) if name == "SALS" else GRSALS(**known)
 
 
-def _build_baseline(
-    kind: str, dim: int, shared: dict[str, Any], changes: dict[str, Any], settings: ExperimentSettings
-) -> Any:
-    both = {**shared, **changes}
+def _build_baseline(kind: str, dim: int, both: dict[str, Any], settings: ExperimentSettings) -> Any:
     deep = {"max_epochs": settings.epochs, **both}
     views = {"augment": settings.augment, **deep}
     raw = {**both, "tensorize": None}
     rank = int(settings.parameters.get("rank", 32))
-    builders: dict[str, Callable[[], Any]] = {
-        "SimCLR": lambda: paper.baselines.SimCLR(dim, **views),
-        "BYOL": lambda: paper.baselines.BYOL(dim, **views),
-        "AE": lambda: paper.baselines.AutoEncoder(dim, **deep),
-        "AE_ss": lambda: paper.baselines.AutoEncoder(dim, contrastive=True, **views),
-        "CNN": lambda: paper.baselines.ReferenceCNN(**deep),
-        "UMLDA": lambda: paper.baselines.UMLDA(rank, **both),
-        "STL": lambda: paper.baselines.STL(**both),
-        "PCA": lambda: polyadic.baselines.PCAFeatures(rank, **both),
-        "Hand": lambda: polyadic.baselines.HandFeatures(**raw),
-        "MiniRocket": lambda: polyadic.baselines.MiniRocket(**raw),
-        "CP-ALS": lambda: paper.baselines.CPALS(rank, **both),
+    kinds: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
+        "SimCLR": (paper.baselines.SimCLR, (dim,), views),
+        "BYOL": (paper.baselines.BYOL, (dim,), views),
+        "AE": (paper.baselines.AutoEncoder, (dim,), deep),
+        "AE_ss": (paper.baselines.AutoEncoder, (dim,), {"contrastive": True, **views}),
+        "CNN": (paper.baselines.ReferenceCNN, (), deep),
+        "UMLDA": (paper.baselines.UMLDA, (rank,), both),
+        "STL": (paper.baselines.STL, (), both),
+        "PCA": (polyadic.baselines.PCAFeatures, (rank,), both),
+        "Hand": (polyadic.baselines.HandFeatures, (), raw),
+        "MiniRocket": (polyadic.baselines.MiniRocket, (), raw),
+        "CP-ALS": (paper.baselines.CPALS, (rank,), both),
     }
-    return builders[kind]()
-
-
-# ----------------------------------------------------- fitting and scoring
+    estimator, size, arguments = kinds[kind]
+    return estimator(*size, **arguments)
 
 
 def fit_and_score(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
@@ -300,12 +272,9 @@ def fit_variant(one: MethodVariant, settings: ExperimentSettings, part: Split, s
 
 def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | None:
     """Return the split with this many training windows; None if it has fewer, or fewer than two classes."""
-    if count is None:
-        return part
-    if len(part.train) < count:
-        return None
-    labels = part.windows.label[part.train]
-    chosen = part.train[low_label_rows(labels, count, seed)]
+    if count is None or len(part.train) < count:
+        return part if count is None else None
+    chosen = part.train[low_label_rows(part.windows.label[part.train], count, seed)]
     return replace(part, train=chosen) if len(np.unique(part.windows.label[chosen])) > 1 else None
 
 
@@ -316,11 +285,9 @@ def score_variant(
     # The last bit of a network's features depends on the number of threads, which can change predictions near a tie.
     with unthreaded():
         if one.kind == "classifier":
-            found = score_classifier(model, part, augment, seed)
-        else:
-            probes = {"choose_probes": _ridge_probes} if one.method == "MiniRocket" else {}
-            found = score_split(model, part, augment=augment, seed=seed, **probes)
-    return found
+            return score_classifier(model, part, augment, seed)
+        probes = {"choose_probes": _ridge_probes} if one.method == "MiniRocket" else {}
+        return score_split(model, part, augment=augment, seed=seed, **probes)
 
 
 def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any]:

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-__all__ = [
-    "AUGMENTATIONS",
-    "DATASETS",
-    "DISTRIBUTION",
-    "JITTER",
-    "MAIN",
-    "PARAMETERS",
-    "P_VALUES",
-    "QUALITY",
-    "RANKS",
-    "ROUNDS",
-    "SECONDS",
-    "SIZES",
-    "SUPERVISED",
-]
-
 _T = TypeVar("_T")
 
 MeanAndStd = tuple[float, float]

@@ -18,21 +18,9 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TextColumn
 
 from polyadic import __version__
-
-__all__ = [
-    "append_line",
-    "choose_device",
-    "commit",
-    "encode_result",
-    "provenance",
-    "read_lines",
-    "show",
-    "stage_bar",
-    "write_result",
-]
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
@@ -71,9 +59,6 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     path.write_text(encode_result(result))
 
 
-# ------------------------------------------------------------------ provenance
-
-
 def commit() -> str | None:
     """Return the commit of the clone, with "+changes" if sources differ from it; None outside a clone.
 
@@ -94,12 +79,7 @@ def commit() -> str | None:
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """Return command, date, commit, machine and versions; no paths, user names or host names.
-
-    Parameters
-    ----------
-    device : the torch device of the computation
-    """
+    """Return command, date, commit, machine (with its GPU for a cuda device) and versions; no paths or host names."""
     # Strip folders from paths: they are private and mean nothing elsewhere.
     words = [
         f"{name}{sign}{value.rpartition(os.sep)[2]}" for name, sign, value in (w.rpartition("=") for w in sys.argv)
@@ -137,9 +117,6 @@ def choose_device(device: str) -> torch.device:
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
-# --------------------------------------------------------------------- journal
-
-
 def read_lines(path: Path) -> list[Any]:
     """Return the JSON values of a journal in order; lines that a killed process left incomplete are skipped."""
     values = []
@@ -163,9 +140,6 @@ def append_line(path: Path, value: Any) -> None:
         os.fsync(file.fileno())
 
 
-# ---------------------------------------------------------------------- screen
-
-
 @contextmanager
 def stage_bar(
     title: str, hidden: bool = False, unit: str = "", already: int = 0
@@ -182,18 +156,8 @@ def stage_bar(
     a function to call with the work done, the total work, and the current stage
     """
     console = Console(stderr=True)
-    if hidden or not console.is_terminal:
-        yield lambda done, total, stage: None
-        return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[stage]}", markup=False),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[stage]}", markup=False))
+    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
         task = bar.add_task(title, total=None, completed=already, stage=unit)
         yield lambda done, total, stage: bar.update(task, completed=done, total=total, stage=f"{unit} {stage}")
 

@@ -16,12 +16,9 @@ from polyadic.augment import as_augmentation
 from polyadic.data import Split, Windows
 from polyadic.evaluate import make_probe, scores
 
-__all__ = ["augmented_features", "logistic_probes", "perturbed", "score_classifier", "score_split"]
-
 _BATCH = 256
 _TESTS = 0x7E57
 _VIEWS = 4
-_PERTURBED = " perturbed"
 
 
 def logistic_probes(Z_train: Any = None, y_train: Any = None) -> dict[str, Any]:
@@ -90,7 +87,7 @@ def score_classifier(model: Any, part: Split, augment: Any = None, seed: int = 0
 
 def _test_sets(test: Windows, augment: Any, seed: int) -> dict[str, Any]:
     """Return the clean test windows and, with an augmentation, the perturbed ones, by suffix of the probe's name."""
-    return {"": test} if augment is None else {"": test, _PERTURBED: perturbed(test, augment, seed)}
+    return {"": test} if augment is None else {"": test, " perturbed": perturbed(test, augment, seed)}
 
 
 def _scores_by_test(name: str, test: Windows, predicted: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]]:
@@ -115,12 +112,6 @@ def perturbed(X: Any, augment: Any, seed: int = 0) -> NDArray[Any]:
     Returns
     -------
     (N, channels, time), numpy
-
-    Examples
-    --------
-    >>> from polyadic.augment import Jitter
-    >>> perturbed(np.ones((5, 2, 100)), Jitter(0.1)).shape
-    (5, 2, 100)
     """
     copies = _augmented_batches(X, augment, integer_seed(seed, _TESTS), 0)
     return np.concatenate([batch.cpu().numpy() for batch in copies])

@@ -14,16 +14,7 @@ import torch
 from joblib import Parallel, delayed
 
 from paper.methods import ExperimentSettings, MethodVariant, Protocol, Row, fit_and_score
-from paper.results import (
-    append_line,
-    choose_device,
-    commit,
-    provenance,
-    read_lines,
-    show,
-    stage_bar,
-    write_result,
-)
+from paper.results import append_line, choose_device, commit, provenance, read_lines, show, stage_bar, write_result
 from paper.tuning import read_settings
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core.persist import encode
@@ -31,8 +22,6 @@ from polyadic.data import open_windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
-
-__all__ = ["Experiment", "Request", "experiment_settings", "read_cells", "render", "run"]
 
 _ABLATION_UNLABELLED = 50_000
 _LABELLED = 5_000
@@ -96,18 +85,17 @@ class Request:
 
 def experiment_settings(request: Request, experiment: Experiment) -> ExperimentSettings:
     """Open the data of a request, and return it with all settings."""
-    settings = _untuned_settings(request, experiment)
+    protocols: list[Protocol] = [p for p in _PROTOCOLS if request.protocol in (p, "both")]
+    if not protocols:
+        raise PolyadicError(f"--protocol must be subject, paper or both, but is {request.protocol!r}")
+    build = _quick_settings if request.quick else _full_settings
+    settings = build(request, experiment, protocols)
     if request.tuned is not None:
         settings = replace(settings, tuned=read_settings(request.tuned, settings.dataset))
     return settings if experiment.adjust is None else experiment.adjust(settings)
 
 
-def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSettings:
-    protocols: list[Protocol] = [p for p in _PROTOCOLS if request.protocol in (p, "both")]
-    if not protocols:
-        raise PolyadicError(f"--protocol must be subject, paper or both, but is {request.protocol!r}")
-    if request.quick:
-        return _quick_settings(request, protocols)
+def _full_settings(request: Request, experiment: Experiment, protocols: Sequence[Protocol]) -> ExperimentSettings:
     if request.data is None:
         raise PolyadicError("--data is missing: pass a window store or a .npz file with labels, or use --quick")
     dataset = request.dataset or experiment.datasets[0]
@@ -116,12 +104,10 @@ def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSet
         raise PolyadicError(f"{request.data.name} has no labels, which are needed to compare methods")
     paper = preset(dataset, windows.fs)
     base = dataset.removesuffix("_100hz")
-    parameters = (
-        dict(paper.parameters) if request.paper_settings else {**PAPER_METHOD, "rank": paper.parameters["rank"]}
-    )
-    tensorize = paper.tensorize
+    tensorize, parameters = paper.tensorize, dict(paper.parameters)
     if not request.paper_settings:
         tensorize = STFT(tensorize.n_fft, tensorize.hop, floor="channel")
+        parameters = {**PAPER_METHOD, "rank": parameters["rank"]}
     parameters |= (experiment.parameters or {}).get(base, {})
     return ExperimentSettings(
         windows=windows,
@@ -139,11 +125,10 @@ def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSet
     )
 
 
-def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> ExperimentSettings:
+def _quick_settings(request: Request, experiment: Experiment, protocols: Sequence[Protocol]) -> ExperimentSettings:
     """Return small synthetic signals and settings that take seconds, to check that everything runs."""
-    signals = synthetic(96, n_channels=3, length=64, n_classes=3)
     return ExperimentSettings(
-        windows=signals,
+        windows=synthetic(96, n_channels=3, length=64, n_classes=3),
         dataset="synthetic",
         tensorize=STFT(n_fft=16, hop=8, floor="channel"),
         augment=Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)]),
@@ -164,8 +149,8 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
     request.out.mkdir(parents=True, exist_ok=True)
     stem = f"{request.name}-{settings.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")
     stem += "-tuned" if request.tuned is not None else ""
-    rows = _build_rows(request, experiment, settings, stem, quiet or as_json)
-    result = _build_result(request, experiment, settings, rows)
+    result = _build_result(request, experiment, settings)
+    result["rows"] = _build_rows(request, experiment, settings, stem, quiet or as_json)
     text = render(result, experiment)
     write_result(request.out / f"{stem}.json", result)
     (request.out / f"{stem}.md").write_text(text)
@@ -184,19 +169,15 @@ def render(result: dict[str, Any], experiment: Experiment) -> str:
     return f"# {result['experiment']}: {result['title']}, {result['dataset']}\n\n{experiment.markdown(result)}"
 
 
-def _build_result(
-    request: Request, experiment: Experiment, settings: ExperimentSettings, rows: list[Row]
-) -> dict[str, Any]:
-    """Return the content of the JSON file: settings, provenance and rows."""
+def _build_result(request: Request, experiment: Experiment, settings: ExperimentSettings) -> dict[str, Any]:
+    """Return the content of the JSON file without its rows: settings and provenance."""
+    whose = "quick" if request.quick else "paper" if request.paper_settings else "library"
+    windows = settings.windows
     return {
         "experiment": request.name,
         "title": experiment.title,
         "dataset": settings.dataset,
-        "data": {
-            "windows": len(settings.windows),
-            "shape": list(settings.windows.shape[1:]),
-            "fs": settings.windows.fs,
-        },
+        "data": {"windows": len(windows), "shape": list(windows.shape[1:]), "fs": windows.fs},
         "settings": {
             "tensorize": encode(settings.tensorize),
             "augment": encode(settings.augment),
@@ -204,7 +185,7 @@ def _build_result(
             "unlabelled": settings.max_unlabelled,
             "labelled": settings.max_labelled,
             "epochs": settings.epochs,
-            "which": _whose_settings(request),
+            "which": whose if request.tuned is None else f"{whose}, tuned",
             "tuned": {name: dict(own) for name, own in settings.tuned.items()},
         },
         "asked": {"seeds": request.seeds, "protocol": request.protocol, "tries": settings.tries},
@@ -212,17 +193,7 @@ def _build_result(
         "protocols": list(settings.protocols),
         "jobs": request.jobs,
         **provenance(str(choose_device(request.device))),
-        "rows": rows,
     }
-
-
-def _whose_settings(request: Request) -> str:
-    """Return the origin of the settings ("quick", "paper" or "library"), and whether they are tuned."""
-    base = "quick" if request.quick else "paper" if request.paper_settings else "library"
-    return f"{base}, tuned" if request.tuned is not None else base
-
-
-# ----------------------------------------------------------------------- cells
 
 
 def _build_rows(
@@ -234,7 +205,9 @@ def _build_rows(
     assert experiment.variants is not None
     variants = _select_methods(experiment.variants(settings), request.methods)
     cells = {_cell_key(settings, one, seed): (one, seed) for one in variants for seed in settings.seeds}
-    done = _done_cells(request.out, stem)
+    journal = request.out / f"{stem}.cells.jsonl"
+    done = read_cells(request.out / f"{stem}.json")
+    done |= {str(cell["key"]): list(cell["rows"]) for cell in read_lines(journal)}
     missing = {key: cell for key, cell in cells.items() if key not in done}
     how = {"jobs": request.jobs, "commit": commit()}
     work = (
@@ -246,15 +219,10 @@ def _build_rows(
         for key, rows in Parallel(request.jobs, return_as="generator_unordered")(work):
             done[key] = rows
             # One line per cell, so that a killed process loses only the cells that were running.
-            append_line(request.out / f"{stem}.cells.jsonl", {"key": key, "rows": rows})
+            append_line(journal, {"key": key, "rows": rows})
             count += 1
-            update(count, len(cells), _describe_cell(rows))
+            update(count, len(cells), f"{cells[key][0].method}, seed {cells[key][1]} done")
     return [row for key in cells for row in done[key]]
-
-
-def _describe_cell(rows: list[Row]) -> str:
-    """Return a message with the method and seed of a finished cell."""
-    return f"{rows[0]['method']}, seed {rows[0]['seed']} done" if rows and "method" in rows[0] else ""
 
 
 def _select_methods(variants: list[MethodVariant], names: tuple[str, ...]) -> list[MethodVariant]:
@@ -266,24 +234,17 @@ def _select_methods(variants: list[MethodVariant], names: tuple[str, ...]) -> li
     return [one for one in variants if not names or one.method in names]
 
 
-def _done_cells(out: Path, stem: str) -> dict[str, list[Row]]:
-    """Return the cells that need not be run again."""
-    return read_cells(out / f"{stem}.json") | _read_unfinished(out / f"{stem}.cells.jsonl")
-
-
 def read_cells(path: Path) -> dict[str, list[Row]]:
     """Return the cells of a complete result, by key, so that with more seeds or methods only the new cells are run.
 
     Each cell keeps the commit it was run at; early files have one commit for all cells.
     """
-    found: dict[str, list[Row]] = {}
-    try:
+    cells: dict[str, list[Row]] = {}
+    if path.exists():
         result = json.loads(path.read_bytes())
         for row in result["rows"]:
-            found.setdefault(str(row["key"]), []).append({"commit": result["commit"], **row})
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return found
+            cells.setdefault(str(row["key"]), []).append({"commit": result["commit"], **row})
+    return cells
 
 
 def _run_cell(
@@ -311,8 +272,3 @@ def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> st
         float(np.abs(windows.read(np.arange(1))).sum()),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
-
-
-def _read_unfinished(path: Path) -> dict[str, list[Row]]:
-    """Return the cells of an interrupted run, by key."""
-    return {str(cell["key"]): list(cell["rows"]) for cell in read_lines(path) if isinstance(cell, dict)}

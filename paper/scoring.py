@@ -16,8 +16,6 @@ from threadpoolctl import threadpool_limits
 
 from polyadic.evaluate import make_probe
 
-__all__ = ["FEWEST_WINDOWS", "PROBES", "level_columns", "probe_accuracy", "recentred", "train_probe", "unthreaded"]
-
 PROBES = ("plain", "standardised")
 """The probes of the paper's tables."""
 

@@ -11,25 +11,6 @@ from paper import reference
 from paper.markdown import as_code, machine_name, mean_and_std, table
 from polyadic.evaluate import corrected_resampled, holm, paired, unpaired
 
-__all__ = [
-    "convergence_table",
-    "distinct_values",
-    "distribution_table",
-    "footer",
-    "grid_table",
-    "heading",
-    "hyperparameter_table",
-    "main_table",
-    "paired_table",
-    "paper_figure",
-    "percentages",
-    "seconds_table",
-    "select_rows",
-    "shapes_table",
-    "sizes_table",
-    "timed_table",
-]
-
 Row = dict[str, Any]
 Result = dict[str, Any]
 

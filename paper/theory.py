@@ -12,16 +12,6 @@ from torch import Tensor
 
 from polyadic.core.alignment import normalise
 
-__all__ = [
-    "bound_constants",
-    "class_similarity",
-    "contraction_factor",
-    "loss_from_labels",
-    "loss_from_rates",
-    "theta_loss",
-    "two_sided_bound",
-]
-
 
 def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: float) -> Tensor:
     """Compute the factor of the Theorem, β(2m + M)‖v₂‖‖V₃‖_F / m³, for every row.
@@ -38,11 +28,6 @@ def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: 
     Returns
     -------
     (N,)
-
-    Examples
-    --------
-    >>> contraction_factor([torch.tensor([[2.0, 0.0]])], torch.tensor([[0.0, 1.0]]), torch.eye(1), beta=0.5)
-    tensor([0.3750])
     """
     norms = torch.stack([torch.linalg.vector_norm(X, dim=1) for X in iterates])
     m, M = norms.amin(dim=0), norms.amax(dim=0)
@@ -61,13 +46,6 @@ def class_similarity(X: Tensor, X_other: Tensor, labels: Tensor) -> Tensor:
     Returns
     -------
     (P, P)
-
-    Examples
-    --------
-    >>> X = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> class_similarity(X, X, torch.tensor([0, 1]))
-    tensor([[1., 0.],
-            [0., 1.]])
     """
     members = torch.nn.functional.one_hot(labels).to(X.dtype)
     shares = members / members.sum(dim=0)
@@ -84,15 +62,6 @@ def loss_from_labels(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
     similarity : (P, P), `class_similarity`
     rates : (P,), label rates that sum to 1
     lam : weight λ ≥ 1 of the negative pairs
-
-    Returns
-    -------
-    a scalar tensor
-
-    Examples
-    --------
-    >>> loss_from_labels(torch.eye(2), torch.tensor([0.5, 0.5]), lam=1.0)
-    tensor(-1.)
     """
     others = similarity - torch.diag(similarity.diagonal())
     negative = (rates / (1 - rates)) @ others @ rates
@@ -100,55 +69,19 @@ def loss_from_labels(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
 
 
 def loss_from_rates(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
-    """Compute the same loss from random and positive pairs and the label rates alone, Eqn. ss_after_plug.
-
-    Parameters
-    ----------
-    similarity : (P, P)
-    rates : (P,)
-
-    Returns
-    -------
-    a scalar tensor
-
-    Examples
-    --------
-    >>> loss_from_rates(torch.eye(2), torch.tensor([0.5, 0.5]), lam=1.0)
-    tensor(-1.)
-    """
+    """Compute the same loss from random and positive pairs and the label rates alone, Eqn. ss_after_plug."""
     random_pairs = (rates * lam / (1 - rates)) @ similarity @ rates
     positive_pairs = (rates * (lam * rates / (1 - rates) + 1)) @ similarity.diagonal()
     return random_pairs - positive_pairs
 
 
 def theta_loss(similarity: Tensor, rates: Tensor, gamma: float) -> Tensor:
-    """Compute L^Θ_ss(γ), the loss without label rates in its weights (Eqn. L_ss_theta), for a known population.
-
-    Parameters
-    ----------
-    similarity : (P, P)
-    rates : (P,)
-
-    Returns
-    -------
-    a scalar tensor
-
-    Examples
-    --------
-    >>> theta_loss(torch.eye(2), torch.tensor([0.5, 0.5]), gamma=0.0)
-    tensor(-0.5000)
-    """
+    """Compute L^Θ_ss(γ), the loss without label rates in its weights (Eqn. L_ss_theta), for a known population."""
     return (gamma + 1) * (rates @ similarity @ rates) - rates @ similarity.diagonal()
 
 
 def bound_constants(rates: Tensor, lam: float) -> tuple[float, float]:
-    """Return C₁ and C₂ of Eqn. tightbound; equal when the classes are balanced.
-
-    Examples
-    --------
-    >>> bound_constants(torch.tensor([0.5, 0.5]), lam=1.0)
-    (2.0, 2.0)
-    """
+    """Return C₁ and C₂ of Eqn. tightbound; equal when the classes are balanced."""
     odds = lam * rates / (1 - rates)
     return 1 + float(odds.max()), 1 + float(odds.min())
 
@@ -158,20 +91,6 @@ def two_sided_bound(similarity: Tensor, rates: Tensor, lam: float) -> tuple[Tens
 
     They hold if, for every class, random pairs are on average no more similar than positive pairs (the assumption
     of appendix E); without it they can fail.
-
-    Parameters
-    ----------
-    similarity : (P, P)
-    rates : (P,)
-
-    Returns
-    -------
-    two scalar tensors
-
-    Examples
-    --------
-    >>> two_sided_bound(torch.eye(2), torch.tensor([0.5, 0.5]), lam=1.0)
-    (tensor(-1.), tensor(-1.))
     """
     C1, C2 = bound_constants(rates, lam)
     lower = C1 * theta_loss(similarity, rates, (lam - 1) / C1)

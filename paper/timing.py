@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["seconds_per_sweep"]
-
 _UNSTABLE, _RECORDED = 3, 8
 
 

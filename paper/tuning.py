@@ -34,17 +34,6 @@ from paper.tables import Result, distinct_values, footer, heading
 from polyadic.data import Split
 from polyadic.errors import PolyadicError
 
-__all__ = [
-    "SPACES",
-    "best_settings",
-    "read_settings",
-    "run_try",
-    "tries",
-    "tuning_table",
-    "variants_to_try",
-    "without_tested_subjects",
-]
-
 MethodSettings = dict[str, Any]
 Space = dict[str, tuple[Any, ...]]
 
@@ -151,10 +140,8 @@ def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[MethodSettin
 
 def _different_views(settings: ExperimentSettings, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the distinct views: "no rotation" equals "all" if the dataset's augmentations have no rotation."""
-    found: dict[str, str] = {}
-    for name in names:
-        found.setdefault(repr(choose_views(settings.augment, name)), name)
-    return tuple(found.values())
+    first = {repr(choose_views(settings.augment, name)): name for name in reversed(names)}
+    return tuple(name for name in names if name in first.values())
 
 
 def run_try(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
@@ -228,16 +215,10 @@ def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
     try:
         content = json.loads(path.read_bytes())
         known, settings = content["dataset"], dict(content["settings"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise PolyadicError(
             f"--tuned must be a settings file written by `python -m paper tune`, but {path.name} is not one"
         ) from error
-    families = {family(name) for name in SPACES}
-    if not settings.keys() <= families:
-        raise PolyadicError(
-            f"--tuned must name methods among {', '.join(sorted(families))}, but {path.name} has "
-            f"{sorted(settings.keys() - families)[0]!r}"
-        )
     if known != dataset:
         raise PolyadicError(f"--tuned must be tuned for {dataset}, but {path.name} is for {known}")
     return settings
@@ -248,7 +229,8 @@ def tuning_table(result: Result) -> str:
     lines = []
     for name in distinct_values(result["rows"], "method"):
         rows = [row for row in result["rows"] if row["method"] == name]
-        best, first = _best_try(result, name), rows[0]
+        best, first = _best_try(result, name) or {}, rows[0]
+        settings = ", ".join(f"{key} {value}" for key, value in best.get("settings", {}).items()) or "the defaults"
         exhausted = " (all)" if len(rows) == first["of"] else ""
         failed = sum("failed" in row for row in rows)
         lines.append(
@@ -257,20 +239,13 @@ def tuning_table(result: Result) -> str:
                 f"{len(rows)}{exhausted}" + (f", {failed} failed" if failed else ""),
                 *(_percent(first, kind) for kind in PROBES),
                 *(_percent(best, kind) for kind in PROBES),
-                _describe_settings(best),
+                settings if best else "–",
             ]
         )
     heads = ["", "tries", *(f"defaults, {kind}" for kind in PROBES), *(f"best, {kind}" for kind in PROBES), "settings"]
     return "\n".join([heading(result, "subject"), table(heads, lines), footer(result)])
 
 
-def _percent(row: Row | None, kind: str) -> str:
+def _percent(row: Row, kind: str) -> str:
     """Return the accuracy of a try by one probe in percent, or a dash."""
-    return "–" if row is None or kind not in row else f"{100 * row[kind]['accuracy']:.2f}"
-
-
-def _describe_settings(row: Row | None) -> str:
-    """Return the settings of a try as text."""
-    if row is None:
-        return "–"
-    return ", ".join(f"{name} {value}" for name, value in row["settings"].items()) or "the defaults"
+    return f"{100 * row[kind]['accuracy']:.2f}" if kind in row else "–"

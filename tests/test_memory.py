@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import python
 
-from paper.benchmarks.store import generate
+from paper.benchmarks.memory import generate
 
 ROOT = Path(__file__).parents[1]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,6 @@ from paper.baselines.backbone import Backbone, Encoder
 from paper.baselines.contrastive import nce_loss
 from paper.baselines.training import DeepBaseline, Learner
 from polyadic.errors import PolyadicError
-
-__all__ = ["AutoEncoder", "Decoder"]
 
 _NARROWEST = 4
 
@@ -70,14 +68,10 @@ class Decoder(nn.Module):
 class _AutoEncoderNetwork(Learner):
     def __init__(self, shape: Sequence[int], dim: int, weight: float, temperature: float) -> None:
         super().__init__(shape, dim)
-        self.encoder = Encoder(shape, dim)
-        self.decoder = Decoder(self.encoder.backbone, dim, int(shape[0]))
+        self.encoder = encoder = Encoder(shape, dim)
+        self.decoder = Decoder(encoder.backbone, dim, int(shape[0]))
         self.weight = weight
         self.temperature = temperature
-
-    def encode(self, S: Tensor) -> Tensor:
-        Z: Tensor = self.encoder(S)
-        return Z
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         Z = self.encode(S)
@@ -88,6 +82,7 @@ class _AutoEncoderNetwork(Learner):
         return loss
 
 
+@dataclass(eq=False, repr=False)
 class AutoEncoder(DeepBaseline):
     """An autoencoder: features from which tensors are reconstructed with minimum mean squared error.
 
@@ -118,40 +113,11 @@ class AutoEncoder(DeepBaseline):
     torch.Size([5, 4])
     """
 
-    def __init__(
-        self,
-        dim: int = 32,
-        *,
-        contrastive: bool = False,
-        tensorize: Any = None,
-        augment: Any = None,
-        weight: float = 1.0,
-        temperature: float = 0.5,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 5e-4,
-        batch_size: int = 128,
-        max_epochs: int = 100,
-        patience: int = 5,
-        holdout: float = 0.1,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            tensorize=tensorize,
-            augment=augment,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            holdout=holdout,
-            device=device,
-            random_state=random_state,
-        )
-        self.dim = dim
-        self.contrastive = contrastive
-        self.weight = weight
-        self.temperature = temperature
+    dim: int = 32
+    _: KW_ONLY
+    contrastive: bool = False
+    weight: float = 1.0
+    temperature: float = 0.5
 
     def _check_views(self) -> None:
         if self.contrastive and self.augment is None:

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["Backbone", "Encoder", "Standardize", "grids", "widths"]
-
 _ROWS = 3
 _FIRST, _WIDEST, _MULTIPLE = 16, 64, 4
 

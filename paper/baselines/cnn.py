@@ -16,19 +16,13 @@ from paper.baselines.backbone import Backbone
 from paper.baselines.shared import labels_of
 from paper.baselines.training import DeepBaseline, Learner
 
-__all__ = ["ReferenceCNN"]
-
 
 class _Classifier(Learner):
     def __init__(self, shape: Sequence[int], n_classes: int) -> None:
         backbone = Backbone(shape)
         super().__init__(shape, backbone.n_features)
-        self.backbone = backbone
+        self.encoder = backbone
         self.linear = nn.Linear(backbone.n_features, n_classes, dtype=torch.float32)
-
-    def encode(self, S: Tensor) -> Tensor:
-        Z: Tensor = self.backbone(S)
-        return Z
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         assert codes is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,6 @@ from torch.nn.functional import cross_entropy, normalize
 from paper.baselines.backbone import Encoder
 from paper.baselines.training import DeepBaseline, Learner
 from polyadic.errors import PolyadicError
-
-__all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]
 
 
 def nce_loss(A: Tensor, B: Tensor, temperature: float = 0.5) -> Tensor:
@@ -73,10 +71,6 @@ class _SimCLRNetwork(Learner):
         self.encoder = Encoder(shape, dim)
         self.temperature = temperature
 
-    def encode(self, S: Tensor) -> Tensor:
-        Z: Tensor = self.encoder(S)
-        return Z
-
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         plain, augmented = self.encode(S).chunk(2)
         return nce_loss(plain, augmented, self.temperature)
@@ -94,10 +88,6 @@ class _BYOLNetwork(Learner):
         self.spread = nn.BatchNorm1d(dim, affine=False, dtype=torch.float32)
         self.momentum = momentum
 
-    def encode(self, S: Tensor) -> Tensor:
-        Z: Tensor = self.encoder(S)
-        return Z
-
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         with torch.no_grad():
             plain, augmented = self.spread(self.target(S)).chunk(2)
@@ -109,9 +99,7 @@ class _BYOLNetwork(Learner):
 
 
 class _SelfSupervised(DeepBaseline):
-    """Base class of SimCLR and BYOL: `dim` features, and a required augmentation."""
-
-    dim: int
+    """Base class of SimCLR and BYOL, which need an augmentation."""
 
     def _check_views(self) -> None:
         if self.augment is None:
@@ -121,6 +109,7 @@ class _SelfSupervised(DeepBaseline):
             )
 
 
+@dataclass(eq=False, repr=False)
 class SimCLR(_SelfSupervised):
     """SimCLR: pulls features of a window and its augmented view together, and apart from the others in the batch.
 
@@ -158,41 +147,15 @@ class SimCLR(_SelfSupervised):
     (20, 4)
     """
 
-    def __init__(
-        self,
-        dim: int = 32,
-        *,
-        tensorize: Any = None,
-        augment: Any = None,
-        temperature: float = 0.5,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 5e-4,
-        batch_size: int = 128,
-        max_epochs: int = 100,
-        patience: int = 5,
-        holdout: float = 0.1,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            tensorize=tensorize,
-            augment=augment,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            holdout=holdout,
-            device=device,
-            random_state=random_state,
-        )
-        self.dim = dim
-        self.temperature = temperature
+    dim: int = 32
+    _: KW_ONLY
+    temperature: float = 0.5
 
     def _network_for(self, shape: Sequence[int]) -> Learner:
         return _SimCLRNetwork(shape, int(self.dim), float(self.temperature))
 
 
+@dataclass(eq=False, repr=False)
 class BYOL(_SelfSupervised):
     """BYOL: predicts the features of a window's augmented view from those of the window, and vice versa.
 
@@ -223,36 +186,9 @@ class BYOL(_SelfSupervised):
     torch.Size([5, 4])
     """
 
-    def __init__(
-        self,
-        dim: int = 32,
-        *,
-        tensorize: Any = None,
-        augment: Any = None,
-        momentum: float = 0.99,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 5e-4,
-        batch_size: int = 128,
-        max_epochs: int = 100,
-        patience: int = 5,
-        holdout: float = 0.1,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            tensorize=tensorize,
-            augment=augment,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            holdout=holdout,
-            device=device,
-            random_state=random_state,
-        )
-        self.dim = dim
-        self.momentum = momentum
+    dim: int = 32
+    _: KW_ONLY
+    momentum: float = 0.99
 
     def _network_for(self, shape: Sequence[int]) -> Learner:
         return _BYOLNetwork(shape, int(self.dim), float(self.momentum))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,8 @@ from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
 from polyadic.errors import PolyadicError
 
-__all__ = ["CPALS"]
 
-
+@dataclass(eq=False, repr=False)
 class CPALS(Baseline):
     """CP decomposition of the tensor of all windows by TensorLy's alternating least squares.
 
@@ -42,24 +42,14 @@ class CPALS(Baseline):
     n_parameters_ : R · (I + J + …)
     """
 
-    def __init__(
-        self,
-        rank: int = 32,
-        *,
-        tensorize: Any = None,
-        alpha: float = 1e-3,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.rank = rank
-        self.tensorize = tensorize
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.device = device
-        self.random_state = random_state
+    rank: int = 32
+    _: KW_ONLY
+    tensorize: Any = None
+    alpha: float = 1e-3
+    max_iter: int = 50
+    tol: float = 1e-6
+    device: str | torch.device = "auto"
+    random_state: Any = 0
 
     def _learn(self, X: Any, y: Any) -> None:
         source = self._source(X)

@@ -9,8 +9,6 @@ import numpy as np
 from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
 
-__all__ = ["labels_of", "restored_factors"]
-
 
 def labels_of(y: Any, count: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, and the codes (N,) of the labels of `count` windows, for the supervised baseline `name`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,10 @@ from paper.baselines.shared import labels_of, restored_factors
 from polyadic.baselines import Baseline
 from polyadic.core.algebra import collect, contract, khatri_rao, project
 
-__all__ = ["STL"]
-
 _POWER_ROUNDS = 10
 
 
+@dataclass(eq=False, repr=False)
 class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
     """Logistic regression with a rank-one weight tensor for each class: logits ⟨T, u∘v∘w⟩ + b.
 
@@ -58,22 +58,13 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
     ((60, 3), 30)
     """
 
-    def __init__(
-        self,
-        *,
-        tensorize: Any = None,
-        alpha: float = 1e-2,
-        max_iter: int = 500,
-        tol: float = 1e-3,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.tensorize = tensorize
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.device = device
-        self.random_state = random_state
+    _: KW_ONLY
+    tensorize: Any = None
+    alpha: float = 1e-2
+    max_iter: int = 500
+    tol: float = 1e-3
+    device: str | torch.device = "auto"
+    random_state: Any = 0
 
     def _learn(self, X: Any, y: Any) -> None:
         source = self._source(X)

@@ -9,7 +9,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from paper.baselines.backbone import Standardize
 from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
-
-__all__ = ["DeepBaseline", "Learner", "batches_of", "hold_out", "train"]
 
 _IMPROVEMENT = 1e-3
 _MEASURED_WINDOWS = 1024
@@ -47,9 +45,13 @@ class Learner(nn.Module):
         self.n_features = n_features
         self.standardize = Standardize(self.shape[0])
 
-    @abstractmethod
+    encoder: nn.Module
+    """Maps standardised tensors (b, I, J, K) to features (b, n_features)."""
+
     def encode(self, S: Tensor) -> Tensor:
         """Map standardised tensors (b, I, J, K) to features (b, n_features)."""
+        Z: Tensor = self.encoder(S)
+        return Z
 
     @abstractmethod
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
@@ -77,12 +79,7 @@ class Learner(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
 
-def train(
-    network: Learner,
-    source: Any,
-    codes: Tensor | None,
-    settings: DeepBaseline,
-) -> History:
+def train(network: Learner, source: Any, codes: Tensor | None, settings: DeepBaseline) -> History:
     """Train until the loss on held-out windows has not fallen by 0.1 % for `patience` epochs; keep the best weights.
 
     Each epoch has its own order of windows and its own augmentations; the held-out windows have the same augmentations
@@ -109,7 +106,7 @@ def train(
     fused = source.device.type == "cuda" or None  # one kernel launch for all weights
     optimizer = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
     history: History = {"loss": [], "held_out": [], "seconds": []}
-    plateau = Plateau(settings.patience)
+    mark, waited = math.inf, 0
     best: dict[str, Tensor] = {}
     for epoch in range(settings.max_epochs):
         begun = time.perf_counter()
@@ -130,7 +127,11 @@ def train(
             best = {name: value.detach().clone() for name, value in network.state_dict().items()}
         for name, value in (("loss", loss), ("held_out", held_out), ("seconds", time.perf_counter() - begun)):
             history[name].append(value)
-        if plateau.reached(held_out):
+        if held_out < mark - _IMPROVEMENT * abs(mark) or math.isinf(mark):
+            mark, waited = held_out, 0
+        else:
+            waited += 1
+        if waited >= settings.patience:
             break
     if best:
         network.load_state_dict(best)
@@ -248,22 +249,7 @@ def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
     return list(torch.tensor_split(ids, max(count, 1)))
 
 
-class Plateau:
-    """Detects when a loss has not fallen by 0.1 % for some epochs."""
-
-    def __init__(self, patience: int) -> None:
-        self.patience = patience
-        self.mark = math.inf
-        self.waited = 0
-
-    def reached(self, loss: float) -> bool:
-        if loss < self.mark - _IMPROVEMENT * abs(self.mark) or math.isinf(self.mark):
-            self.mark, self.waited = loss, 0
-        else:
-            self.waited += 1
-        return self.waited >= self.patience
-
-
+@dataclass(eq=False, repr=False)
 class DeepBaseline(Baseline):
     """Base class of the deep baselines: training, and weights in model files.
 
@@ -277,32 +263,17 @@ class DeepBaseline(Baseline):
         none
     """
 
-    _network: Learner
-
-    def __init__(
-        self,
-        *,
-        tensorize: Any = None,
-        augment: Any = None,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 5e-4,
-        batch_size: int = 128,
-        max_epochs: int = 100,
-        patience: int = 5,
-        holdout: float = 0.1,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.tensorize = tensorize
-        self.augment = augment
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.holdout = holdout
-        self.device = device
-        self.random_state = random_state
+    _: KW_ONLY
+    tensorize: Any = None
+    augment: Any = None
+    learning_rate: float = 1e-3
+    weight_decay: float = 5e-4
+    batch_size: int = 128
+    max_epochs: int = 100
+    patience: int = 5
+    holdout: float = 0.1
+    device: str | torch.device = "auto"
+    random_state: Any = 0
 
     @abstractmethod
     def _network_for(self, shape: Sequence[int]) -> Learner:

@@ -7,6 +7,7 @@ maximises Fisher's criterion among those whose training coordinates are uncorrel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,12 +22,11 @@ from polyadic.baselines import Baseline
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.errors import PolyadicError
 
-__all__ = ["UMLDA"]
-
 _Vectors = list[NDArray[np.float64]]
 _Matrix = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class UMLDA(Baseline):
     """Rank-one projections that separate the classes, with coordinates uncorrelated on the training windows.
 
@@ -69,26 +69,15 @@ class UMLDA(Baseline):
     (60, 3)
     """
 
-    def __init__(
-        self,
-        dim: int = 32,
-        *,
-        tensorize: Any = None,
-        ridge: float = 1.0,
-        max_iter: int = 30,
-        tol: float = 1e-3,
-        n_init: int = 1,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.dim = dim
-        self.tensorize = tensorize
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.device = device
-        self.random_state = random_state
+    dim: int = 32
+    _: KW_ONLY
+    tensorize: Any = None
+    ridge: float = 1.0
+    max_iter: int = 30
+    tol: float = 1e-3
+    n_init: int = 1
+    device: str | torch.device = "auto"
+    random_state: Any = 0
 
     def _learn(self, X: Any, y: Any) -> None:
         source = self._source(X)

@@ -1,11 +1,10 @@
 """Peak memory of a fit from a store, which should not depend on the size of the store.
 
-    python -m paper.benchmarks.memory [OUT.json] [--gib 12] [--hop 32]
+    python -m paper.benchmarks.memory OUT.json [--gib 12] [--hop 32]
 
-Writes a store of the given size with windows of the Sleep-EDF shape to a temporary folder (or to --folder), fits ATD
-for one sweep with the paper's augmentations, and reports the peak anonymous resident memory of the process, minus the
-memory used after the imports. Pages of mapped files are not counted, because the system can reclaim them at any time.
-Exits with a message if the disk is too small.
+Writes a store of the given size with windows of the Sleep-EDF shape to a temporary folder, fits ATD for one sweep with
+the paper's augmentations, and reports the peak anonymous resident memory of the process, minus the memory used after
+the imports. Pages of mapped files are not counted, because the system can reclaim them at any time.
 """
 
 from __future__ import annotations
@@ -20,16 +19,36 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from paper.results import provenance
+from paper.results import provenance, write_result
 from paper.speed.measure import Peak
 from polyadic import ATD
-from polyadic.data import WindowStore
+from polyadic.data import Header, Recording, StoreWriter, WindowStore
 from polyadic.presets import preset
+
+CHANNELS, LENGTH, NIGHT = 7, 3000, 1200
+
+
+def generate(path: Path, gib: float) -> WindowStore:
+    """Write a store of about `gib` GiB, with a different night of noise for each recording."""
+    names = tuple(f"channel {number + 1}" for number in range(CHANNELS))
+    header = Header(100.0, names, ("uV",) * CHANNELS, LENGTH, "int16", ("a", "b"))
+    nights = max(2, round(gib * 2**30 / (NIGHT * CHANNELS * LENGTH * 2)))
+    noise = np.random.default_rng(0).integers(-2000, 2000, (CHANNELS, NIGHT * LENGTH), dtype=np.int16)
+    starts, labels = np.arange(NIGHT, dtype=np.int64) * LENGTH, (np.arange(NIGHT) % 2).astype(np.int32)
+    scale, offset = np.full(CHANNELS, 0.1), np.zeros(CHANNELS)
+    with StoreWriter(path, header) as writer:
+        for night in range(nights):
+            signal = np.roll(noise, 997 * night, axis=1)
+            name, subject = f"night {night}", f"subject {night // 2}"
+            writer.add(Recording(name, subject, 100.0, names, header.units, signal, scale, offset), starts, labels)
+    return WindowStore(path)
 
 
 def measure(store: Path, hop: int, flip: bool) -> dict[str, Any]:
+    """Return the peak memory of a fit and `transform` in this process."""
     paper = preset("sleep_edf")
     model = ATD(
         **{**paper.parameters, "max_sweeps": 1},
@@ -56,36 +75,21 @@ def measure(store: Path, hop: int, flip: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", nargs="?")
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--gib", type=float, default=12.0, help="size of the store in GiB")
     parser.add_argument("--hop", type=int, default=32, help="hop length in samples; 32 in the paper")
     parser.add_argument("--flip", action="store_true", help="augment only by a change of sign, which is fast")
-    parser.add_argument("--folder", help="folder for the temporary store")
     parser.add_argument("--store", help="measure the fit from an existing store, in this process", type=Path)
-    arguments = parser.parse_args()
-    if arguments.store:
-        print(json.dumps(measure(arguments.store, arguments.hop, arguments.flip)))
+    given = parser.parse_args()
+    if given.store:
+        print(json.dumps(measure(given.store, given.hop, given.flip)))
         return
-    from paper.benchmarks.store import generate
-
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        store = generate(Path(folder) / "store", arguments.gib)
+    with tempfile.TemporaryDirectory() as folder:
+        store = generate(Path(folder) / "store", given.gib)
         # Measure in a separate process, so that the memory for writing the store is not counted.
-        command = [
-            sys.executable,
-            "-m",
-            "paper.benchmarks.memory",
-            "--store",
-            str(store.path),
-            "--hop",
-            str(arguments.hop),
-        ]
-        command += ["--flip"] * arguments.flip
-        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    text = json.dumps({**provenance("cpu"), **json.loads(found)}, indent=1) + "\n"
-    print(text)
-    if arguments.out:
-        Path(arguments.out).write_text(text)
+        command = [sys.executable, "-m", "paper.benchmarks.memory", "--store", str(store.path), "--hop", str(given.hop)]
+        answer = subprocess.run([*command, *["--flip"] * given.flip], check=True, capture_output=True, text=True)
+    write_result(given.out or Path("memory.json"), {**provenance("cpu"), **json.loads(answer.stdout)})
 
 
 if __name__ == "__main__":

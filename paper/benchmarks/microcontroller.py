@@ -11,9 +11,9 @@ windows of the other 9; on GeoTec phone, the development subjects are split into
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.labels.people import LabelSet, read_set
+from paper.labels.people import read_set
 from paper.results import provenance, write_result
 from polyadic import CPD, export
 from polyadic.data import Windows
@@ -37,31 +37,13 @@ RUNS, REPEATS = 5, 200
 MODELS = (("HAR", 32), ("HAR", 16), ("HAR", 64), ("GeoTec phone", 32))
 
 
-def _module(name: str, path: Path) -> Any:
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    found.loader.exec_module(module)
-    return module
-
-
 def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
-    """Return the training and comparison windows of each set, by name."""
+    """Return the training and comparison windows of each set, by name: for GeoTec, halves of development subjects."""
     har, geotec = (read_set(data, name) for name in ("har", "geotec"))
-    return {
-        "HAR": (har.windows[har.development], har.windows[~har.development]),
-        "GeoTec phone": _halves(geotec),
-    }
-
-
-def _halves(found: LabelSet) -> tuple[Windows, Windows]:
-    """Split the development subjects into two halves."""
-    own = found.windows[found.development]
-    names = np.unique(own.subject)
-    learned = np.isin(own.subject, np.random.default_rng(0).permutation(names)[: len(names) // 2])
-    return own[learned], own[~learned]
+    phone = geotec.unlabelled()
+    names = np.unique(phone.subject)
+    learned = np.isin(phone.subject, np.random.default_rng(0).permutation(names)[: len(names) // 2])
+    return {"HAR": (har.unlabelled(), har.labelled()), "GeoTec phone": (phone[learned], phone[~learned])}
 
 
 def make(project: Path, *targets: str) -> str:
@@ -96,7 +78,7 @@ def in_c(classifier: WindowClassifier, test: Windows, expected: np.ndarray, int8
         raise SystemExit(said)
     instructions = int(re.search(r"one window: (\d+) instructions", said)[1])  # type: ignore[index]
     on_host = min(int(re.search(r"one window: (\d+) ns", make(project, "run"))[1]) for _ in range(RUNS))  # type: ignore[index]
-    sizes = _module("sizes", PROJECT / "sizes.py").sizes
+    sizes = runpy.run_path(str(PROJECT / "sizes.py"))["sizes"]
     found = labels_in_c(project, written, np.asarray(test.X))
     best, top = expected.argmax(axis=1), np.sort(expected, axis=1)
     differ = found != best
@@ -208,14 +190,12 @@ def main(data: str, out: str) -> None:
     for name, rank in MODELS:
         rows.append(measured(name, rank, *found[name]))
         print(json.dumps(rows[-1]), flush=True)
-    content = provenance("cpu")
+    content = provenance("cpu") | {"seed": 0, "rows": rows}
     tools = {
         tool: subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
         for tool in ("gcc", "arm-none-eabi-gcc", "qemu-system-arm")
     }
     content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")} | tools
-    content["seed"] = 0
-    content["rows"] = rows
     write_result(Path(out), content)
     Path(out).with_suffix(".md").write_text(table(content))
 

@@ -8,7 +8,6 @@ depends on the data, so models are fitted briefly to noise.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -21,9 +20,9 @@ import numpy as np
 import onnxruntime  # noqa: F401  imported here so that its import is not timed
 import torch
 
-from paper.results import provenance
+from paper.results import provenance, write_result
 from polyadic import ATD, export
-from polyadic.evaluate import make_probe as unfitted
+from polyadic.evaluate import make_probe
 from polyadic.export import Features
 from polyadic.presets import preset
 
@@ -49,7 +48,7 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
     settings = {**paper.parameters, "max_sweeps": 2, "batch_size": 32}
     model = ATD(tensorize=paper.tensorize, augment=paper.augment, device="cpu", **settings).fit(X)
     expected = model.transform(X)
-    probe = unfitted("standardised").fit(expected, np.arange(N_WINDOWS) % N_CLASSES)
+    probe = make_probe("standardised").fit(expected, np.arange(N_WINDOWS) % N_CLASSES)
     files = {"features": folder / "features.onnx", "probabilities": folder / "probabilities.onnx"}
     export.onnx(model, files["features"])
     export.onnx(model, files["probabilities"], probe=probe)
@@ -105,11 +104,9 @@ def main(out: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measured(name, Path(folder)))
         print(rows[-1])
-    content = provenance("cpu")
+    content = provenance("cpu") | {"rows": rows}
     content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")}
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    content["rows"] = rows
-    Path(out).write_text(json.dumps(content, indent=1) + "\n")
+    write_result(Path(out), content)
     Path(out).with_suffix(".md").write_text(table(content))
 
 

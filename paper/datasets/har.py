@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from polyadic.data import Header, StoreWriter, Windows, WindowStore
 from polyadic.errors import DataError
 
-__all__ = ["CHANNELS", "har", "read_har"]
-
 CHANNELS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
 UNITS = ("g", "g", "g", "rad/s", "rad/s", "rad/s", "g", "g", "g")
 FS, LENGTH = 50.0, 128
@@ -46,10 +44,6 @@ def read_har(root: str | Path) -> Windows:
     Parameters
     ----------
     root : the folder `UCI HAR Dataset`, its parent folder, its zip file, or the published zip file that contains that
-
-    Raises
-    ------
-    DataError : if a file is missing or damaged
     """
     base = _open(Path(root))
     columns: dict[str, list[NDArray[Any]]] = {"X": [], "label": [], "subject": [], "part": []}
@@ -58,18 +52,11 @@ def read_har(root: str | Path) -> Windows:
         signals = [_table(base, f"{part}/Inertial Signals/{name}_{part}.txt", LENGTH) for name in CHANNELS]
         if {len(values) for values in (subject, *signals)} != {len(label)}:
             raise DataError(f"{_FOLDER}: the files of {part} must have the same number of lines")
-        parts = {
-            "X": np.stack(signals, axis=1),
-            "label": label - 1,
-            "subject": subject,
-            "part": np.full(len(label), part),
-        }
-        for key, values in parts.items():
-            columns[key].append(values)
+        values = (np.stack(signals, axis=1), label - 1, subject, np.full(len(label), part))
+        for column, rows in zip(columns.values(), values, strict=True):
+            column.append(rows)
     joined = {key: np.concatenate(values) for key, values in columns.items()}
     classes = tuple(line.split()[1] for line in (base / _LEGEND).read_text().splitlines() if line.strip())
-    if not (joined["label"].min() >= 0 and joined["label"].max() < len(classes)):
-        raise DataError(f"{_FOLDER}: labels must be from 1 to {len(classes)}, as in {_LEGEND}")
     recording = np.char.add(np.char.add(joined["part"], "-"), np.char.zfill(joined["subject"].astype(str), 2))
     return Windows(
         joined["X"],

@@ -28,8 +28,6 @@ from paper.datasets.store import (
 from polyadic.data import Annotation, WindowStore, read_recording
 from polyadic.errors import DataError
 
-__all__ = ["CHANNELS", "mgh"]
-
 CHANNELS = ("F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1")
 _NAMES = {"wake": "W", "nonrem1": "N1", "nonrem2": "N2", "nonrem3": "N3", "rem": "R"}
 _FS = 200

@@ -12,8 +12,6 @@ from paper.datasets.store import Cut, OnError, OnRecording, write_store
 from polyadic.data import WindowStore, read_recording
 from polyadic.errors import DataError
 
-__all__ = ["ptb_xl"]
-
 _TABLE = "ptbxl_database.csv"
 _LEADS = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")
 _FS, _SAMPLES = 500, 5000

@@ -20,9 +20,7 @@ from paper.datasets.store import (
     write_store,
 )
 from polyadic.data import Annotation, WindowStore, read_recording
-from polyadic.errors import DataError, PolyadicError
-
-__all__ = ["CHANNELS", "sleep_edf"]
+from polyadic.errors import DataError
 
 CHANNELS = (
     "EEG Fpz-Cz",
@@ -60,8 +58,6 @@ def sleep_edf(
     trim : minutes of wake to keep before the first and after the last sleep epoch; None keeps all, as in the paper
     on_error, progress : as for `paper.datasets.store.write_store`
     """
-    if trim is not None and not trim >= 0:
-        raise PolyadicError(f"trim must be None or minutes >= 0, but is {trim!r}")
     loaders = {path.name[:8]: partial(_load, path, trim) for path in find_files(root, "SC4*-PSG.edf")}
     return write_store(
         store,

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from polyadic.data import Header, Recording, StoreWriter, WindowStore
 from polyadic.errors import DataError
 
-__all__ = ["EPOCH_SECONDS", "STAGES", "Cut", "OnError", "OnRecording", "find_files", "labelled_epochs", "write_store"]
-
 STAGES = ("W", "N1", "N2", "N3", "R")
 """The sleep stages of Sleep-EDF and MGH."""
 EPOCH_SECONDS = 30

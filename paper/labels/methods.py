@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import make_pipeline
 
 from paper.labels.people import LabelSet
 from paper.scoring import level_columns
@@ -19,8 +21,6 @@ from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
 from polyadic.tuning import views_for
-
-__all__ = ["DEFAULT", "METHODS", "Features", "Group", "Method", "features_of", "method"]
 
 DEFAULT = "polyadic"
 """The method that all others are compared with: the library's defaults."""
@@ -46,6 +46,7 @@ class Method:
     is_classifier : whether the estimator itself is trained on the labels
     most_seeds : maximum number of seeds; one for slow methods
     probe_view : the name of the view that the probe is also trained on; "" for none
+    view : the name of the view that the method uses in any way; "" for none
     """
 
     name: str
@@ -56,6 +57,11 @@ class Method:
     is_classifier: bool = False
     most_seeds: int = 10_000
     probe_view: str = ""
+    view: str = ""
+
+    def suits(self, data: LabelSet) -> bool:
+        """Return whether the method's view can be made from the windows of a set."""
+        return self.view in ("", *_views(data))
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Featur
         x *= np.sqrt(x.shape[1] / max(float(x.var(axis=0).sum()), 1e-300))
         Z = np.hstack([x.astype(np.float32), Z[:, levels]])
         levels = np.arange(x.shape[1], Z.shape[1])
-    copies = _view_features(model, _views(data, one.probe_view), windows) if one.probe_view else Z[None][:0]
+    copies = _view_features(model, _views(data)[one.probe_view], windows) if one.probe_view else Z[None][:0]
     return Features(Z, levels, copies)
 
 
@@ -95,9 +101,6 @@ def _view_features(model: Any, view: Augmentation, windows: Any) -> NDArray[np.f
     found: NDArray[np.float32] = np.asarray(model.transform(windows), np.float32)[partner]
     found[partner < 0] = np.nan
     return found[None]
-
-
-# --------------------------------------------------------------------- default
 
 
 def _default(changes: Callable[[LabelSet], dict[str, Any]] = lambda _: {}) -> Callable[[LabelSet, int, str, int], Any]:
@@ -119,12 +122,9 @@ def _frames(data: LabelSet, **changes: Any) -> STFT:
     return replace(recommended_stft(data.windows.shape[2], data.windows.fs), **changes)
 
 
-def _views(data: LabelSet, name: str) -> Augmentation:
-    known = {**views_for(data.windows), "the paper's": data.paper.augment}
-    if name not in known:
-        raise PolyadicError(f"the view {name!r} does not suit {data.title}")
-    found: Augmentation = known[name]
-    return found
+def _views(data: LabelSet) -> dict[str, Augmentation]:
+    """Return the views that suit a set, by name."""
+    return {**views_for(data.windows), "the paper's": data.paper.augment}
 
 
 _VIEWS = ("jitter 0.05", "jitter 0.3", "neighbour", "distant neighbour", "rotation 20°", "dropped channels", "shift",
@@ -135,27 +135,17 @@ def _view_methods() -> list[Method]:
     """Return the methods with a second view: in the fit, with the paper's loss, in the readout, and in the probe."""
 
     def fitted(name: str, beta: float = 0.0) -> Callable[[LabelSet, int, str, int], Any]:
-        return _default(lambda data: {"augment": _views(data, name), "beta": beta})
+        return _default(lambda data: {"augment": _views(data)[name], "beta": beta})
 
     def whitened(name: str) -> Callable[[LabelSet, int, str, int], Any]:
-        return _default(lambda data: {"readout": Readout(whiten=_views(data, name))})
-
-    def probed(name: str) -> Callable[[LabelSet, int, str, int], Any]:
-        def unchanged(data: LabelSet) -> dict[str, Any]:
-            _views(data, name)  # raises an error if the view does not suit the set
-            return {}
-
-        return _default(unchanged)
+        return _default(lambda data: {"readout": Readout(whiten=_views(data)[name])})
 
     return [
-        *(Method(f"in the fit: {name}", "views", fitted(name)) for name in _VIEWS),
+        *(Method(f"in the fit: {name}", "views", fitted(name), view=name) for name in _VIEWS),
         *(Method(f"the paper's loss, β = {beta:g}", "views", fitted("the paper's", beta)) for beta in _BETAS),
-        *(Method(f"whitening: {name}", "views", whitened(name)) for name in _VIEWS),
-        *(Method(f"in the probe: {name}", "views", probed(name), probe_view=name) for name in _VIEWS),
+        *(Method(f"whitening: {name}", "views", whitened(name), view=name) for name in _VIEWS),
+        *(Method(f"in the probe: {name}", "views", _default(), probe_view=name, view=name) for name in _VIEWS),
     ]
-
-
-# ------------------------------------------------------------------- baselines
 
 
 def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], Any]:
@@ -205,48 +195,32 @@ def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
     return build
 
 
-class _TangentSpace:
+class _TangentSpace(BaseEstimator):  # type: ignore[misc]
     """Channel covariances projected to the tangent space at their mean, by pyRiemann, for `Windows`."""
 
     def fit(self, windows: Any) -> _TangentSpace:
-        try:
-            from pyriemann.estimation import Covariances
-            from pyriemann.tangentspace import TangentSpace
-        except ModuleNotFoundError as error:
-            raise PolyadicError("the tangent space needs pyRiemann: pip install 'polyadic[paper]'") from error
-        from sklearn.pipeline import make_pipeline
+        from pyriemann.estimation import Covariances
+        from pyriemann.tangentspace import TangentSpace
 
-        self._steps = make_pipeline(Covariances("lwf"), TangentSpace("riemann")).fit(self._read(windows))
+        self._steps = make_pipeline(Covariances("lwf"), TangentSpace("riemann"))
+        self._steps.fit(np.asarray(windows.X, np.float64))
         return self
 
     def transform(self, windows: Any) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = self._steps.transform(self._read(windows))
-        return found
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return {}
+        Z: NDArray[np.float64] = self._steps.transform(np.asarray(windows.X, np.float64))
+        return Z
 
     @property
     def n_parameters_(self) -> int:
         return int(self._steps[-1].reference_.size)
 
-    @staticmethod
-    def _read(windows: Any) -> NDArray[np.float64]:
-        return np.asarray(windows.X, np.float64)
-
-
-def _tangent_space(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
-    return _TangentSpace()
-
-
-# ----------------------------------------------------------------------- table
 
 METHODS: tuple[Method, ...] = (
     Method(DEFAULT, "default", _default()),
     Method("hand features", "rivals", _baseline("Hand")),
     Method("MiniRocket", "rivals", _baseline("MiniRocket"), most_seeds=1),
     Method("PCA-32", "rivals", _baseline("PCA")),
-    Method("tangent space", "rivals", _tangent_space),
+    Method("tangent space", "rivals", lambda *_: _TangentSpace()),
     Method("CNN, supervised", "rivals", _baseline("CNN"), is_classifier=True, most_seeds=1),
     Method("SimCLR-32", "rivals", _baseline("SimCLR"), most_seeds=1),
     Method("polyadic 0.1.0, standardised probe", "paper", _first_release, probe="standardised"),
@@ -266,14 +240,8 @@ METHODS: tuple[Method, ...] = (
 
 
 def method(name: str) -> Method:
-    """Return a method by its name.
-
-    Examples
-    --------
-    >>> method("MiniRocket").group
-    'rivals'
-    """
-    for one in METHODS:
-        if one.name == name:
-            return one
-    raise PolyadicError(f"--method must be one of {'; '.join(one.name for one in METHODS)}, but is {name!r}")
+    """Return a method by its name."""
+    known = {one.name: one for one in METHODS}
+    if name not in known:
+        raise PolyadicError(f"--method must be one of {'; '.join(known)}, but is {name!r}")
+    return known[name]

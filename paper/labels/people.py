@@ -22,8 +22,6 @@ from polyadic.errors import DataError, PolyadicError
 from polyadic.presets import PAPER_METHOD, Preset, preset
 from polyadic.spectral import STFT
 
-__all__ = ["COUNTS", "FILES", "Count", "Half", "LabelSet", "drawn", "halves", "read_set"]
-
 Count = int | str
 """Labels per class: a number, or "all"."""
 

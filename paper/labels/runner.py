@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import math
 import shutil
@@ -31,8 +30,6 @@ from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate import make_probe as probe
-
-__all__ = ["LabelRequest", "run"]
 
 Row = dict[str, Any]
 
@@ -116,27 +113,22 @@ class _Cell:
 
 
 def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
-    """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables.
-
-    Without matplotlib there are no figures.
-    """
+    """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables."""
     request.out.mkdir(parents=True, exist_ok=True)
     stem = _STEM + ("-development" if request.development else "")
     cells = _cells(request)
     journal = request.out / f"{stem}.cells.jsonl"
-    done = _read_journal(journal)
+    done: dict[str, Row] = {str(key): dict(row) for key, row in read_lines(journal)}
     _fit(cells, done, request, journal, quiet or as_json)
     _score(cells, done, request, journal, quiet or as_json)
     result = _result(request, cells, done)
     text = page(result)
     write_result(request.out / f"{stem}.json", result)
     (request.out / f"{stem}.md").write_text(text)
-    figures = importlib.util.find_spec("matplotlib") is not None
-    for name in result["sets"] if figures else ():
+    for name in result["sets"]:
         draw(result, name, request.out / f"{stem}-{name}.png")
     shutil.rmtree(_features_folder(request), ignore_errors=True)
-    written = f"{stem}.json, {stem}.md and the figures" if figures else f"{stem}.json and {stem}.md (no matplotlib)"
-    show(result, text, f"{written} to {request.out}/", as_json)
+    show(result, text, f"{stem}.json, {stem}.md and the figures to {request.out}/", as_json)
     return result
 
 
@@ -150,22 +142,9 @@ def _cells(request: LabelRequest) -> list[_Cell]:
         _Cell(folder, data, method(name).name, seed, request.device, epochs, request.development)
         for data in sets
         for name in chosen
-        if _applies(name, read_set(folder, data))
+        if method(name).suits(read_set(folder, data))
         for seed in range(min(request.seeds, method(name).most_seeds))
     ]
-
-
-def _applies(name: str, data: LabelSet) -> bool:
-    try:
-        method(name).build(data, 0, "cpu", 1)
-    except PolyadicError as error:
-        if "does not suit" in str(error):
-            return False
-        raise
-    return True
-
-
-# ------------------------------------------------------------------------ work
 
 
 def _fit(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, journal: Path, quiet: bool) -> None:
@@ -178,14 +157,11 @@ def _fit(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, jo
         complete = all(f"{cell.key('scores')}:{split}" in done for split in range(_n_splits(cell, request)))
         if not cell.one.is_classifier and not ((folder / f"{key}.npz").exists() and key in done) and not complete:
             work[key] = cell
-    order = sorted(work, key=lambda key: _fit_cost(work[key]), reverse=True)
+    # The longest fits first: the paper's methods, and large sets.
+    sizes = {key: (cell.one.group == "paper", cell.set.unlabelled().X.size) for key, cell in work.items()}
+    order = sorted(work, key=lambda key: sizes[key], reverse=True)
     tasks = (delayed(_fit_one)(work[key], folder / f"{key}.npz", key) for key in order)
     _collect(tasks, len(work), "fits", request.jobs, done, journal, quiet)
-
-
-def _fit_cost(cell: _Cell) -> tuple[bool, int]:
-    """Return a sort key by which the longest fits come last: the paper's methods, and large sets."""
-    return cell.one.group == "paper", cell.set.unlabelled().X.size
 
 
 def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
@@ -250,10 +226,8 @@ def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
         found = Features(file["Z"], file["levels"], file["copies"])
     Z, label, subject = found.Z.astype(np.float64), windows.label, windows.subject
     _, sizes = np.unique(subject, return_counts=True)
-    centred = None
-    main = one.group in ("default", "rivals", "paper")
-    if main and one.probe == "auto" and not cell.development and sizes.min() >= FEWEST_WINDOWS:
-        centred = recentred(Z, subject)
+    main = one.group in ("default", "rivals", "paper") and one.probe == "auto" and not cell.development
+    centred = recentred(Z, subject) if main and sizes.min() >= FEWEST_WINDOWS else None
 
     def predict(rows: NDArray[np.intp], half: Half, count: Count, number: int) -> Iterator[tuple[str, NDArray[Any]]]:
         kinds = {"score": Z} | ({"recentred": centred} if centred is not None and count in _RECENTRED else {})
@@ -298,34 +272,20 @@ def _n_splits(cell: _Cell, request: LabelRequest) -> int:
     return cell.set.n_splits if request.splits is None else min(request.splits, cell.set.n_splits)
 
 
-# ----------------------------------------------------------------------- files
-
-
 def _features_folder(request: LabelRequest) -> Path:
     return request.out / f"{_STEM}-features"
-
-
-def _read_journal(path: Path) -> dict[str, Row]:
-    """Return the entries of an interrupted run, by key."""
-    return {str(key): dict(row) for key, row in read_lines(path)}
 
 
 def _collect(
     tasks: Iterable[Any], total: int, unit: str, jobs: int, done: dict[str, Row], journal: Path, quiet: bool
 ) -> None:
-    if not total:
-        return
-    with stage_bar(_STEM, quiet, unit) as update:
-        try:
-            # With several processes, one thread each: joblib would share out the cores, which few tasks can use.
-            with parallel_config("loky", inner_max_num_threads=1) if jobs > 1 else nullcontext():
-                for count, (key, row) in enumerate(Parallel(jobs, return_as="generator_unordered")(tasks), 1):
-                    append_line(journal, [key, row])
-                    done[key] = row
-                    update(count, total, "")
-        except KeyboardInterrupt as stop:
-            stop.args = (f"finished {unit} are saved; run the same command again to resume",)
-            raise
+    # With several processes, one thread each: joblib would share out the cores, which few tasks can use.
+    threads = parallel_config("loky", inner_max_num_threads=1) if jobs > 1 else nullcontext()
+    with stage_bar(_STEM, quiet, unit) as update, threads:
+        for count, (key, row) in enumerate(Parallel(jobs, return_as="generator_unordered")(tasks), 1):
+            append_line(journal, [key, row])
+            done[key] = row
+            update(count, total, "")
 
 
 def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row]) -> dict[str, Any]:
@@ -341,7 +301,7 @@ def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row])
         known = scored[0]["fit"] if cell.one.is_classifier else dict(done.get(cell.key("features"), {}))
         if not cell.one.is_classifier:
             known["probe_seconds"] = scored[0]["seconds all"]
-        fits.append({**about, **{name: _rounded(value) for name, value in known.items()}})
+        fits.append({**about, **{name: round(v, 4) if isinstance(v, float) else v for name, v in known.items()}})
         for labels in (count for count in map(str, COUNTS) if count in scored[0]):
             columns: Row = {}
             for name in scored[0][labels]:
@@ -403,7 +363,3 @@ def _describe(cell: _Cell, count: int) -> Row:
         "windows": len(labelled),
         "test_share": float(np.mean(tested)),
     }
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value

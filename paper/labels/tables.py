@@ -15,8 +15,6 @@ from paper.labels.people import COUNTS
 from paper.markdown import as_code, as_text, machine_name, table
 from polyadic.evaluate import corrected_resampled, holm
 
-__all__ = ["draw", "mean_and_error", "page", "paired_tests", "split_scores"]
-
 Result = dict[str, Any]
 
 _GROUPS = {

@@ -1,61 +1,16 @@
-"""Measurement of time, memory and machine limits for `python -m paper speed`."""
+"""Measurement of time and memory for `python -m paper speed`."""
 
 from __future__ import annotations
 
 import ctypes
 import re
-import resource
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-
-__all__ = ["Laps", "Peak", "anonymous_memory", "ceiling_calls", "median_and_range", "repeat_in_turn", "timed_calls"]
-
-_STATUS = Path("/proc/self/status")
-
-
-class Laps:
-    """Measures the seconds between marks, on a GPU by CUDA events.
-
-    Parameters
-    ----------
-    device : the device that does the work
-
-    Examples
-    --------
-    >>> laps = Laps(torch.device("cpu"))
-    >>> laps.mark("nothing")
-    >>> list(laps.seconds())
-    ['nothing']
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.marks: list[tuple[str, Any]] = []
-        self.mark("")
-
-    def mark(self, name: str) -> None:
-        """End the current lap, and give it this name."""
-        moment: Any = time.perf_counter()
-        if self.device.type == "cuda":
-            moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            moment.record()
-        self.marks.append((name, moment))
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds of each lap by name, after waiting for the device."""
-        if self.device.type != "cuda":
-            return {name: after - before for (_, before), (name, after) in pairwise(self.marks)}
-        torch.cuda.synchronize(self.device)
-        return {name: before.elapsed_time(after) / 1e3 for (_, before), (name, after) in pairwise(self.marks)}
 
 
 def repeat_in_turn(
@@ -77,102 +32,41 @@ def repeat_in_turn(
     >>> repeat_in_turn([lambda: {"a": 1.0}, lambda: {"b": 2.0}], repeats=2)
     {'a': [1.0, 1.0], 'b': [2.0, 2.0]}
     """
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for number in range(warm_up + repeats):
-        for one in measurements:
-            for name, seconds in one().items():
+        for measure in measurements:
+            for name, seconds in measure().items():
                 if number >= warm_up:
-                    found.setdefault(name, []).append(seconds)
-    return found
+                    times.setdefault(name, []).append(seconds)
+    return times
 
 
 def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.device) -> Callable[[], dict[str, float]]:
     """Return a measurement for `repeat_in_turn` that calls each of the functions once."""
 
     def once() -> dict[str, float]:
-        laps = Laps(device)
+        times = {}
         for name, function in functions.items():
+            begun = time.perf_counter()
             function()
-            laps.mark(name)
-        return laps.seconds()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times[name] = time.perf_counter() - begun
+        return times
 
     return once
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:
-    """Return median, minimum and maximum.
-
-    Examples
-    --------
-    >>> median_and_range([3.0, 1.0, 2.0])
-    {'median': 2.0, 'least': 1.0, 'most': 3.0}
-    """
+    """Return median, minimum and maximum."""
     return {"median": float(np.median(values)), "least": float(np.min(values)), "most": float(np.max(values))}
 
 
-def ceiling_calls(device: torch.device, quick: bool) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
-    """Return functions that measure the limits of the machine: a large float32 matrix product and a large copy.
-
-    On a GPU, the product is also measured in TF32, whether the library uses it or not.
-
-    Returns
-    -------
-    the functions by name, and the flops or bytes of each (a copy reads and writes)
-    """
-    cuda = device.type == "cuda"
-    size = 256 if quick else 8192 if cuda else 2048
-    count = 2**20 if quick else 2**29 if cuda else 2**26
-    A, B, C = (torch.ones(size, size, device=device) for _ in range(3))
-    source, target = (torch.ones(count, device=device) for _ in range(2))
-
-    def in_tf32() -> None:
-        settings = torch.backends.cuda.matmul
-        before, settings.fp32_precision = settings.fp32_precision, "tf32"
-        torch.mm(A, B, out=C)
-        settings.fp32_precision = before
-
-    functions: dict[str, Callable[[], object]] = {
-        "matmul": lambda: torch.mm(A, B, out=C),
-        "copy": lambda: target.copy_(source),
-    }
-    amounts = {"matmul": 2.0 * size**3, "copy": 8.0 * count}
-    if cuda:
-        functions["matmul_tf32"] = in_tf32
-        amounts["matmul_tf32"] = amounts["matmul"]
-    return functions, amounts
-
-
-def anonymous_memory() -> int:
-    """Return the anonymous resident memory of this process in bytes, without pages of mapped files.
-
-    If the system does not report it, return the peak resident memory.
-    """
-    if not _STATUS.exists():
-        unit = 1 if sys.platform == "darwin" else 1024
-        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
-    return 1024 * sum(int(kilobytes) for kilobytes in found)
-
-
-def _trim_heap() -> None:
-    """Make the C library return freed memory to the system, if it can, so that it does not count as used."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 class Peak(threading.Thread):
-    """Measures the peak memory of a block of code: of the process, sampled every few milliseconds, or of a GPU.
+    """Measures the peak memory of a block of code, and of the process before it.
 
-    Parameters
-    ----------
-    device : the device whose memory is measured
-
-    Examples
-    --------
-    >>> with Peak(torch.device("cpu")) as peak:
-    ...     pass
-    >>> peak.highest >= peak.first > 0
-    True
+    On a CPU, it is the anonymous resident memory, without pages of mapped files, sampled every few milliseconds; it
+    needs Linux. `first` and `highest` are the bytes before the block and at the peak.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -180,11 +74,14 @@ class Peak(threading.Thread):
         self.device = device
         self.done = threading.Event()
         if device.type != "cuda":
-            _trim_heap()
+            ctypes.CDLL(None).malloc_trim(0)  # return freed memory, so that it does not count as used
         self.highest = self.first = self._now()
 
     def _now(self) -> int:
-        return anonymous_memory() if self.device.type != "cuda" else torch.cuda.memory_allocated(self.device)
+        if self.device.type == "cuda":
+            return torch.cuda.memory_allocated(self.device)
+        status = Path("/proc/self/status").read_text()
+        return 1024 * sum(map(int, re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE)))
 
     def run(self) -> None:
         while self.device.type != "cuda" and not self.done.wait(0.005):

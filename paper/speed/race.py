@@ -22,9 +22,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from paper.drawing import new_figure, save_figure
 from paper.markdown import mean_and_std, table
-from paper.results import choose_device, provenance, show, stage_bar
+from paper.results import choose_device, provenance, show, stage_bar, write_result
 from paper.scoring import probe_accuracy
-from paper.speed.runner import write_files
 from paper.speed.tables import footer
 from paper.timing import seconds_per_sweep
 from polyadic import ATD
@@ -32,12 +31,10 @@ from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
 from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
 from polyadic.core.tensorizer import tensors
-from polyadic.data import Split, Windows, open_windows, split, synthetic
+from polyadic.data import Windows, open_windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
-
-__all__ = ["CANDIDATES", "REFERENCE", "markdown", "open_training_people", "plot", "run", "split_people", "summary"]
 
 REFERENCE = "blend 0.002 (paper)"
 """The solver of the paper, to which the others are compared."""
@@ -57,7 +54,6 @@ CANDIDATES: dict[str, tuple[dict[str, Any], int]] = {
 _SHARE = 0.99
 _LAST = 3
 _TOL, _PATIENCE = 1e-3, 3
-_PEOPLE = (4, 1, 1)
 
 Row = dict[str, Any]
 Result = dict[str, Any]
@@ -73,13 +69,7 @@ def run(
     quiet: bool = False,
     as_json: bool = False,
 ) -> Result:
-    """Run all candidates for all seeds, alternately, and write `race-DATASET-DEVICE.json`, `.md` and `.png`.
-
-    Parameters
-    ----------
-    data : windows with labels and subjects; of a published split, only the training part is used
-    dataset : name of the dataset whose frames and augmentations to use
-    """
+    """Run all candidates for all seeds, alternately, and write `race-DATASET-DEVICE.json`, `.md` and `.png`."""
     windows, tensorize, augment = _synthetic_windows() if quick else open_training_people(data, dataset)
     place = choose_device(device)
     result: Result = {
@@ -88,7 +78,7 @@ def run(
         "dataset": "synthetic" if quick else dataset,
         "device": place.type,
         "quick": quick,
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "load": os.getloadavg()[0],
         "candidates": {name: {**values, "sweeps": sweeps} for name, (values, sweeps) in CANDIDATES.items()},
         "reference": REFERENCE,
         "seeds": list(range(1 if quick else seeds)),
@@ -102,7 +92,9 @@ def run(
                 result["rows"].append(row)
                 update(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
             result["summary"] = summary(result["rows"])
-            write_files(result, out, stem, markdown, plot)
+            write_result(out / f"{stem}.json", result)
+    (out / f"{stem}.md").write_text(markdown(result))
+    plot(result, out / f"{stem}.png")
     show(result, markdown(result), f"{stem}.json, {stem}.md and {stem}.png to {out}/", as_json)
     return result
 
@@ -126,16 +118,12 @@ def _synthetic_windows() -> tuple[Windows, STFT, Augmentation]:
     return synthetic(120, n_channels=3, length=64, n_classes=3), STFT(n_fft=16, hop=8, floor="channel"), augment
 
 
-def split_people(windows: Windows, seed: int) -> Split:
-    """Return the split of a seed: two thirds of the subjects unlabelled, and two labelled halves of the others."""
-    return split(windows, "subject", fractions=_PEOPLE, seed=seed)
-
-
 def _run_seed(
     windows: Windows, tensorize: STFT, augment: Augmentation, seed: int, device: torch.device, quick: bool
 ) -> Iterator[Row]:
     """Yield the row of each candidate for one seed, on one split."""
-    parts = split_people(windows, seed)
+    # Two thirds of the subjects without labels, and two labelled halves of the others.
+    parts = split(windows, "subject", fractions=(4, 1, 1), seed=seed)
     unlabelled, *labelled = parts
     X = torch.from_numpy(unlabelled.X).to(device)
     shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}
@@ -187,17 +175,8 @@ def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDA
     return als.solve_coefficients(project(T, bases), G, als.Objective(alpha=alpha)).cpu().numpy()
 
 
-# ------------------------------------------------------------------ outcome
-
-
 def sweeps_to_stop(losses: list[float]) -> int | None:
-    """Return the number of sweeps after which the loss has changed by at most 0.1 % in three sweeps, None if never.
-
-    Examples
-    --------
-    >>> sweeps_to_stop([4.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    6
-    """
+    """Return the number of sweeps after which the loss has changed by at most 0.1 % in three sweeps, None if never."""
     calm = 0
     for number, (before, after) in enumerate(pairwise(losses), 2):
         calm = calm + 1 if abs(after - before) <= _TOL * abs(before) else 0
@@ -210,11 +189,6 @@ def reached(row: Row, target: float) -> float | None:
     """Return the seconds until the accuracy stays at or above the target for two sweeps, or None if it never does.
 
     At the end of the fit, one sweep is enough.
-
-    Examples
-    --------
-    >>> reached({"seconds": [1.0, 2.0, 3.0, 4.0], "accuracy": [90, 80, 91, 92]}, 90)
-    3.0
     """
     accuracy = row["accuracy"]
     for number, seconds in enumerate(row["seconds"]):
@@ -235,24 +209,24 @@ def summary(rows: list[Row]) -> list[Row]:
     runs = {name: [row for row in rows if row["candidate"] == name] for name in names}
     converged = {name: [float(np.mean(row["accuracy"][-_LAST:])) for row in runs[name]] for name in names}
     best = max(names, key=lambda name: float(np.mean(converged[name])))
-    found = []
+    entries = []
     for name in names:
         entry: Row = {"candidate": name, "best": name == best, "converged": converged[name]}
         sweeps = [np.diff(row["seconds"], prepend=0.0) for row in runs[name]]
         entry["sweep_seconds"] = float(np.median([seconds_per_sweep(seconds) for seconds in sweeps]))
         for label, whose in (("paper", REFERENCE), ("best", best)):
             targets = [_SHARE * accuracy for accuracy in converged[whose]]
-            ours, theirs = (
-                [reached(*pair) for pair in zip(runs[one], targets, strict=True)] for one in (name, REFERENCE)
+            seconds, slowest = (
+                [reached(*pair) for pair in zip(runs[which], targets, strict=True)] for which in (name, REFERENCE)
             )
-            entry[f"seconds_to_{label}"] = ours
-            pairs = zip(theirs, ours, strict=True)
+            entry[f"seconds_to_{label}"] = seconds
+            pairs = zip(slowest, seconds, strict=True)
             entry[f"sooner_to_{label}"] = [None if a is None or b is None else a / b for a, b in pairs]
         for key in ("seconds", "accuracy"):
             stops = [(row, row["sweeps_to_stop"]) for row in runs[name]]
             entry[f"{key}_at_stop"] = [None if sweep is None else row[key][sweep - 1] for row, sweep in stops]
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def markdown(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""`python -m paper speed`: the cost of each stage, compared with the limits of the machine, and how cost scales."""
+"""`python -m paper speed`: seconds of sweeps and fits, how they grow, and other implementations on the same windows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import torch
 
 from paper import reference
 from paper.results import choose_device, provenance, show, stage_bar, write_result
-from paper.speed import comparisons, scaling, stages, tables
+from paper.speed import comparisons, scaling, sweeps, tables
 from polyadic.errors import PolyadicError
-
-__all__ = ["run", "write_files"]
 
 Result = dict[str, Any]
 
@@ -28,13 +26,13 @@ def run(
     quiet: bool = False,
     as_json: bool = False,
 ) -> list[Result]:
-    """Measure speed, and write `speed-cpu.json`, `.md` and `.png`, and the same for `cuda` if there is a GPU.
+    """Measure speed, and write `speed-cpu.json` and `.md`, and the same for `cuda` if there is a GPU.
 
     Parameters
     ----------
     out : folder for the files
     device : "auto" for the CPU and, if there is one, the GPU; or one of them
-    dataset : measure only stages and sweeps, with the shape of this dataset
+    dataset : measure only sweeps and fits, with the shape of this dataset
     quick : small sizes, to check that everything runs; the results are not representative
 
     Returns
@@ -48,7 +46,7 @@ def run(
     results = [_measure(place, out, dataset, quick, quiet or as_json) for place in places]
     for result in results:
         stem = f"speed-{result['device']}"
-        show(result, tables.markdown(result), f"{stem}.json, {stem}.md and {stem}.png to {out}/", as_json)
+        show(result, tables.markdown(result), f"{stem}.json and {stem}.md to {out}/", as_json)
     return results
 
 
@@ -60,16 +58,15 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
         "device": device.type,
         "quick": quick,
         # Record the load before the run, because results from a busy machine are not reliable.
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "load": os.getloadavg()[0],
         **provenance(str(device)),
         "rows": [],
     }
     names = ("har",) if quick else (dataset,) if dataset is not None else tuple(reference.DATASETS)
-    parts: dict[str, Callable[[], Any]] = {name: partial(stages.measure_dataset, name, device, quick) for name in names}
+    parts: dict[str, Callable[[], Any]] = {name: partial(sweeps.measure_dataset, name, device, quick) for name in names}
     if dataset is None:
-        parts["growth"] = partial(scaling.measure_seconds, device, quick)
+        parts["growth"] = partial(scaling.measure_growth, device, quick)
     if dataset is None and device.type == "cpu":
-        parts["memory"] = partial(scaling.measure_memory, quick)
         parts["textbook"] = partial(comparisons.against_textbook, quick)
         parts["tensorly"] = partial(comparisons.against_tensorly, quick)
         parts["mttkrp"] = partial(comparisons.against_mttkrp, quick)
@@ -82,14 +79,6 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
             else:
                 result[name] = found
             # Write files after every part, so that an interrupted run keeps its results.
-            write_files(result, out, f"speed-{device.type}", tables.markdown, tables.plot_stages)
+            write_result(out / f"speed-{device.type}.json", result)
+            (out / f"speed-{device.type}.md").write_text(tables.markdown(result))
     return result
-
-
-def write_files(
-    result: Result, out: Path, stem: str, markdown: Callable[[Result], str], plot: Callable[[Result, Path], None]
-) -> None:
-    """Write a result as JSON, Markdown and a figure."""
-    write_result(out / f"{stem}.json", result)
-    (out / f"{stem}.md").write_text(markdown(result))
-    plot(result, out / f"{stem}.png")

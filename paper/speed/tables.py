@@ -1,15 +1,11 @@
-"""The results of `bench speed` as Markdown tables and a bar chart."""
+"""The results of `python -m paper speed` as Markdown tables."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from paper import reference
-from paper.drawing import new_figure, save_figure
 from paper.markdown import as_code, machine_name, table
-
-__all__ = ["footer", "markdown", "plot_stages"]
 
 Result = dict[str, Any]
 
@@ -21,9 +17,9 @@ def markdown(result: Result) -> str:
         text += ["**Sweeps**\n", _sweep_table(result)]
         if all("defaults" in row["sweep"] for row in result["rows"]):
             text += ["**Default settings next to the paper's**\n", _defaults_table(result)]
-    text += [_stage_table(row) for row in result["rows"]]
+        text += [_fit_table(row["fits"]) for row in result["rows"] if "fits" in row]
     if "growth" in result:
-        text += ["**Growth**\n", _scaling_table(result)]
+        text += ["**Growth**\n", _growth_table(result)]
     if "textbook" in result:
         text.append(_comparison_text(result))
     if result.get("mttkrp"):
@@ -33,9 +29,9 @@ def markdown(result: Result) -> str:
 
 def footer(result: Result) -> str:
     """Return the lines below the tables: command, machine, date, commit, and notes on reliability."""
-    processor = {name: result["machine"][name] for name in ("processor", "threads")}
-    where = machine_name(processor)
-    where = f"{result['machine']['gpu']} ({where})" if "gpu" in result["machine"] else where
+    machine = result["machine"]
+    where = machine_name({"processor": machine["processor"], "threads": machine["threads"]})
+    where = f"{machine['gpu']} ({where})" if "gpu" in machine else where
     load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
     small = " Sizes of a quick run: the figures are not representative." if result.get("quick") else ""
     return f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
@@ -57,32 +53,25 @@ def _mib(count: float) -> str:
 
 
 def _sweep_table(result: Result) -> str:
-    """Return the table of sweeps: seconds, bound, memory and features of every dataset."""
+    """Return the table of sweeps: seconds, memory and features of every dataset."""
     streamed = any("streamed_sweep_seconds" in row["sweep"] for row in result["rows"])
     lines = []
     for row in result["rows"]:
         sweep = row["sweep"]
-        how = "all" if sweep["measured"] else f"{sweep['windows']:,}"
         line = [
             reference.DATASETS[row["dataset"]],
             f"{sweep['paper_windows']:,}",
             _number(sweep["sweep_seconds"]),
-            how,
+            "all" if sweep["measured"] else f"{sweep['windows']:,}",
             f"{sweep['paper_seconds']:,.1f}",
-            _ms(row["whole_batch"]["seconds"]),
-            _ms(row["sum_of_stages_seconds"]),
-            _ms(row["whole_batch"]["bound_seconds"]),
-            _number(row["whole_batch"]["ratio"]),
-            _number(row["whole_batch"]["gflops"]),
-            _number(row["whole_batch"]["gbs"]),
+            _ms(sweep["batch_seconds"]),
             _mib(sweep["memory_bytes"]),
             f"{sweep['features']['windows_per_second']:,.0f}",
         ]
         if streamed:
             line.insert(4, _number(sweep["streamed_sweep_seconds"]))
         lines.append(line)
-    heads = ["", "windows", "s per sweep", "timed", "paper, s", "batch, ms", "sum of its stages, ms", "bound, ms"]
-    heads += ["× bound", "GFLOP/s", "GB/s", "memory", "features, windows/s"]
+    heads = ["", "windows", "s per sweep", "timed", "paper, s", "batch, ms", "memory", "features, windows/s"]
     if streamed:
         heads.insert(4, "from host memory, s")
     return table(heads, lines)
@@ -92,99 +81,39 @@ def _defaults_table(result: Result) -> str:
     """Return the table of the parts of fits with the library's default settings."""
     lines = []
     for row in result["rows"]:
-        sweep, found = row["sweep"], row["sweep"]["defaults"]
+        sweep, fit = row["sweep"], row["sweep"]["defaults"]
         lines.append(
             [
                 reference.DATASETS[row["dataset"]],
-                f"{found['windows']:,}",
-                " × ".join(str(size) for size in found["tensor"]),
-                found["solver"],
-                _number(found["pass_seconds"]),
-                _number(found["sweep_seconds"]),
-                _number(found["readout_seconds"]),
+                f"{fit['windows']:,}",
+                " × ".join(str(size) for size in fit["tensor"]),
+                fit["solver"],
+                _number(fit["pass_seconds"]),
+                _number(fit["sweep_seconds"]),
+                _number(fit["readout_seconds"]),
                 _number(sweep["seconds"]["median"]),
             ]
         )
-    heads = [
-        "",
-        "windows",
-        "tensor",
-        "solver",
-        "pass for moments, s",
-        "sweep, s",
-        "readout, s",
-        "sweep of the paper's, s",
-    ]
-    return table(heads, lines)
+    heads = ["", "windows", "tensor", "solver", "pass for moments, s", "sweep, s", "readout, s"]
+    return table([*heads, "sweep of the paper's, s"], lines)
 
 
-def _stage_table(row: Result) -> str:
-    """Return the table of one dataset's stages."""
-    dims, window = (" × ".join(str(size) for size in row[key]) for key in ("tensor", "window"))
-    rates = row["ceilings"]
-    ceilings = f"matrix product {_number(rates['matmul_gflops'])} GFLOP/s"
-    if "matmul_tf32_gflops" in rates:
-        ceilings += f" ({_number(rates['matmul_tf32_gflops'])} in TF32)"
-    narrow = [_number(rates[f"bare_{one}_gflops"]) for one in ("project", "collect")]
-    ceilings += f", of the narrow matrices in use {' and '.join(narrow)}"
-    lines = [
-        [
-            stage["stage"],
-            _ms(stage["seconds"]["median"]),
-            _number(stage["sweep_seconds"]),
-            _number(stage["gflops"]),
-            _number(stage["gbs"]),
-            _ms(stage["bound_seconds"]),
-            _number(stage["ratio"]),
-            _ms(stage["bare_seconds"]),
-            _number(stage["bare_ratio"]),
-        ]
-        for stage in row["stages"]
-    ]
-    heads = [
-        "stage",
-        "ms per batch",
-        "s per sweep",
-        "GFLOP/s",
-        "GB/s",
-        "bound, ms",
-        "× bound",
-        "bare calls, ms",
-        "× bare calls",
-    ]
-    title = (
-        f"**{reference.DATASETS[row['dataset']]}**: {row['batch']} windows of {window} ({row['stored']}) and their "
-        f"views, as tensors of {dims}, rank {row['rank']}. Ceilings: {ceilings}, "
-        f"copy {_number(rates['copy_gbs'])} GB/s.\n"
-    )
-    return f"{title}\n{table(heads, lines)}"
+def _fit_table(fits: list[Result]) -> str:
+    """Return the table of whole fits of HAR with default settings."""
+    lines = [[row["method"], str(row["sweeps"]), _range(row["seconds"])] for row in fits]
+    heads = ["", "sweeps", "whole fit, s"]
+    return f"**Whole fits of {fits[0]['windows']:,} HAR windows, default settings**\n\n{table(heads, lines)}"
 
 
-def _scaling_table(result: Result) -> str:
-    """Return the table of seconds over sizes, and a sentence about memory."""
-    lines = [
-        [
-            row["what"],
-            ", ".join(f"{size:,}" for size in row["sizes"]),
-            ", ".join(_ms(value) for value in row["sweep_seconds"]),
-            f"{row['sweep_exponent']:.2f}",
-            ", ".join(_ms(value) for value in row["steps_seconds"]),
-            f"{row['steps_exponent']:.2f}",
-        ]
-        for row in result["growth"]
-    ]
-    heads = ["", "sizes", "sweep, ms", "exponent", "its steps alone, ms", "exponent"]
-    text = table(heads, lines)
-    if "memory" in result:
-        memory = result["memory"]
-        counts, files, own = (
-            ", ".join(show(value) for value in memory[key])
-            for key, show in (("windows", "{:,}".format), ("file_bytes", _mib), ("own_bytes", _mib))
-        )
-        text += (
-            f"\nMemory of a fit from a file of {counts} windows ({files}): {own}; exponent {memory['exponent']:.2f}.\n"
-        )
-    return text
+def _growth_table(result: Result) -> str:
+    """Return the table of seconds over sizes."""
+    lines = []
+    for row in result["growth"]:
+        line = [row["what"], ", ".join(f"{size:,}" for size in row["sizes"])]
+        for kind in ("sweep", "steps"):
+            line += [", ".join(_ms(value) for value in row[f"{kind}_seconds"]), f"{row[f'{kind}_exponent']:.2f}"]
+        lines.append(line)
+    return table(["", "sizes", "sweep, ms", "exponent", "its steps alone, ms", "exponent"], lines)
 
 
 def _comparison_text(result: Result) -> str:
@@ -195,8 +124,8 @@ def _comparison_text(result: Result) -> str:
         f"{_range(one['polyadic_seconds'])} s, the textbook method {_range(one['textbook_seconds'])} s "
         f"({one['threads']} threads, {one['workers']} workers): **{_range(one['ratio'])} times** as long.\n"
     )
-    two = result.get("tensorly")
-    if two is not None:
+    if "tensorly" in result:
+        two = result["tensorly"]
         text += (
             f"\nA sweep of CP-ALS over {two['windows']:,} tensors at once: `SALS(batch_size=None)` "
             f"{_range(two['polyadic_seconds'])} s, TensorLy's `parafac` {_range(two['tensorly_seconds'])} s: "
@@ -222,21 +151,3 @@ def _step_table(rows: list[Result]) -> str:
 def _range(values: dict[str, float]) -> str:
     """Return median (minimum to maximum)."""
     return f"{_number(values['median'])} ({_number(values['least'])} to {_number(values['most'])})"
-
-
-def plot_stages(result: Result, path: Path) -> None:
-    """Draw, for each dataset, stacked bars of the stages of a batch, next to bare calls and bounds."""
-    figure, axes = new_figure(len(result["rows"]), width=3.1, height=3.6)
-    for axis, row in zip(axes[0], result["rows"], strict=True):
-        bottoms = [0.0, 0.0, 0.0]
-        for number, stage in enumerate(row["stages"]):
-            heights = [1e3 * stage["seconds"]["median"], 1e3 * stage["bare_seconds"], 1e3 * stage["bound_seconds"]]
-            axis.bar(["stages", "bare calls", "bound"], heights, 0.7, bottoms, color=f"C{number}", label=stage["stage"])
-            bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-        fit = 1e3 * row["whole_batch"]["seconds"]
-        axis.axhline(fit, color="black", linestyle="--", linewidth=1, label="in a fit")
-        axis.set(title=reference.DATASETS[row["dataset"]], ylabel="ms per batch" if row is result["rows"][0] else None)
-        axis.tick_params(labelsize=8)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, loc="outside right center", reverse=True)
-    save_figure(figure, path)

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from paper import reference
 from paper.baselines import training
 from paper.baselines.autoencoder import AutoEncoder, Decoder
-from paper.baselines.backbone import Backbone, Standardize, grids, widths
+from paper.baselines.backbone import Backbone, Standardize
 from paper.baselines.cnn import ReferenceCNN
 from paper.baselines.contrastive import BYOL, SimCLR, byol_loss, nce_loss
 from paper.baselines.training import DeepBaseline, Learner, batches_of, hold_out, train
@@ -97,8 +98,8 @@ def slow_nce(A: Tensor, B: Tensor, temperature: float) -> float:
     return total / (2 * count)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("temperature", [0.1, 2.0])
+@pytest.mark.parametrize("count", [1, 7])
 def test_nce_is_the_double_sum_of_its_definition(count: int, temperature: float) -> None:
     A, B = views(count)
     assert float(nce_loss(A, B, temperature)) == pytest.approx(slow_nce(A, B, temperature), rel=1e-12, abs=1e-12)
@@ -111,12 +112,6 @@ def test_byol_loss_is_the_squared_distance_between_unit_vectors() -> None:
         p, z = (V[i] / math.sqrt(sum(float(value) ** 2 for value in V[i])) for V in (P, Z))
         total += sum(float(p[k] - z[k]) ** 2 for k in range(3))
     assert float(byol_loss(P, Z)) == pytest.approx(total / 6, rel=1e-12)
-
-
-@pytest.mark.parametrize("loss", [nce_loss, byol_loss, lambda A, B: nce_loss(A, B, 0.1)])
-def test_gradients_of_the_losses_are_those_of_finite_differences(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
-    A, B = (V.requires_grad_() for V in views(4))
-    assert torch.autograd.gradcheck(loss, (A, B))
 
 
 def network_of(model: DeepBaseline, shape: tuple[int, ...] = (2, 5, 6)) -> Any:
@@ -161,23 +156,6 @@ def test_contrastive_autoencoder_adds_weighted_nce_to_the_error_of_both_views() 
         assert float(both.objective(T, None)) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_simclr_contrasts_windows_with_their_views_at_its_temperature() -> None:
-    T = torch.randn((6, 2, 5, 6), generator=torch.Generator().manual_seed(1))
-    network = network_of(ALL["SimCLR"](temperature=0.2))
-    with torch.no_grad():
-        Z = network.encode(T)
-        assert float(network.objective(T, None)) == pytest.approx(slow_nce(Z[:3], Z[3:], 0.2), rel=1e-5)
-
-
-def test_reference_cnn_gives_a_view_the_label_of_its_window() -> None:
-    T = torch.randn((6, 2, 5, 6), generator=torch.Generator().manual_seed(1))
-    network = network_of(ALL["CNN"]())
-    with torch.no_grad():
-        logs = torch.log_softmax(network.linear(network.encode(T)), dim=1)
-        expected = -sum(float(logs[row, (0, 2, 1)[row % 3]]) for row in range(6)) / 6
-        assert float(network.objective(T, torch.tensor([0, 2, 1]))) == pytest.approx(expected, rel=1e-5)
-
-
 def test_byol_predicts_the_targets_features_of_the_other_view() -> None:
     T = torch.randn((6, 2, 5, 6), generator=torch.Generator().manual_seed(1))
     network = network_of(ALL["BYOL"]())
@@ -217,24 +195,15 @@ def test_features_of_byol_do_not_collapse() -> None:
 
 # -------------------------------------------------------------------- backbone
 
-SHAPES = {"Sleep-EDF": (14, 129, 86), "HAR": (18, 33, 33), "PTB-XL": (24, 129, 75), "MGH": (12, 257, 43)}
-PAPER = {
-    ("SimCLR", 32): (210_384, 53_286, 200_960, 212_624),
-    ("SimCLR", 128): (222_768, 65_670, 237_920, 246_608),
-    ("BYOL", 32): (211_440, 54_342, 202_016, 214_736),
-    ("BYOL", 128): (239_280, 82_182, 254_432, 279_632),
-    ("AE", 32): (217_216, 62_940, 224_528, 220_088),
-    ("AE", 128): (241_888, 87_612, 298_352, 257_048),
-    ("AE_ss", 32): (217_216, 62_940, 224_528, 220_088),
-    ("AE_ss", 128): (241_888, 87_612, 298_352, 257_048),
-}
+SHAPES = {"sleep_edf": (14, 129, 86), "har": (18, 33, 33), "ptb_xl": (24, 129, 75), "mgh": (12, 257, 43)}
 
 
-@pytest.mark.parametrize(("name", "dim"), PAPER)
-def test_sizes_are_within_a_tenth_of_those_in_table_2(name: str, dim: int) -> None:
-    for shape, expected in zip(SHAPES.values(), PAPER[name, dim], strict=True):
-        count = ALL[name](dim=dim)._network_for(shape).n_parameters()
-        assert count == pytest.approx(expected, rel=0.1), shape
+@pytest.mark.parametrize("name", [f"{kind}-{dim}" for kind in ("SimCLR", "BYOL", "AE", "AE_ss") for dim in (32, 128)])
+def test_sizes_are_within_a_tenth_of_those_in_table_2(name: str) -> None:
+    kind, _, dim = name.partition("-")
+    for data, expected in reference.PARAMETERS[name].items():
+        count = ALL[kind](dim=int(dim))._network_for(SHAPES[data]).n_parameters()
+        assert count == pytest.approx(expected, rel=0.1), data
 
 
 def test_only_trainable_parameters_are_counted(make: Callable[..., DeepBaseline]) -> None:
@@ -248,9 +217,7 @@ def test_only_trainable_parameters_are_counted(make: Callable[..., DeepBaseline]
     assert all(float((weight - start[name]).detach().abs().max()) > 1e-4 for name, weight in counted.items())
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (2, 1, 9), (3, 3, 3), (5, 4, 2), (3, 33, 5), (7, 19, 70), (2, 50), (18, 33, 33)]
-)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 4, 2), (7, 19, 70), (2, 50)])
 def test_odd_shapes_go_there_and_back(shape: tuple[int, ...]) -> None:
     backbone = Backbone(shape)
     T = Standardize(shape[0])(torch.randn(3, *shape))
@@ -263,19 +230,6 @@ def test_odd_shapes_go_there_and_back(shape: tuple[int, ...]) -> None:
     assert max(backbone.grids[-1]) <= 3
 
 
-def test_depth_and_width_follow_their_rules() -> None:
-    assert [len(grids(shape)) - 1 for shape in SHAPES.values()] == [6, 4, 6, 7]
-    assert widths(7) == [16, 16, 24, 32, 44, 64, 64]
-    assert widths(1) == [16]
-    assert widths(12)[-1] == 64
-
-
-@pytest.mark.parametrize("shape", [(5,), (2, 3, 4, 5)])
-def test_tensors_that_are_not_images_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(PolyadicError, match="tensorize must return"):
-        AutoEncoder(2, device="cpu").fit(np.zeros((10, *shape)))
-
-
 def test_standardised_channels_have_mean_0_and_deviation_1() -> None:
     T = torch.randn((50, 3, 4, 5), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     T = T * torch.tensor([1.0, 1e-4, 0.0])[:, None, None] + torch.tensor([0.0, 1e3, 7.0])[:, None, None]
@@ -285,17 +239,6 @@ def test_standardised_channels_have_mean_0_and_deviation_1() -> None:
     assert S.dtype == torch.float32
     assert torch.allclose(S.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-5)
     assert torch.allclose(S.std(dim=(0, 2, 3), correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-5)
-
-
-def test_statistics_come_from_windows_that_are_trained_on() -> None:
-    kept, held = hold_out(len(X), 0.1, SMALL["random_state"])
-    extreme = X.copy()
-    extreme[held] *= 1e3
-    tensorize = STFT(16, 8, parts="re_im")
-    models = [make_ae.fit(data) for make_ae, data in ((ALL["AE"](tensorize=tensorize), D) for D in (X, extreme))]
-    assert torch.equal(models[0]._network.standardize.mean, models[1]._network.standardize.mean)
-    T = tensorize(torch.from_numpy(X))[kept]
-    assert torch.allclose(models[0]._network.standardize.mean, T.double().mean(dim=(0, 2, 3)))
 
 
 # -------------------------------------------------------------------- training
@@ -346,18 +289,8 @@ def test_training_stops_on_a_plateau_and_keeps_the_best_weights() -> None:
     assert network.steps == 5
 
 
-def test_kept_weights_are_those_of_the_lowest_held_out_loss(make: Callable[..., DeepBaseline]) -> None:
-    model = make(max_epochs=6, learning_rate=0.01).fit(X, Y)
-    _, held = hold_out(len(X), 0.1, 3)
-    source = model._source(X, reset=False)
-    codes = torch.from_numpy(Y)[held] if isinstance(model, ReferenceCNN) else None
-    with torch.no_grad():
-        loss = model._network.loss(source.views(held, -1), codes)
-    assert float(loss) == pytest.approx(min(model.history_["held_out"]), rel=1e-4)
-
-
-@pytest.mark.parametrize("count", [2, 3, 5, 19, 38, 39])
-@pytest.mark.parametrize("batch_size", [2, 3, 4, 8, 37])
+@pytest.mark.parametrize("count", [2, 5, 39])
+@pytest.mark.parametrize("batch_size", [2, 3, 37])
 def test_no_batch_is_of_one_window(count: int, batch_size: int) -> None:
     parts = batches_of(torch.arange(count), batch_size)
     sizes = [len(part) for part in parts]
@@ -365,18 +298,6 @@ def test_no_batch_is_of_one_window(count: int, batch_size: int) -> None:
     assert min(sizes) >= 2
     assert max(sizes) <= max(batch_size, 3)
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_held_out_windows_are_a_share_sampled_by_seed() -> None:
-    kept, held = hold_out(200, 0.25, seed=1)
-    assert len(held) == 50
-    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(200))
-    assert torch.equal(held, hold_out(200, 0.25, seed=1)[1])
-    assert not torch.equal(held, hold_out(200, 0.25, seed=2)[1])
-    assert len(hold_out(5, 0.01, seed=0)[1]) == 2
-    assert len(hold_out(5, 0.99, seed=0)[0]) == 2
-    # About a quarter in either half: held-out windows lie all over the data.
-    assert 15 < int((held < 100).sum()) < 35
 
 
 class Recording(WindowSource):
@@ -469,12 +390,6 @@ def test_reference_cnn_beats_chance_by_far_on_new_windows(signals: tuple[np.ndar
     assert np.array_equal(logits.argmax(axis=1), probabilities.argmax(axis=1))
 
 
-def test_error_of_the_autoencoder_falls_below_that_of_the_mean(signals: tuple[np.ndarray, np.ndarray]) -> None:
-    model = AutoEncoder(16, **{**LEARNING, "augment": None}).fit(signals[0])
-    assert model.history_["loss"][-1] < 0.95 * model.history_["loss"][0]
-    assert min(model.history_["held_out"]) < 0.95
-
-
 def apart(model: DeepBaseline, windows: np.ndarray) -> float:
     """By how much the cosine of a window and its view exceeds that of two windows, on average."""
     augmented = LEARNING["augment"](torch.from_numpy(windows), seed=99).numpy()
@@ -495,17 +410,6 @@ def test_views_of_new_windows_come_closer_than_other_windows(
 
 
 # ----------------------------------------------------------------------- files
-
-
-@pytest.mark.parametrize("labels", [np.array(["x", "yy"]), np.array([2, 5])])
-def test_classes_are_restored_from_a_file(labels: Any, tmp_path: Path) -> None:
-    y = np.asarray(labels)[Y]
-    model = ALL["CNN"]().fit(X, y)
-    model.save(tmp_path / "m.safetensors")
-    same: Any = load(tmp_path / "m.safetensors")
-    assert same.classes_.dtype == model.classes_.dtype
-    assert np.array_equal(same.predict(X), model.predict(X))
-    assert np.array_equal(same.predict_proba(X), model.predict_proba(X))
 
 
 def test_zero_epochs_leave_the_initial_weights_unchanged(make: Callable[..., DeepBaseline], tmp_path: Path) -> None:
@@ -531,15 +435,6 @@ def test_zero_epochs_leave_the_initial_weights_unchanged(make: Callable[..., Dee
 def test_views_cannot_be_learned_from_without_an_augmentation(kind: str) -> None:
     with pytest.raises(PolyadicError, match=r"^augment is None, but"):
         ALL[kind](augment=None).fit(X)
-
-
-def test_labels_are_needed_by_the_supervised_alone(make: Callable[..., DeepBaseline]) -> None:
-    if isinstance(make(), ReferenceCNN):
-        for wrong, word in ((None, "supervised"), (Y[:-1], "shape"), (0 * Y, "two classes")):
-            with pytest.raises(PolyadicError, match=word):
-                make().fit(X, wrong)
-    else:
-        assert np.array_equal(make().fit(X).transform(X), make().fit(X, Y).transform(X))
 
 
 def test_too_few_windows_are_refused(make: Callable[..., DeepBaseline]) -> None:

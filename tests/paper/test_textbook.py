@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,8 @@ import torch
 from scipy import signal
 
 from paper.speed import textbook
-from polyadic.augment import Bandpass, Compose, Jitter, OneOf, Rotate3D
+from polyadic.augment import Bandpass, Jitter, Rotate3D
 from polyadic.core import step as als
-from polyadic.errors import PolyadicError
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
@@ -39,8 +39,6 @@ def test_its_spectra_are_the_librarys():
     X = torch.randn(4, 3, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     settings = STFT(32, 5, window="rectangular").calibrated(X)
     torch.testing.assert_close(textbook.spectra(X, settings), settings(X))
-    with pytest.raises(PolyadicError, match="rectangular window"):
-        textbook.spectra(X, STFT(32, 5))
 
 
 def test_its_filters_are_those_of_the_augmentation():
@@ -73,20 +71,13 @@ def test_its_noise_is_as_large_as_the_degree_says_and_its_rotation_keeps_lengths
     assert np.abs(turned - X).max() > 1
 
 
-def test_augmentations_it_does_not_know_are_refused():
-    with pytest.raises(PolyadicError, match="in this order"):
-        textbook.AugmentedPairs(np.ones((2, 3, 128)), Compose([Rotate3D([(0, 1, 2)]), Jitter(0.1)]))
-    with pytest.raises(PolyadicError, match="in this order"):
-        textbook.AugmentedPairs(np.ones((2, 3, 128)), OneOf([Jitter(0.1)]))
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_sweep_visits_every_window_once_and_moves_the_bases(workers, monkeypatch):
-    har = preset("har")
+    har = replace(preset("har"), parameters={**preset("har").parameters, "batch_size": 8})
     X = np.random.default_rng(0).normal(size=(20, 9, 128)).astype(np.float32)
     tensorize = har.tensorize.calibrated(torch.from_numpy(X))
     bases = als.initial_factors((18, 33, 33), 2, 0, torch.float32, torch.device("cpu"))
-    sweeper = textbook.TextbookSweeps(X, har.augment, tensorize, {**har.parameters, "batch_size": 8}, bases, workers)
+    sweeper = textbook.TextbookSweeps(X, har, tensorize, bases, workers)
     sizes = []
     real = textbook.step
     monkeypatch.setattr(textbook, "step", lambda T, *rest, **more: sizes.append(len(T)) or real(T, *rest, **more))

@@ -30,24 +30,6 @@ def official(count=120):
     return Windows(signals.X, 64.0, subject=person, label=signals.label, part=np.where(person < 8, "train", "test"))
 
 
-def test_no_subject_tested_with_any_seed_under_any_protocol_is_used(tmp_path):
-    outer = quick_settings(tmp_path, "table2")
-    outer = replace(outer, windows=official(), seeds=range(5), protocols=("subject", "paper"))
-    tested = {
-        person
-        for protocol in outer.protocols
-        for seed in outer.seeds
-        for person in outer.windows.subject[outer.split_for(protocol, seed).test].tolist()
-    }
-    assert tested == {"8", "9", "10", "11"}
-    inner = tuning.without_tested_subjects(outer)
-    assert set(inner.windows.subject.tolist()) == {str(person) for person in range(8)}
-    part = inner.split_for("subject", 0)
-    people = [set(windows.subject.tolist()) for windows in part]
-    assert [len(some) for some in people] == [5, 2, 1]
-    assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
-
-
 def test_tuning_never_reads_a_window_of_a_tested_subject(tmp_path, monkeypatch):
     """Windows of tested subjects are replaced by windows that raise an error when they are read."""
     windows = official()
@@ -85,13 +67,6 @@ def small_preset(name, fs):
     )
 
 
-def test_too_few_untested_subjects_are_an_error(tmp_path):
-    outer = quick_settings(tmp_path, "table2")
-    few = replace(outer, windows=official(), seeds=range(50), fractions=(0.2, 0.4, 0.4))
-    with pytest.raises(PolyadicError, match=r"needs three subjects.*fewer --seeds"):
-        tuning.without_tested_subjects(few)
-
-
 def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_path):
     many = replace(quick_settings(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
     variants = tuning.variants_to_try(many)
@@ -126,17 +101,6 @@ def test_all_that_learn_from_views_try_the_same_ones_equally_often(augment, name
         assert views == expected, name
     firsts = [one.labels["settings"] for one in tuning.variants_to_try(many) if one.method == "ATD"][: len(names)]
     assert firsts == [{}, *({"views": name} for name in names[1:])]
-
-
-def test_the_first_try_is_the_default_and_no_setting_is_tried_twice(tmp_path):
-    many = replace(quick_settings(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
-    for name in tuning.SPACES:
-        variants = [one for one in tuning.variants_to_try(many) if one.method == name]
-        assert variants[0].labels["settings"] == {}
-        made = [repr(sorted(one.build(many, 0).get_params(deep=False).items(), key=str)) for one in variants]
-        assert len(set(made)) == len(made), name
-        first, plain = variants[0].build(many, 0), variant(name).build(many, 0)
-        assert repr(first.get_params()) == repr(plain.get_params())
 
 
 @pytest.mark.parametrize("name", [name for name in tuning.SPACES if name != "Hand"])
@@ -234,18 +198,6 @@ def test_settings_that_cannot_be_fitted_do_not_stop_the_others(tmp_path):
     assert "SALS" not in tuning.best_settings(result)["settings"]
 
 
-def test_tuning_resumes_where_it_stopped(tmp_path, monkeypatch):
-    calls = []
-    real = tuning.run_try
-    counted = replace(EXPERIMENTS["tune"], run_cell=lambda *words: calls.append(words) or real(*words))
-    request = Request("tune", tmp_path, quick=True, methods=("SALS", "ATD"), tries=1)
-    first = run(request, counted, quiet=True)
-    assert len(calls) == 2
-    more = run(replace(request, tries=2), counted, quiet=True)
-    assert len(calls) == 4
-    assert [row for row in more["rows"] if row["try"] == 0] == first["rows"]
-
-
 def test_settings_are_chosen_by_their_gain_less_half_its_standard_error_over_subjects():
     def row(number, shares, **more):
         accuracy = {"accuracy": sum(shares)}
@@ -288,20 +240,12 @@ def test_the_best_try_of_each_method_is_chosen_and_the_comparison_takes_it(tmp_p
     assert {p.name for p in tmp_path.glob("table2*.json")} == {"table2-synthetic-tuned.json", "table2-synthetic.json"}
 
 
-def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
-    tuned = replace(quick_settings(tmp_path, "table7"), tuned={"ATD": {"views": "no rotation", "alpha": 0.5}})
-    views = Compose([Rotate3D([(0, 1, 2)])])
-    model = variant("ATD").build(tuned.with_views(views), 0)
-    assert (model.augment, model.alpha) == (views, 0.5)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("no json", "must be a settings file written by"),
         ('{"dataset": "synthetic"}', "must be a settings file written by"),
         ('{"dataset": "har", "settings": {}}', "tuned for synthetic, but s.json is for har"),
-        ('{"dataset": "synthetic", "settings": {"Magic": {}}}', "must name methods among"),
     ],
 )
 def test_other_files_are_refused_as_settings(content, message, tmp_path):
