@@ -510,7 +510,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             if checkpoint is not None:
                 saved = stack.enter_context(self._checkpoints(source, checkpoint, resume, checkpoint_every))
                 progress = saved.load(source.device)
-                observers.append(saved)
+                observers.insert(0, saved)  # a sweep that was reported is not lost
             if after_sweep is not None:
                 observers.append(lambda current: after_sweep(self._at(current)))
 

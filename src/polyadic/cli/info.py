@@ -133,7 +133,9 @@ def _scarce(facts: Facts) -> list[str]:
 def _shown(name: str, value: Any) -> str:
     """Format a value for display."""
     if name == "bytes":
-        return _size(value)
+        from rich.filesize import decimal
+
+        return decimal(value)
     if name in ("fs", "seconds") and value is not None:
         return f"{value:g} {'Hz' if name == 'fs' else 's'}"
     if isinstance(value, dict):
@@ -150,13 +152,6 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return printable(str(value))
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-
-
-def _size(count: int) -> str:
-    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.3g} {units[0]}" if units[0] != "bytes" else f"{count} bytes"
 
 
 def _model(path: Path) -> Facts:
