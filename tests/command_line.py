@@ -138,7 +138,9 @@ class Piped(Command):
 @cache
 def _server() -> subprocess.Popen[bytes]:
     """The process that is forked, one for each process that runs tests; it ends with the latter."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    # Programs of the tests may use `paper`, which is in no installed package.
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     # Without buffers, so that an answer which has come can be seen from outside.
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
     server = subprocess.Popen([sys.executable, __file__], env=environment, start_new_session=True, **streams)

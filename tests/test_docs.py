@@ -12,9 +12,9 @@ import warnings
 from pathlib import Path
 
 import pytest
-from polyadic.engine.loop import FitSettings
 
 from polyadic import estimators
+from polyadic.core.solve import Settings
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -65,9 +65,7 @@ BEFORE = {
         X = rng.normal(size=(12, 9, 128)).astype(np.float32)
         """,
     "scale.md": """
-        import os
         from polyadic.data.prepare import write_windows
-        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
         store = write_windows(synthetic(80), "sleep.store")
         model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)
         """,
@@ -98,13 +96,13 @@ def test_all_pages_with_python_are_found():
 
 def short_fit(**settings):
     """Settings of a fit that ends after some sweeps: what the pages show does not depend on more of them."""
-    return FitSettings(**settings | {"max_sweeps": min(settings["max_sweeps"], 5)})
+    return Settings(**settings | {"max_sweeps": min(settings["max_sweeps"], 5)})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(estimators, "FitSettings", short_fit)
+    monkeypatch.setattr(estimators, "Settings", short_fit)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
