@@ -144,11 +144,7 @@ def test_the_tables_of_a_page_are_those_of_its_files(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "result"),
-    [
-        ("front_end", "defaults/front-end"),
-        ("replicability", "replicability/cpu"),
-    ],
+    ("script", "result"), [("front_end", "defaults/front-end"), ("replicability", "replicability/cpu")]
 )
 def test_the_page_of_a_benchmark_is_rendered_from_its_json(script: str, result: str) -> None:
     module = importlib.import_module(f"paper.benchmarks.{script}")

@@ -283,9 +283,6 @@ class DeepBaseline(Baseline):
         """Return the classes of the windows, for supervised baselines: (N,)."""
         return None
 
-    def _augmentation(self) -> Any:
-        return self.augment
-
     def _check_views(self) -> None:
         """Raise an error if training needs an augmentation and there is none."""
 

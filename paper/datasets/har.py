@@ -57,6 +57,8 @@ def read_har(root: str | Path) -> Windows:
             column.append(rows)
     joined = {key: np.concatenate(values) for key, values in columns.items()}
     classes = tuple(line.split()[1] for line in (base / _LEGEND).read_text().splitlines() if line.strip())
+    if not (joined["label"].min() >= 0 and joined["label"].max() < len(classes)):
+        raise DataError(f"{_FOLDER}: labels must be from 1 to {len(classes)}, as in {_LEGEND}")
     recording = np.char.add(np.char.add(joined["part"], "-"), np.char.zfill(joined["subject"].astype(str), 2))
     return Windows(
         joined["X"],
