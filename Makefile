@@ -8,7 +8,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
-	@echo "make demo   compare polyadic with simpler features on built-in signals (a minute or two after setup)"
+	@echo "make demo   compare polyadic with simpler features on built-in signals (about a minute after setup)"
 	@echo "make test   run the tests of every promise and formula (about 5 minutes on two idle cores);"
 	@echo "            POLYADIC_DATA=folder adds the tests on real recordings"
 	@echo "make test-all  make test and make test-long: also more kills, fuzzing, kernels, browser sizes"

@@ -45,7 +45,7 @@ def test_from_recordings_to_features_in_four_commands(sleep):
     assert "all checksums match" in polyadic("info", "s.store", "--verify", cwd=sleep).stdout
     options = ("--rank", 3, "--sweeps", 2, "-o", "m.safetensors")
     said = polyadic("fit", "s.store", "--preset", "sleep_edf", *options, cwd=sleep).stdout
-    assert said.startswith("m.safetensors: cpd of 53 windows, 687 parameters, 2 sweeps")
+    assert said.startswith("m.safetensors: atd of 53 windows, 687 parameters, 2 sweeps")
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.npy", cwd=sleep)
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.csv", cwd=sleep)
     store, features = WindowStore(sleep / "s.store"), np.load(sleep / "f.npy")
@@ -92,7 +92,7 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("prepare", "folder", "sleep-edfx", "s", "--seconds", "-1"), "seconds must be a positive length"),
+        (("prepare", "folder", "sleep-edfx", "s", "--seconds", "-1"), "seconds must be a positive number"),
         (("info", "sleep-edfx", "--verify"), "--verify is for stores"),
         (("fit", "sleep-edfx"), "--scoring '*-Hypnogram.edf'"),
         (("fit", "w.npz", "--seconds", "3"), "--seconds is for recordings"),
