@@ -23,7 +23,6 @@ TESTS = (
     "test_tensorize.py",
     "test_spectral.py",
     "test_persist.py",
-    "test_settings.py",
     "test_manual.py",
     "test_edf.py",
     "test_wfdb.py",

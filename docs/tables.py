@@ -366,8 +366,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "deep-baselines": deep_baselines,
     "cortex-m": partial(whole, "microcontroller/cortex-m.md"),
     "onnx": partial(whole, "onnx/cpu.md"),
-    "scale-measured": partial(whole, "scale/measured.md"),
-    "scale-model": partial(whole, "scale/model.md"),
 }
 
 
