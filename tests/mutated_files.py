@@ -172,6 +172,7 @@ def _store() -> Target:
 
 # --------------------------------------------------------------------------------- settings and recordings
 
+
 def _recording(make: Callable[[Path], Any], read: Callable[[Path], Any]) -> Target:
     """A reader of recordings: what it takes must be a recording whose parts fit together, without infinity."""
 
