@@ -219,17 +219,16 @@ def test_a_fit_that_has_not_converged_is_called_so(windows, model):
     assert not collect_contents(model).converged
     assert "Not converged" in render(model)
     constant = copy(model)
-    constant.history_ = {**model.history_, "loss": [1.0] * 9}
+    constant.converged_ = True
     assert collect_contents(constant).converged
     assert "Not converged" not in render(constant)
 
 
 def test_a_consensus_is_called_so_with_the_seconds_of_all_its_starts(windows, model):
     agreed = copy(model).set_params(consensus=True, restarts=3)
-    agreed.fit_seconds_ = 123.0
+    agreed.fit_seconds_, agreed.converged_ = 123.0, True
     page = render(agreed)
-    assert collect_contents(agreed).converged is None
-    assert "onverged" not in page
+    assert "ot converged" not in page
     assert "<dd>123 s</dd><dt>to fit: consensus of 3 starts</dt>" in page
     best = copy(model).set_params(restarts=3)
     best.n_sweeps_ = 1

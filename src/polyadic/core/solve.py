@@ -327,12 +327,12 @@ class _Chunks:
             yield T
         self.kept = built
 
-    def energy(self) -> Tensor:
-        """Return ‖T‖² of each view, which all sweeps share: (n_views,) float64."""
-        if self._energy is None:
-            self._energy = torch.stack(
-                [squared_norms(T).reshape(self.source.n_views, -1).sum(dim=1) for T in self]
-            ).sum(dim=0)
+    def energy(self) -> Tensor | None:
+        """Return ‖T‖² of each view, (n_views,) float64, which all sweeps share; None if chunks are not kept."""
+        if self.keeps and self._energy is None:
+            views = self.source.n_views
+            norms = [squared_norms(T).reshape(views, -1).sum(dim=1) for T in self]
+            self._energy = sum(norms, torch.zeros_like(norms[0]))
         return self._energy
 
 
