@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import warnings
@@ -16,11 +15,10 @@ import numpy as np
 import trees
 from mutations import Target, damage_bytes, damage_json
 from problems import paper
-from safetensors.numpy import save as to_bytes
 
 from polyadic import ATD, SALS
+from polyadic._util import model_files
 from polyadic.augment import Jitter
-from polyadic.core import persist
 from polyadic.data import Header, StoreWriter, WindowStore, synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.edf import read_annotations, read_edf
@@ -28,7 +26,6 @@ from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording
 from polyadic.evaluate.classifier import WindowClassifier
-from polyadic.scale import checkpoints
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(40, 3, 64)
@@ -53,7 +50,7 @@ class Same:
 # ------------------------------------------------------------------------------------------ model files
 
 
-def _model(probe: bool, schema: int = persist.SCHEMA) -> Target:
+def _model(probe: bool) -> Target:
     same = Same()
 
     def make(folder: Path) -> None:
@@ -63,9 +60,6 @@ def _model(probe: bool, schema: int = persist.SCHEMA) -> Target:
             WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label).save(path)
         else:
             features.set_params(solver="memory").fit(SIGNALS.X).save(path)
-        if schema == 1:
-            arrays, header = persist.read(path)
-            path.write_bytes(to_bytes(arrays, metadata={"polyadic": json.dumps({**header, "schema": 1})}))
 
     def read(folder: Path, only_bytes: bool) -> None:
         import polyadic
@@ -74,15 +68,15 @@ def _model(probe: bool, schema: int = persist.SCHEMA) -> Target:
         found = [polyadic.load(path).transform(FEW)]
         if probe:
             found.append(WindowClassifier.load(path).predict_proba(FEW))
-        same(found, exact=only_bytes and schema > 1)
+        same(found, exact=only_bytes)
 
     def meant(folder: Path, chance: random.Random) -> str:
         path = folder / "model.safetensors"
         if chance.random() < 0.3:
             return damage_safetensors(path, chance)
-        arrays, header = persist.read(path)
+        arrays, header = model_files.read(path)
         what = damage_json(header, chance)
-        persist.write(path, arrays, header)
+        model_files.write(path, arrays, header)
         return what
 
     return Target(make, read, meant)
@@ -111,38 +105,14 @@ def _checkpoint() -> Target:
         return paper(SALS, 2, solver="memory", batch_size=8, max_sweeps=2, tol=0.0, device="cpu", random_state=0)
 
     def make(folder: Path) -> None:
-        class StopError(Exception):
-            pass
-
-        save, count = checkpoints.Checkpoints.save, 0
-
-        def stopping(self: Any, *given: Any) -> None:
-            nonlocal count
-            save(self, *given)
-            count += 1
-            if count == 4:
-                raise StopError
-
-        checkpoints.Checkpoints.save = stopping  # type: ignore[method-assign]
-        try:
-            model().fit(data, checkpoint=folder, checkpoint_every=0)
-        except StopError:
-            pass
-        finally:
-            checkpoints.Checkpoints.save = save  # type: ignore[method-assign]
+        model().set_params(max_sweeps=1).fit(data, checkpoint=folder / "fit.checkpoint", checkpoint_every=0)
 
     def read(folder: Path, only_bytes: bool) -> None:
-        fitted = model().fit(data, checkpoint=folder, resume=True, checkpoint_every=1e9)
+        fitted = model().fit(data, checkpoint=folder / "fit.checkpoint", resume=True, checkpoint_every=1e9)
         same([*fitted.factors_, np.array(fitted.history_["loss"])], only_bytes)
 
     def meant(folder: Path, chance: random.Random) -> str:
-        said = ""
-        for path in sorted(folder.iterdir())[chance.randint(0, 1) :]:
-            arrays, header = checkpoints._from_bytes_checked(path.read_bytes())
-            said += damage_json(header, chance)
-            body = to_bytes(arrays, metadata={"polyadic": json.dumps(header)})
-            path.write_bytes(b"polyadic checkpoint\n" + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        return said
+        return damage_safetensors(folder / "fit.checkpoint", chance)
 
     return Target(make, read, meant)
 
@@ -255,7 +225,6 @@ def _read_windows(read: Callable[[Path], Any]) -> Callable[[Path, bool], None]:
 TARGETS = {
     "model file with a probe": _model(probe=True),
     "model file": _model(probe=False),
-    "model file of schema 1": _model(probe=False, schema=1),
     "checkpoint": _checkpoint(),
     "store": _store(),
     "EDF": _recording(_edf, _read_edf),

@@ -22,7 +22,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as
 def test_damaged_files_of_every_kind_are_refused_or_read_soundly(each: int) -> None:
     found = json.loads(python("import mutations; mutations.main()", "--each", each, "--seed", "1", cwd=HERE).stdout)
     found.pop("seed")
-    assert len(found) >= 11
+    assert len(found) >= 8
     for name, counts in found.items():
         assert counts["wrong"] == [], name
         assert counts["mutations"] == counts["refused"] + counts["read"] == each, name
