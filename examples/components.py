@@ -40,7 +40,7 @@ windows = Windows(X, fs, channels=channels, label=condition, classes=conditions)
 # one component. Profiles are non-negative, and all windows form one batch, which converges precisely. Each row below is
 # one component: electrodes, frequencies, time. One of the four models the noise, which is everywhere.
 frames = STFT(n_fft=64, hop=16, parts="amplitude")
-model = CPD(rank=4, tensorize=frames, nonnegative=True, batch_size=None).fit(windows)
+model = CPD(rank=4, tensorize=frames, nonnegative=True).fit(windows)
 plot.components(model, windows).show()
 
 # %%

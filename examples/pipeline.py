@@ -20,7 +20,7 @@ pipeline = make_pipeline(CPD(max_sweeps=10), LogisticRegression(max_iter=500))
 
 # %%
 # Three folds; all windows of a subject are in the same fold.
-grid = {"atd__rank": [2, 4, 8, 16], "logisticregression__C": [0.01, 0.1, 1.0]}
+grid = {"cpd__rank": [2, 4, 8, 16], "logisticregression__C": [0.01, 0.1, 1.0]}
 search = GridSearchCV(pipeline, grid, cv=GroupKFold(3)).fit(X, y, groups=person)
 print(f"best: {search.best_params_}, {search.best_score_:.1%} in cross-validation")
 
@@ -30,7 +30,7 @@ scores = 100 * search.cv_results_["mean_test_score"].reshape(4, 3).T
 figure = go.Figure(layout={"height": 300})
 figure.add_heatmap(
     z=scores,
-    x=[str(rank) for rank in grid["atd__rank"]],
+    x=[str(rank) for rank in grid["cpd__rank"]],
     y=[str(strength) for strength in grid["logisticregression__C"]],
     texttemplate="%{z:.0f} %",
     colorscale="Blues",
