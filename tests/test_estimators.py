@@ -858,21 +858,20 @@ def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_
     assert f"loss {model.history_['loss'][0]:.4g} " in lines[0]
 
 
-def test_verbose_shows_a_bar_with_sweeps_loss_terms_and_remaining_time_on_a_terminal(
+def test_verbose_shows_a_bar_with_sweeps_loss_and_remaining_time_on_a_terminal(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("polyadic._util.progress._has_terminal", lambda: True)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "160")
     paper(ATD, augment=fainter, beta=0.01, verbose=1, **SETTINGS).fit(CUBE)
     out, err = capfd.readouterr()
     assert out == ""
-    bar, last = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", err).replace("\r", "\n").strip().splitlines()[-2:]
-    terms = r" \+ ".join(f"{term} {NUMBER}" for term in ("fit", "augmented", "Tikhonov", "self-supervised"))
-    assert re.search(r"^ATD .* sweep 3/3 \d:\d\d:\d\d at most \d:\d\d:\d\d left$", bar.strip())
-    assert re.search(rf"^loss {NUMBER} = {terms}$", last.strip())
+    bar = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", err).replace("\r", "\n").strip().splitlines()[-1]
+    assert re.search(rf"^ATD .*sweep 3/3, loss {NUMBER}", bar)
+    assert "left" in bar
 
 
 def test_a_silent_model_prints_nothing(case: tuple[Model, np.ndarray], capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ import torch
 from problems import paper
 
 from paper.baselines import BYOL, CPALS, STL, UMLDA, AutoEncoder, ReferenceCNN, SimCLR
-from paper.robustness import augmented_features
 from polyadic import ATD, GRSALS, SALS, export, load, suggest_rank
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
@@ -120,7 +119,6 @@ def test_views_tensors_ranks_and_exports_do_not_depend_on_torchs_global_settings
             model.inverse_transform(model.transform(SIGNALS)),
             suggest_rank(SIGNALS, [1, 2], tensorize=FRAMES, n_windows=20, refits=1, max_sweeps=3).fitness,
             np.frombuffer((tmp_path / "m.onnx").read_bytes(), np.uint8),
-            augmented_features(model, SIGNALS, Jitter(0.1)),
         ]
 
     plain = outcome()
