@@ -22,7 +22,6 @@ from problems import paper
 from typer.testing import CliRunner
 
 from paper.baselines import STL, UMLDA, ReferenceCNN
-from paper.robustness import augmented_features
 from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
 from polyadic.baselines import HandFeatures
@@ -257,9 +256,6 @@ def test_channels_in_another_order_are_matched_by_name(named_model: SALS, kind: 
 def test_every_estimator_matches_channels_by_name(named_model: SALS, tmp_path: Path) -> None:
     model = WindowClassifier(named_model).fit(NAMED)
     np.testing.assert_array_equal(model.predict_proba(reordered()), model.predict_proba(NAMED))
-    copies = [augmented_features(named_model, given, lambda X: 0.5 * X) for given in (NAMED, reordered())]
-    np.testing.assert_array_equal(*copies)
-
     hand = HandFeatures(device="cpu").fit(NAMED)
     hand.save(tmp_path / "b.safetensors")
     for fitted in (hand, load(tmp_path / "b.safetensors")):
@@ -702,7 +698,7 @@ def test_a_store_opened_by_a_relative_path_is_read_after_a_change_of_folder(
     assert not list((tmp_path / "other").iterdir())
 
 
-def test_checkpoints_in_a_relative_folder_survive_a_change_of_folder(
+def test_a_checkpoint_at_a_relative_path_survives_a_change_of_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -710,7 +706,7 @@ def test_checkpoints_in_a_relative_folder_survive_a_change_of_folder(
     model = paper(SALS, 2, max_sweeps=3, tol=0.0, device="cpu")
     model.fit(NAMED.X, checkpoint="c", checkpoint_every=0, after_sweep=lambda _: os.chdir(tmp_path / "other"))
     assert not list((tmp_path / "other").iterdir())
-    assert list((tmp_path / "c").glob("checkpoint-*"))
+    assert (tmp_path / "c").is_file()
 
 
 @pytest.mark.parametrize("row", [1, 50, 300, 598])
