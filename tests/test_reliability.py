@@ -25,7 +25,7 @@ def test_the_reliability_run_counts_its_work(tmp_path: Path) -> None:
     found = json.loads(out.read_text())
     assert found["lost"] == []
     assert found["kills"]["same to the bit"] == 2
-    assert found["mutations"]["mutations"] == 2 * len(found["mutations"]["kinds"]) >= 24
+    assert found["mutations"]["mutations"] == 2 * len(found["mutations"]["kinds"]) >= 16
     assert found["endurance"]["fits"]["fits"] == 2
     assert {"commit", "machine", "date", "versions"} <= found.keys()
 

@@ -193,7 +193,7 @@ class Reading:
 _DESCRIPTIONS = "\n".join(
     fill(f"{item.name} : {item.metadata['help']}", 116, initial_indent="    ", subsequent_indent="        ")
     for item in fields(Reading)
-)
+).replace("*", "\\*")  # not emphasis, where Sphinx shows it
 Reading.__doc__ = (
     f"{Reading.__doc__} None means that an option is not set.\n\n    Parameters\n    ----------\n{_DESCRIPTIONS}\n    "
 )
