@@ -32,7 +32,7 @@ methods = {
 # Features are learned without labels; a probe is trained on some subjects and tested on others.
 accuracy = {name: [] for name in methods}
 for seed in range(3):
-    unlabelled, train, test = split(signals, protocol="subject", seed=seed)
+    unlabelled, train, test = split(signals, protocol="subject", random_state=seed)
     for name, method in methods.items():
         method.fit(unlabelled)
         Z_train, Z_test = (

@@ -50,7 +50,7 @@ windows = Windows(
 
 # %%
 # Most subjects stay unlabelled; of the others, half train the probe and half test it. No subject is in two parts.
-unlabelled, train, test = split(windows, protocol="subject", seed=0)
+unlabelled, train, test = split(windows, protocol="subject", random_state=0)
 print(
     f"{len(unlabelled)} windows without labels, {len(train)} to train the probe, {len(test)} to test it"
 )

@@ -236,7 +236,7 @@ def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits
     outcome = json.loads(run(*words, "--json").stdout)
     assert (outcome["protocol"], outcome["held_out"]) == ("paper", False)
     assert {row["probe"] for row in outcome["rows"]} == set(SCALES)
-    parts = {seed: split(signals, "paper", seed=seed) for seed in (0, 1)}
+    parts = {seed: split(signals, "paper", random_state=seed) for seed in (0, 1)}
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = np.zeros((240, 11))  # three components and eight levels
     Z[used] = load(here / "m.safetensors").transform(signals.X[used])
@@ -289,7 +289,7 @@ def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_othe
     signals = saved(here)
     run("fit", "w.npz", *QUICK, "--protocol", "subject", "--seed", 3, "--probe", "-o", "m.safetensors")
     model = load(here / "m.safetensors")
-    part = split(signals, "subject", seed=3)
+    part = split(signals, "subject", random_state=3)
     found = own_split(model, signals)
     assert found is not None
     assert found.hash == part.hash

@@ -157,7 +157,7 @@ def test_presets_are_algorithm_2_with_their_batch_size_and_new_views_in_every_sw
 
 
 def test_cpd_uses_second_moments_where_they_are_cheap_and_mini_batches_otherwise(monkeypatch) -> None:
-    signals = synthetic(400, n_channels=3, length=128, seed=2)
+    signals = synthetic(400, n_channels=3, length=128, random_state=2)
     moments_fit = CPD(6, device="cpu").fit(signals)
     monkeypatch.setattr(estimators, "_WIDEST", 1)
     batches_fit = CPD(6, device="cpu", max_sweeps=50).fit(signals)

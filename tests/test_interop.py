@@ -282,7 +282,7 @@ def test_topomaps_without_places_or_components_are_refused():
 
 @pytest.fixture(scope="module")
 def labelled():
-    signals = synthetic(160, seed=2)
+    signals = synthetic(160, random_state=2)
     return np.asarray(signals.X), signals.label
 
 

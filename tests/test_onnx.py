@@ -174,7 +174,7 @@ def test_the_warning_is_there_for_graphs_of_fixed_size(options, tmp_path):
 
 @pytest.fixture(scope="module")
 def labelled():
-    windows = synthetic(120, seed=1)
+    windows = synthetic(120, random_state=1)
     model = paper(SALS, rank=4, tensorize=STFT(32, 16), max_sweeps=3).fit(windows)
     return windows, model, model.transform(np.asarray(windows.X))
 

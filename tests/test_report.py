@@ -400,7 +400,7 @@ def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, c
 
 
 def test_a_random_split_is_scored_by_the_requested_probe(model, windows):
-    part = split(windows, "paper", seed=2)
+    part = split(windows, "paper", random_state=2)
     Z = model.transform(windows).astype(np.float64)
     halves = (Z[part.train], windows.label[part.train], Z[part.test], windows.label[part.test])
     for kind in ("plain", "standardised"):
@@ -439,7 +439,7 @@ def test_the_report_says_what_features_were_learned_from(model, windows):
     assert "Transductive" not in page
     assert "Transductive: features were not refitted" in render(everything, windows, transductive=True)
     assert "does not record which windows" in render(everything, windows, protocol="paper")
-    assert "a part of another split" in render(model, windows, protocol="paper", seed=1)
+    assert "a part of another split" in render(model, windows, protocol="paper", random_state=1)
     part = split(windows, "paper")
     own = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(part)))
     page = " ".join(render(own, windows, protocol="paper").split())
@@ -606,7 +606,9 @@ def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, wind
     np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=64)
     own = open_windows(tmp_path / "w.npz")
     views = {"tensorize": STFT(64, 32), "augment": Jitter(0.05)}
-    fitted = paper(ATD, rank=3, max_sweeps=2, device="cpu", **views).fit(next(iter(split(own, "subject", seed=0))))
+    fitted = paper(ATD, rank=3, max_sweeps=2, device="cpu", **views).fit(
+        next(iter(split(own, "subject", random_state=0)))
+    )
     page = render(fitted, own, source='open_windows("w.npz")', probe="plain")
     script = html.unescape(re.search(r'id="again"><code>(.*?)</code>', page, re.DOTALL)[1])
     monkeypatch.chdir(tmp_path)

@@ -52,7 +52,7 @@ def test_by_subject_every_window_and_every_subject_is_in_one_part(people, count,
     windows = windows_of(
         count, subject=rng.permutation(np.arange(count) % people), label=rng.integers(0, classes, count)
     )
-    made = split(windows, seed=seed)
+    made = split(windows, random_state=seed)
     assert sorted(np.concatenate(parts_of(made))) == list(range(count))
     assert sum(map(len, people_of(made))) == people
     assert all(people_of(made))
@@ -133,7 +133,7 @@ def uneven(people: int, classes: int, seed: int) -> Windows:
 @pytest.mark.parametrize("seed", range(5))
 def test_classes_are_spread_as_evenly_as_in_the_best_of_the_draws_and_better_than_on_average(seed):
     windows = uneven(20, 4, seed)
-    made = split(windows, seed=seed)
+    made = split(windows, random_state=seed)
     ways = [lacking_and_gap(windows, way) for way in random_ways(windows, [16, 2, 2], seed, _CANDIDATES)]
     ours = lacking_and_gap(windows, [made.unlabelled, made.train, made.test])
     assert ours[0] == min(ways)[0]
@@ -151,7 +151,7 @@ def test_no_class_is_missing_from_training_or_test_if_a_draw_has_it_there_howeve
     found = 0
     for seed in range(20):
         possible = min(lacking_and_gap(windows, way)[0] for way in random_ways(windows, [6, 2, 2], seed, _CANDIDATES))
-        made = split(windows, fractions=(0.6, 0.2, 0.2), seed=seed)
+        made = split(windows, fractions=(0.6, 0.2, 0.2), random_state=seed)
         assert lacking_and_gap(windows, [made.unlabelled, made.train, made.test])[0] == possible
         found += possible == 0
     assert found >= 15
@@ -173,7 +173,7 @@ def test_no_class_is_missing_from_training_or_test_if_a_draw_has_it_there_howeve
 )
 def test_the_paper_splits_three_datasets_by_recording(dataset, recordings, sizes):
     windows = nights(recordings, dataset=dataset)
-    made = split(windows, "paper", seed=5)
+    made = split(windows, "paper", random_state=5)
     names = [set(windows.recording[getattr(made, name)].tolist()) for name in NAMES]
     assert [len(found) for found in names] == sizes
     assert len(set.union(*names)) == recordings
@@ -199,7 +199,7 @@ def test_protocol_paper_shares_subjects_between_parts_and_the_default_does_not()
 @given(count=st.integers(3, 200), seed=st.integers(0, 99))
 def test_other_data_is_split_by_window_under_the_papers_protocol(count, seed):
     windows = windows_of(count, start=8 * np.arange(count), label=np.zeros(count, int))
-    made = split(windows, "paper", seed=seed)
+    made = split(windows, "paper", random_state=seed)
     assert sorted(np.concatenate(parts_of(made))) == list(range(count))
     edges = np.rint([0.8 * count, 0.9 * count])
     if count >= 20:
@@ -274,7 +274,7 @@ def test_windows_without_a_label_are_never_trained_or_tested_on(data, protocol, 
     label[30:60] = np.where(np.arange(30) < 21, label[30:60], -1)
     part = np.repeat(["train", "test"], 30)[::-1] if dataset == "har" else None
     windows = nights(20, people=20, dataset=dataset, label=label, part=part)
-    made = split(windows, protocol, seed=data.draw(st.integers(0, 9)))
+    made = split(windows, protocol, random_state=data.draw(st.integers(0, 9)))
     for rows in (made.train, made.test):
         assert len(rows)
         assert (windows.label[rows] >= 0).all()
@@ -304,7 +304,7 @@ def test_subjects_are_also_divided_without_any_labels():
 @pytest.mark.parametrize("protocol", ["subject", "paper"])
 @pytest.mark.parametrize("windows", [har(), nights(40), har(part=None)], ids=["har", "nights", "other"])
 def test_the_same_seed_gives_the_same_split_and_another_another(protocol, windows):
-    first, again, other = (split(windows, protocol, seed=seed) for seed in (3, 3, 4))
+    first, again, other = (split(windows, protocol, random_state=seed) for seed in (3, 3, 4))
     assert parts_of(first) == parts_of(again)
     assert first.hash == again.hash
     assert parts_of(first) != parts_of(other)
@@ -360,7 +360,7 @@ def test_parts_come_in_increasing_order_each_window_once():
 def test_windows_that_were_chosen_twice_stay_on_one_side():
     windows = windows_of(40, label=np.arange(40) % 2)[np.arange(80) % 40]
     for seed in range(5):
-        made = split(windows, "paper", seed=seed)
+        made = split(windows, "paper", random_state=seed)
         sides = [{row % 40 for row in part} for part in parts_of(made)]
         assert sum(map(len, sides)) == len(set.union(*sides)) == 40
 

@@ -83,7 +83,7 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
     polyadic(*PREPARE, cwd=sleep)
     options = ("--protocol", "subject", "--rank", 2, "--sweeps", 1, "--json", "--shuffle", "block", "--seed", 5)
     outcome = json.loads(polyadic("fit", "s.store", *options, cwd=sleep).stdout)
-    parts = split(WindowStore(sleep / "s.store").windows, "subject", seed=5)
+    parts = split(WindowStore(sleep / "s.store").windows, "subject", random_state=5)
     assert outcome["split"] == f"{parts.hash}:unlabelled"
     assert outcome["windows"] == len(parts.unlabelled)
     assert load(sleep / "model.safetensors").split_ == outcome["split"]

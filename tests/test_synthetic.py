@@ -10,7 +10,7 @@ from polyadic.errors import PolyadicError
 
 
 def test_the_same_seed_gives_the_same_signals_and_another_seed_others():
-    first, again, other = synthetic(50), synthetic(50), synthetic(50, seed=1)
+    first, again, other = synthetic(50), synthetic(50), synthetic(50, random_state=1)
     assert np.array_equal(first.X, again.X)
     assert np.array_equal(first.label, again.label)
     assert not np.array_equal(first.X, other.X)

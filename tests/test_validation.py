@@ -170,7 +170,7 @@ def test_the_probe_is_given_the_training_subjects_as_groups():
 
 @pytest.fixture(scope="module")
 def result():
-    return cross_validate(Means(), signals(signal=0.3), folds=3, repeats=2, probe=PROBE, seed=5)
+    return cross_validate(Means(), signals(signal=0.3), folds=3, repeats=2, probe=PROBE, random_state=5)
 
 
 def test_scores_are_those_of_scikit_learn(result):
@@ -266,7 +266,7 @@ def test_only_chosen_windows_train_and_test_the_probe_and_the_others_help_to_lea
 
 def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
     windows = synthetic(400)
-    part = split(windows, "subject", seed=2)
+    part = split(windows, "subject", random_state=2)
     model = sals().set_params(random_state=2).fit(next(iter(part)))
     rows = unseen_rows(model, windows)
     np.testing.assert_array_equal(rows, np.sort(np.concatenate([part.train, part.test])))
@@ -275,7 +275,7 @@ def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
     assert result.windows == len(rows)
     assert unseen_rows(model, windows[:300]) is None
     assert unseen_rows(sals().fit(windows), windows) is None
-    random = split(windows, "paper", seed=2)
+    random = split(windows, "paper", random_state=2)
     assert unseen_rows(sals().set_params(random_state=2).fit(next(iter(random))), windows) is None
 
 

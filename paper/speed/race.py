@@ -123,7 +123,7 @@ def _run_seed(
 ) -> Iterator[Row]:
     """Yield the row of each candidate for one seed, on one split."""
     # Two thirds of the subjects without labels, and two labelled halves of the others.
-    parts = split(windows, "subject", fractions=(4, 1, 1), seed=seed)
+    parts = split(windows, "subject", fractions=(4, 1, 1), random_state=seed)
     unlabelled, *labelled = parts
     X = torch.from_numpy(unlabelled.X).to(device)
     shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}

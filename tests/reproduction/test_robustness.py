@@ -160,7 +160,7 @@ def test_one_split_has_the_same_scores_alone_and_among_several():
     model = paper(SALS, rank=4, max_sweeps=2, device="cpu").fit(signals)
     rows = score_splits(model, signals, "subject", [0, 3])
     for seed in (0, 3):
-        alone = score_split(model, split(signals, "subject", seed=seed))
+        alone = score_split(model, split(signals, "subject", random_state=seed))
         for kind in PROBES:
             (row,) = [row for row in rows if (row["seed"], row["probe"]) == (seed, kind)]
             # The one has features in float32, the other in float64.

@@ -290,7 +290,7 @@ def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Wind
 
     if protocol is None:
         return windows, windows
-    unlabelled, train, _ = split(windows, protocol.value, seed=seed)
+    unlabelled, train, _ = split(windows, protocol.value, random_state=seed)
     return unlabelled, train
 
 

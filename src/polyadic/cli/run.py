@@ -181,7 +181,7 @@ def split_for(windows: Windows, protocol: Any, seed: int) -> Split:
     from polyadic.data import Split, split
 
     if (windows.label >= 0).any():
-        return split(windows, protocol, seed=seed)
+        return split(windows, protocol, random_state=seed)
     nothing = np.empty(0, dtype=np.intp)
     return Split(windows, np.arange(len(windows)), nothing, nothing)
 

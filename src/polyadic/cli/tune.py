@@ -110,7 +110,7 @@ def tune(
                 minutes=minutes,
                 tries=tries,
                 folds=folds,
-                seed=seed,
+                random_state=seed,
                 device=device,
                 journal=journal,
                 on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),

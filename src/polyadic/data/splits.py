@@ -150,7 +150,7 @@ def _overlapping(windows: Windows, rows: _Rows, others: _Rows) -> NDArray[np.boo
 
 
 def split(
-    windows: Windows, protocol: Protocol = "subject", fractions: _Fractions | None = None, seed: int = 0
+    windows: Windows, protocol: Protocol = "subject", fractions: _Fractions | None = None, random_state: int = 0
 ) -> Split:
     """Split windows into an unlabelled, a training and a test part.
 
@@ -169,7 +169,7 @@ def split(
         split, windows that overlap a window of another part are left out
     fractions : fractions of subjects, recordings or windows in the unlabelled, training and test part; by default
         80/10/10, and 90/5/5 for MGH with protocol "paper"
-    seed : random seed
+    random_state : random seed
 
     Examples
     --------
@@ -187,7 +187,7 @@ def split(
     free = np.flatnonzero(testing) if official else np.arange(len(windows))
     what, group = _group_rows(windows, free, protocol)
     shares = (0.5, 0.5) if official else _default_fractions(windows, protocol) if fractions is None else fractions
-    train, test = (free[found] for found in _sample_parts(what, group, windows.label[free], shares, seed))
+    train, test = (free[found] for found in _sample_parts(what, group, windows.label[free], shares, random_state))
     rest = learning if official else np.ones(len(windows), bool)
     rest[train] = rest[test] = False
     unlabelled = np.flatnonzero(rest)

@@ -33,7 +33,7 @@ def synthetic(
     n_classes: int = 4,
     nuisance: float = 0.8,
     noise: float = 0.5,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Windows:
     """Simulate signals with known classes.
 
@@ -48,7 +48,7 @@ def synthetic(
     n_windows, n_channels, length, n_classes : sizes; windows have `length` samples at 64 Hz
     nuisance : amplitude of the nuisance components, relative to the class components
     noise : standard deviation of the white noise, in the same units
-    seed : random seed
+    random_state : random seed
 
     Examples
     --------
@@ -63,7 +63,7 @@ def synthetic(
         raise PolyadicError(
             f"n_classes must be at least 2, nuisance and noise at least 0, but got {n_classes}, {nuisance}, {noise}"
         )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     y = rng.permutation(np.arange(n_windows) % n_classes)
     subject = rng.permutation(np.arange(n_windows) % _SUBJECTS)
     count = n_classes * _COMPONENTS_PER_CLASS

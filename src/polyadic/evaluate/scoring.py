@@ -135,7 +135,7 @@ def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROT
         return None
     for protocol in protocols:
         try:
-            part = split(windows, protocol, seed=model.seed_)
+            part = split(windows, protocol, random_state=model.seed_)
         except PolyadicError:  # the windows do not allow this protocol
             continue
         if model.split_ == f"{part.hash}:unlabelled":
@@ -165,7 +165,7 @@ def score_splits(
     -------
     for each seed and probe what `scores` returns, with `probe`, `seed`, `split` (its hash), `trained` and `tested`
     """
-    parts = {seed: split(windows, protocol, seed=seed) for seed in seeds}
+    parts = {seed: split(windows, protocol, random_state=seed) for seed in seeds}
     for part in parts.values():
         if len(np.unique(windows.label[part.train])) < 2 or not len(part.test):
             raise PolyadicError(
@@ -210,11 +210,11 @@ def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **result}]
 
 
-def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
+def low_label_rows(y: ArrayLike, count: int, random_state: int = 0) -> NDArray[np.intp]:
     """Choose some of the labelled windows, for a learning curve over the number of labels.
 
     The choice is stratified: classes keep their proportions, and each has at least one window if `count` allows it
-    (else the most frequent ones do). With the same seed, a smaller count gives a subset of a larger one.
+    (else the most frequent ones do). With the same `random_state`, a smaller count gives a subset of a larger one.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
     check_integer("count", count, 1)
     if count > len(labels):
         raise PolyadicError(f"count must be at most the number of labelled windows, {len(labels)}, but is {count}")
-    shuffled = permutation(len(labels), seed, 0).numpy()
+    shuffled = permutation(len(labels), random_state, 0).numpy()
     _, codes, sizes = np.unique(labels[shuffled], return_inverse=True, return_counts=True)
     # An order of all windows whose every prefix is stratified: the k-th window of a class of n is placed at (k+½)/n,
     # except that the first window of each class precedes all others.

@@ -74,7 +74,7 @@ class CrossValidation:
     majority : accuracy of always predicting the most frequent class
     refitted : whether features were refitted in every fold, without the test subjects
     transductive : whether features may have been learned from the test subjects' windows (never from their labels)
-    folds, repeats, seed : how subjects were left out; `folds` is a number also for "loso"
+    folds, repeats, random_state : how subjects were left out; `folds` is a number also for "loso"
     subjects, windows : number of tested subjects and windows
     left_out : number of labelled windows of unknown subjects, which were used neither to train nor to test
     reasons : for each fold, how its probe selected its settings, if it reports it
@@ -98,7 +98,7 @@ class CrossValidation:
     transductive: bool
     folds: int
     repeats: int
-    seed: int
+    random_state: int
     subjects: int
     windows: int
     left_out: int
@@ -157,7 +157,7 @@ def cross_validate(
     repeats: int = 1,
     probe: Any = AUTO,
     transductive: bool = False,
-    seed: int = 0,
+    random_state: int = 0,
     rows: ArrayLike | None = None,
     on_fold: Callable[[Fold], None] | None = None,
 ) -> CrossValidation:
@@ -175,7 +175,7 @@ def cross_validate(
     repeats : number of random assignments of subjects to folds; requires a number of folds
     probe : as for `WindowClassifier`; by default a `Probe`. Subjects are passed if its `fit` takes `groups`
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows
-    seed : seed of the fold assignments
+    random_state : random seed of the fold assignments
     rows : rows of the windows to train and test the probe on; by default all. The others are only used to refit
         features
     on_fold : called after each fold with its features and its trained probe
@@ -193,7 +193,7 @@ def cross_validate(
     make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     tested = _tested(whole, rows)
-    tests = _tests(whole, tested, folds, repeats, seed)
+    tests = _tests(whole, tested, folds, repeats, random_state)
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
     predicted = np.empty((int(repeats), len(tested)), labels.dtype)
@@ -221,7 +221,7 @@ def cross_validate(
         transductive=seen and not refit,
         folds=len(tests) // int(repeats),
         repeats=int(repeats),
-        seed=int(seed),
+        random_state=int(random_state),
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
     )
@@ -314,7 +314,7 @@ def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
 def _tests(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[tuple[int, NDArray[np.bool_]]]:
     """Return for each fold the number of its repeat, from 0, and which of the tested windows it leaves out."""
     check_integer("repeats", repeats, 1)
-    check_integer("seed", seed, 0)
+    check_integer("random_state", seed, 0)
     subject = windows.subject[tested]
     count = len(np.unique(subject))
     if isinstance(folds, str) and folds != "loso":

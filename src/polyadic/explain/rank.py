@@ -174,7 +174,7 @@ def suggest_rank(
         fitness.append(model.score(part))
         checks.append(replicability(model, part, part_groups, refits, random_state, note))
         counts.append(_count_distinct(model.factors_, checks[-1]))
-        scored = folds and cross_validate(model, part, folds, transductive=True, seed=random_state)
+        scored = folds and cross_validate(model, part, folds, transductive=True, random_state=random_state)
         accuracy.append(scored.balanced_accuracy if scored else np.nan)
     replicating, accuracies = np.array(counts), np.array(accuracy)
     rank, reason = _recommend(wanted, replicating, accuracies, "subjects" if checks[0].halves else "windows")

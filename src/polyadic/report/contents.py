@@ -74,7 +74,7 @@ def collect_contents(
     model: Any,
     data: Any = None,
     protocol: Protocol | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     probe_kind: str = AUTO,
     transductive: bool = False,
     on_fold: Callable[[int, int], None] | None = None,
@@ -84,7 +84,7 @@ def collect_contents(
     Parameters
     ----------
     data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
-    protocol, seed, transductive : how the probe is trained and tested, as for `polyadic.report.probe.score_probe`
+    protocol, random_state, transductive : how the probe is trained and tested, as for `report.probe.score_probe`
     probe_kind : kind of probe, as for `polyadic.evaluate.probe.make_probe`
     on_fold : called with the number of folds done and the total
     """
@@ -99,7 +99,7 @@ def collect_contents(
     probe, trouble = None, ""
     if windows is not None and len(np.unique(windows.label[windows.label >= 0])) > 1:
         try:
-            probe = score_probe(model, windows, protocol, seed, probe_kind, transductive, on_fold)
+            probe = score_probe(model, windows, protocol, random_state, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             trouble = str(error)
     axes = model.axes(windows)

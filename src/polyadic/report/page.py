@@ -66,7 +66,7 @@ def render(
     origin: Mapping[str, Any] | None = None,
     title: str = "",
     protocol: Protocol | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     probe: str = AUTO,
     transductive: bool = False,
     source: str = "",
@@ -84,8 +84,8 @@ def render(
     origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
         name
     title : title of the page; by default the estimator's name
-    protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
-        subjects are known, "paper" for one random split
+    protocol, random_state : how the probe is trained and tested: "subject" for cross-validation by subject, the
+        default where subjects are known, "paper" for one random split
     probe : as for `polyadic.evaluate.probe.make_probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
@@ -105,7 +105,7 @@ def render(
     def on_fold(done: int, count: int) -> None:
         begin(0, f"features and probe, fold {done} of {count} done")
 
-    contents = collect_contents(model, data, protocol, seed, probe, transductive, on_fold)
+    contents = collect_contents(model, data, protocol, random_state, probe, transductive, on_fold)
     methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
     drawn = figures(model, contents, shown, lambda done, stage: begin(1 + done, stage))

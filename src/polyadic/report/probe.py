@@ -152,7 +152,7 @@ def _by_subject(
         repeats=repeats,
         probe=kind,
         transductive=transductive,
-        seed=seed,
+        random_state=seed,
         rows=rows,
         on_fold=records,
     )
@@ -224,7 +224,7 @@ class _FoldRecords:
 
 
 def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind: str) -> ProbeResult:
-    part = split(windows, protocol, seed=seed)
+    part = split(windows, protocol, random_state=seed)
     train, test = (thinned(rows, _MOST_WINDOWS) for rows in (part.train, part.test))
     Z_train, Z_test = (features_of(model, windows[rows]) for rows in (train, test))
     y_train, y_test = windows.label[train], windows.label[test]

@@ -62,7 +62,7 @@ def fit_script(model: Any, windows: Windows | None, source: str = "", versions: 
     lines += [f"from {module} import {', '.join(imported)}" for module, imported in sorted(names.items()) if imported]
     lines += ["", f"windows = {read}"]
     if protocol is not None:
-        lines.append(f'windows, _, _ = split(windows, "{protocol}", seed={model.seed_})  # {model.split_}')
+        lines.append(f'windows, _, _ = split(windows, "{protocol}", random_state={model.seed_})  # {model.split_}')
     elif model.split_:
         lines.append(f"# The model was fitted to part of another split: {model.split_}")
     return "\n".join([*lines, f"model = {constructor}", "model.fit(windows)", 'model.save("model.safetensors")'])

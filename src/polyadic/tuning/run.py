@@ -128,7 +128,7 @@ def tune(
     minutes: float = 10.0,
     tries: int | None = None,
     folds: int = 3,
-    seed: int = 0,
+    random_state: int = 0,
     device: Any = "auto",
     journal: Any = None,
     on_try: Callable[[int, int, Try], None] | None = None,
@@ -145,7 +145,7 @@ def tune(
     minutes : total time limit: searches, nested cross-validation and the final fit
     tries : number of settings to try per search, instead of the time limit; makes the result reproducible from the seed
     folds : number of outer folds, groups of subjects that are left out in turn to evaluate the search
-    seed : random seed
+    random_state : random seed
     device : device to compute on
     journal : file that records every try; an interrupted call resumes from it
     on_try : called after every try with the index of the search, the number of searches, and the try
@@ -182,10 +182,12 @@ def tune(
             raise PolyadicError(
                 f"{cause}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
             )
-        model = WindowClassifier(space.recommended.estimator(space.views, seed, device).fit(windows)).fit(windows)
+        model = WindowClassifier(space.recommended.estimator(space.views, random_state, device).fit(windows)).fit(
+            windows
+        )
         reason = f"Kept the recommended settings: {why}."
         return Tuning(model, space.recommended, space.recommended, reason, time.monotonic() - begun)
-    path, mark = None if journal is None else Path(journal), fingerprint(windows, seed)
+    path, mark = None if journal is None else Path(journal), fingerprint(windows, random_state)
     known = read_tries(path, mark) if path is not None and path.exists() else {}
     if path is not None and not path.exists():
         append(path, {"tune": mark})
@@ -201,7 +203,9 @@ def tune(
 
         now = time.monotonic()
         until = now + (begun + 60 * minutes - now) * (1 - _REFIT_SHARE) / (len(outer) + 1 - number)
-        return Search(part, space, seed, device, until if tries is None else math.inf, tries, known_tries, record)
+        return Search(
+            part, space, random_state, device, until if tries is None else math.inf, tries, known_tries, record
+        )
 
     search = new_search(0, windows)
     best = search.run().settings
