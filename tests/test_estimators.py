@@ -862,6 +862,7 @@ def test_verbose_shows_a_bar_with_sweeps_loss_and_remaining_time_on_a_terminal(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("polyadic._util.progress._has_terminal", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal also for older versions of rich
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TERM", "xterm")
