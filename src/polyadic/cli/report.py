@@ -138,7 +138,7 @@ def report(
             origin=provenance(str(choose_device(device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
             protocol=None if protocol is None else protocol.value,
-            seed=seed,
+            random_state=seed,
             probe=probe.value,
             transductive=transductive,
             source="" if data is None else _source(loaded, data, given),
