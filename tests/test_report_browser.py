@@ -415,12 +415,12 @@ def test_less_data_gives_a_shorter_report(running, tmp_path, what):
 
 def test_the_page_has_the_results_of_the_run(page, written):
     result = json.loads((written.parent / "results.json").read_text())
-    first = next(entry for entry in result["summary"] if entry["method"] == "ATD")
+    first = next(entry for entry in result["summary"] if entry["method"] == "CPD")
     # The headline is the cross-validation of the model; the run's mean over seeds stands in the table.
     assert "subjects" in page.page.locator(".beside").inner_text()
     assert f"{first['balanced_accuracy']:.2f}" in page.page.locator("#result tbody tr").first.inner_text()
     rows = page.page.locator("#result tbody tr")
-    assert [row.locator("th").inner_text() for row in rows.all()] == ["ATD", "ATD, paper", "PCA", "hand features"]
+    assert [row.locator("th").inner_text() for row in rows.all()] == ["CPD", "ATD, paper", "PCA", "hand features"]
     assert result["command"] in page.page.locator("#provenance").inner_text()
     assert result["data"]["sha256"] in page.page.locator("#provenance").inner_text()
     assert result["rows"][0]["split"] in page.page.locator("#provenance").inner_text()
