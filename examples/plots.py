@@ -68,13 +68,13 @@ plot.class_means(x, windows.label, alpha, windows.classes).show()
 # %%
 # The windows with the largest coefficients, sample by sample. The label of a channel gives the size of half its row.
 strongest = np.argsort(-x[:, alpha])
-plot.signals(windows, strongest[:2], points=256).show()
+plot.signals(windows, strongest[:2]).show()
 
 # %%
-# A whole window, as next to the map in the report. A window with more samples than `points` is drawn as a band between
-# minimum and maximum, to avoid spurious rhythms.
-plot.preview(windows, int(strongest[0]), points=512).show()
-plot.preview(windows, int(strongest[0]), points=128).show()
+# A window with more samples than `points` is drawn as a band between minimum and maximum, to avoid spurious rhythms;
+# with `centre`, only a segment is drawn.
+plot.signals(windows, strongest[:1], points=128).show()
+plot.signals(windows, strongest[:1], points=128, centre=100).show()
 
 # %%
 # Accuracy on new subjects: cross-validation by subject, the confusion matrix, and the score of each subject.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from paper import datasets
 from paper.catalogue import EXPERIMENTS
-from paper.datasets.commands import prepare
+from paper.datasets.download import SOURCES, download
 from paper.labels.people import FILES
 from paper.labels.runner import LabelRequest
 from paper.labels.runner import run as run_labels
+from paper.results import stage_bar
 from paper.runner import Request, run
 from paper.speed import race as race_runner
 from paper.speed import runner as speed_runner
@@ -37,7 +39,6 @@ app = typer.Typer(
   python -m paper speed
 """,
 )
-app.command(rich_help_panel="Data")(prepare)
 
 _Data = Annotated[
     Path | None, typer.Option("--data", metavar="DATA", help="Store or .npz file with labels.", exists=True)
@@ -68,6 +69,43 @@ _Quick = Annotated[bool, typer.Option("--quick", help="Short test on synthetic s
 _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 _OUT = Path("paper-results")
+
+
+@app.command(rich_help_panel="Data")
+def prepare(
+    dataset: Annotated[str, typer.Argument(help="har, sleep-edf, ptb-xl or mgh.")],
+    root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the data set, in its published layout.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")],
+    trim: Annotated[
+        float | None, typer.Option(min=0.0, help="sleep-edf: minutes of wake to keep before and after sleep.")
+    ] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Skip recordings that cannot be read, and list them in the store.")
+    ] = False,
+    fetch: Annotated[bool, typer.Option("--download", help="First download missing files into the folder.")] = False,
+    mirror: Annotated[str | None, typer.Option(metavar="URL", help="With --download: URL of a mirror.")] = None,
+) -> None:
+    """Write a store of windows from a data set in its published layout. For har, FOLDER may be the zip file."""
+    name = dataset.replace("-", "_")
+    if name not in datasets.__all__:
+        raise typer.BadParameter(f"{dataset!r} is not har, sleep-edf, ptb-xl or mgh", param_hint="DATASET")
+    if fetch:
+        if name in SOURCES:
+            source = SOURCES[name]
+            typer.echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
+            typer.echo(f"Please cite {source.citation}", err=True)
+        with stage_bar("fetching", unit="files") as update:
+            root = download(name, root, base=mirror, progress=update)
+    options: dict[str, Any] = {"trim": trim} if name == "sleep_edf" else {}
+    with stage_bar("preparing", unit="recordings") as update:
+        if name != "har":
+            options |= {"progress": update, "on_error": "skip" if skip else "raise"}
+        written = getattr(datasets, name)(root, store, **options)
+    channels, length = written.shape[1:]
+    size = f"{len(written):,} windows of {channels} channels × {length} samples at {written.fs:g} Hz"
+    typer.echo(f"{written.path.name}: {size}")
+    for entry in written.skipped:
+        typer.echo(f"left out {entry['name']}: {entry['reason']}")
 
 
 def _add_experiment(name: str) -> None:

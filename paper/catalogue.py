@@ -42,14 +42,6 @@ def _methods(*names: str) -> Callable[[ExperimentSettings], list[MethodVariant]]
     return lambda settings: [variant(name) for name in names]
 
 
-def _view_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the methods that learn from pairs of views, with several kinds of views, and the untrained networks."""
-    kinds: dict[str, dict[str, Any]] = {"untrained": {"max_epochs": 0}}
-    kinds |= {name: {"views": name} for name in ("jitter alone", "jitter 0.05", "jitter 0.3", "no rotation", "all")}
-    names = ("SimCLR-32", "BYOL-32", "AE_ss-32")
-    return [variant(name, {"views": word}, **changes) for word, changes in kinds.items() for name in names]
-
-
 def _first_seed_only(settings: ExperimentSettings) -> ExperimentSettings:
     """Return the settings for one seed and one protocol."""
     return replace(settings, seeds=range(1), protocols=settings.protocols[:1])
@@ -198,26 +190,10 @@ def _convergence_rows(settings: ExperimentSettings) -> list[Row]:
     return rows
 
 
-def _paper_rounds(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
-    return reference.ROUNDS.get(dataset, {}).get(value, (None, None))[1]
-
-
-def _paper_augmentations(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
-    return reference.AUGMENTATIONS.get(dataset, {}).get(value)
-
-
-def _paper_quality(dataset: str, row: Any, value: str) -> reference.MeanAndStd | None:
+def _paper_quality(dataset: str, _: Any, value: str) -> reference.MeanAndStd | None:
     if value.startswith("d="):
         return reference.JITTER.get(dataset, {}).get(float(value.removeprefix("d=")))
     return reference.QUALITY.get(dataset, {}).get(value)
-
-
-def _paper_ranks(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
-    return reference.RANKS.get(dataset, {}).get(row, {}).get(value)
-
-
-def _paper_views(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
-    return reference.MAIN.get(row, {}).get(dataset) if value == "all" else None
 
 
 _BATCH_64 = {"har": {"batch_size": 64}}
@@ -226,19 +202,28 @@ _CONVERGED = {"ptb_xl": {"max_sweeps": 300}}
 _ROUND_TABLE: dict[str, Any] = {
     "title": "Rounds of the iterative rule",
     "variants": _round_variants,
-    "markdown": tables.grid_table("method", "rounds", _paper_rounds, seconds=True),
+    "markdown": tables.grid_table(
+        "method",
+        "rounds",
+        lambda data, _, rounds: reference.ROUNDS.get(data, {}).get(rounds, (0, None))[1],
+        seconds=True,
+    ),
 }
 _AUGMENTATION_TABLE: dict[str, Any] = {
     "title": "Augmentations: (a) jittering, (b) bandpass, (c) rotation",
     "variants": _augmentation_variants,
-    "markdown": tables.grid_table("method", "augmentations", _paper_augmentations),
+    "markdown": tables.grid_table(
+        "method", "augmentations", lambda data, _, names: reference.AUGMENTATIONS.get(data, {}).get(names)
+    ),
     "ablation": True,
     "parameters": _BATCH_64,
 }
 _RANK_TABLE: dict[str, Any] = {
     "title": "Tensor methods by rank",
     "variants": _rank_variants,
-    "markdown": tables.grid_table("method", "rank", _paper_ranks),
+    "markdown": tables.grid_table(
+        "method", "rank", lambda data, method, rank: reference.RANKS.get(data, {}).get(method, {}).get(rank)
+    ),
     "ablation": True,
 }
 _TIMED_TABLE: dict[str, Any] = {
@@ -256,7 +241,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Main comparison",
         tuple(reference.DATASETS),
         tables.main_table,
-        variants=_methods(*DEEP, "CNN", *SIMPLE, "UMLDA", "STL", *TENSOR),
+        variants=_EVERY_METHOD,
         parameters=_CONVERGED,
     ),
     "table3": Experiment(datasets=("har",), **_ROUND_TABLE),
@@ -292,12 +277,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         run_cell=tuning.run_try,
         chosen_settings=tuning.best_settings,
         parameters=_CONVERGED,
-    ),
-    "views": Experiment(
-        "Kinds of views, for methods that learn from pairs of views",
-        ("har",),
-        tables.grid_table("method", "views", _paper_views),
-        variants=_view_variants,
     ),
     "seconds": Experiment(
         "Seconds per sweep or epoch: eight, the first three dropped",

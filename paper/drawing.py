@@ -1,8 +1,7 @@
-"""Matplotlib figures in one style, and functions to save them, for the plots of all experiments."""
+"""Matplotlib figures in one style, for the plots of all experiments."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,8 +26,3 @@ def new_figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
     return figure, axes
-
-
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure to a PNG file."""
-    figure.savefig(path, dpi=130)

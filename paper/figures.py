@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from paper.drawing import new_figure, save_figure
+from paper.drawing import new_figure
 from paper.tables import Result, distinct_values, percentages, select_rows
 from polyadic.core.tensorizer import tensors
 
@@ -43,7 +43,7 @@ def plot_label_counts(result: Result, path: Path) -> None:
         axis.set_xticks(counts, [str(count) for count in counts])
         axis.minorticks_off()
     axes[0][-1].legend(fontsize=7, loc="lower right")
-    save_figure(figure, path)
+    figure.savefig(path, dpi=130)
 
 
 def plot_convergence(result: Result, path: Path) -> None:
@@ -55,7 +55,7 @@ def plot_convergence(result: Result, path: Path) -> None:
             values = [select_rows(result, bases=bases, round=number, seed=seed)[0]["difference"] for number in rounds]
             axis.plot(rounds, np.maximum(values, 1e-17), marker="o", markersize=3, linewidth=1, color="C0", alpha=0.6)
         axis.set(yscale="log", xlabel="round", ylabel="mean relative change", title=f"{bases} bases")
-    save_figure(figure, path)
+    figure.savefig(path, dpi=130)
 
 
 def plot_hyperparameters(result: Result, path: Path) -> None:
@@ -78,7 +78,7 @@ def plot_hyperparameters(result: Result, path: Path) -> None:
     axes[0][0].legend(fontsize=7)
     for line in axes:
         line[0].set_ylabel("accuracy (%)")
-    save_figure(figure, path)
+    figure.savefig(path, dpi=130)
 
 
 def framework_rows(settings: ExperimentSettings) -> list[Row]:
@@ -120,12 +120,12 @@ def plot_framework(result: Result, path: Path) -> None:
     text = "both ≈ x ∘ A ∘ B ∘ C\n\nfit + Tikhonov + self-supervised loss:\nx near its view's x, far from others'\n\n"
     axes[0, 2].text(0, 1, text + bases, va="top", fontsize=9)
     axes[1, 2].text(0, 1, "a logistic regression on\nfew labels scores x", va="top", fontsize=9)
-    save_figure(figure, path)
+    figure.savefig(path, dpi=130)
 
 
 def backbone_rows(settings: ExperimentSettings) -> list[Row]:
     """Return the boxes of Figure 4: the layers of the backbone with the shapes of their outputs."""
-    from paper.baselines.backbone import Backbone
+    from paper.baselines.networks import Backbone
 
     shape = settings.tensorize.shape(*settings.windows.shape[1:])
     network = Backbone(shape)
@@ -163,4 +163,4 @@ def plot_backbone(result: Result, path: Path) -> None:
         )
         if number:
             axis.annotate("", (0.5, -number + 0.3), (0.5, -number + 0.7), arrowprops={"arrowstyle": "->"})
-    save_figure(figure, path)
+    figure.savefig(path, dpi=130)

@@ -20,20 +20,6 @@ def as_text(name: str) -> str:
     return re.sub(r"([]\\`*_<>[|~&$@])", r"\\\1", " ".join(name.split()))
 
 
-def as_code(text: str) -> str:
-    """Format a text as code, even if it contains backticks.
-
-    Examples
-    --------
-    >>> as_code("polyadic run"), as_code("polyadic run --data `a`.npz")
-    ('`polyadic run`', '`` polyadic run --data `a`.npz ``')
-    """
-    text = " ".join(text.split())
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence, gap = "`" * (longest + 1), " " * (longest > 0)
-    return f"{fence}{gap}{text}{gap}{fence}"
-
-
 def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return a table with a left-aligned first column and right-aligned other columns.
 

@@ -17,9 +17,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import paper.baselines
 import polyadic.baselines
-from paper.robustness import score_classifier, score_split
-from paper.scoring import PROBES, unthreaded
-from paper.timing import seconds_per_sweep
+from paper.scoring import PROBES, score_classifier, score_split, unthreaded
+from paper.speed.measure import seconds_per_sweep
 from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Augmentation, Compose, Jitter, Rotate3D
 from polyadic.data import Split, Windows, split
@@ -174,26 +173,25 @@ def choose_views(augment: Augmentation, name: str) -> Augmentation:
 
     Parameters
     ----------
-    name : "all"; "no rotation" or "jitter alone" for some of the augmentations; "jitter 0.3" and the like for only a
-        jitter of that degree
+    name : "all"; "no rotation"; "jitter 0.3" and the like for only a jitter of that degree
 
     Examples
     --------
-    >>> choose_views(Compose([Jitter(0.002), Rotate3D([(0, 1, 2)])]), "jitter alone")
+    >>> choose_views(Compose([Jitter(0.002), Rotate3D([(0, 1, 2)])]), "no rotation")
     Compose(steps=(Jitter(degree=0.002),))
     >>> choose_views(Jitter(0.002), "jitter 0.3")
     Jitter(degree=0.3)
     """
-    steps = augment.steps if isinstance(augment, Compose) else (augment,)
     if name == "all":
         return augment
-    if name in ("no rotation", "jitter alone"):
-        kept = [s for s in steps if (isinstance(s, Jitter) if name == "jitter alone" else not isinstance(s, Rotate3D))]
+    if name == "no rotation":
+        steps = augment.steps if isinstance(augment, Compose) else (augment,)
+        kept = [step for step in steps if not isinstance(step, Rotate3D)]
         return augment if len(kept) == len(steps) else Compose(kept)
     word, _, degree = name.partition(" ")
     if word == "jitter" and re.fullmatch(r"\d+(\.\d+)?", degree):
         return Jitter(float(degree))
-    raise PolyadicError(f"views must be all, no rotation, jitter alone or jitter DEGREE, but is {name!r}")
+    raise PolyadicError(f"views must be all, no rotation or jitter DEGREE, but is {name!r}")
 
 
 def _build_tensor_method(name: str, arguments: dict[str, Any]) -> ATD | SALS | GRSALS:
@@ -281,7 +279,7 @@ def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | Non
 def score_variant(
     one: MethodVariant, model: Any, part: Split, augment: Augmentation | None = None, seed: int = 0
 ) -> Row:
-    """Return the scores of a fitted model by all probes, as `paper.robustness.score_split` does."""
+    """Return the scores of a fitted model by all probes, as `paper.scoring.score_split` does."""
     # The last bit of a network's features depends on the number of threads, which can change predictions near a tie.
     with unthreaded():
         if one.kind == "classifier":

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib.metadata import version
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import Progress, TextColumn
 
-from polyadic import __version__
+from polyadic._util.provenance import commit, provenance
 
-_ROOT = Path(__file__).resolve().parents[1]
-_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
+__all__ = ["choose_device", "commit", "encode_result", "provenance", "run_cells", "show", "stage_bar", "write_result"]
+
+Row = dict[str, Any]
 
 
 def encode_result(result: Mapping[str, Any]) -> str:
@@ -59,85 +54,39 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     path.write_text(encode_result(result))
 
 
-def commit() -> str | None:
-    """Return the commit of the clone, with "+changes" if sources differ from it; None outside a clone.
-
-    The environment variable POLYADIC_COMMIT overrides it, for copies without git history.
-    """
-    if "POLYADIC_COMMIT" in os.environ:
-        return os.environ["POLYADIC_COMMIT"]
-
-    def git(*words: str) -> str:
-        words = ("git", "-C", str(_ROOT), *words)
-        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--", "src", "paper")
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def provenance(device: str) -> dict[str, Any]:
-    """Return command, date, commit, machine (with its GPU for a cuda device) and versions; no paths or host names."""
-    # Strip folders from paths: they are private and mean nothing elsewhere.
-    words = [
-        f"{name}{sign}{value.rpartition(os.sep)[2]}" for name, sign, value in (w.rpartition("=") for w in sys.argv)
-    ]
-    script = Path(sys.argv[0]).resolve()
-    if script.is_relative_to(_ROOT / "paper"):
-        parts = script.relative_to(_ROOT).with_suffix("").parts
-        words[:1] = ["python", "-m", ".".join(part for part in parts if part != "__main__")]
-    machine = {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    if device.startswith("cuda"):
-        machine["gpu"] = torch.cuda.get_device_name()
-    return {
-        "command": shlex.join(words),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit(),
-        "machine": machine,
-        "versions": {
-            "python": platform.python_version(),
-            "polyadic": __version__,
-            **{name: version(name) for name in _PACKAGES},
-        },
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def choose_device(device: str) -> torch.device:
     """Return the torch device; "auto" is a GPU if there is one, else the CPU."""
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
-def read_lines(path: Path) -> list[Any]:
-    """Return the JSON values of a journal in order; lines that a killed process left incomplete are skipped."""
-    values = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        try:
-            values.append(json.loads(line))
-        except ValueError:
-            continue
-    return values
+def run_cells(title: str, tasks: Mapping[str, Any], journal: Path, jobs: int = 1, hidden: bool = False) -> Row:
+    """Run the tasks that are not in the journal yet, and return the results of all, by key.
+
+    Parameters
+    ----------
+    tasks : what `joblib.delayed` returns, by a key that depends on everything the result depends on
+    journal : a file with one line `[key, result]` per finished task, so that a killed process loses only those running
+    """
+    done: Row = {}
+    for line in journal.read_text().splitlines() if journal.exists() else ():
+        with suppress(ValueError):  # a line that a killed process left incomplete
+            key, value = json.loads(line)
+            done[key] = value
+    missing = [key for key in tasks if key not in done]
+    # With several processes, one thread each: joblib would share out the cores, which few tasks can use.
+    threads = parallel_config("loky", inner_max_num_threads=1) if jobs > 1 else nullcontext()
+    work = (delayed(_with_key)(key, *tasks[key]) for key in missing)
+    with stage_bar(title, hidden, "cells", len(tasks) - len(missing)) as update, threads:
+        for key, value in Parallel(jobs, return_as="generator_unordered")(work):
+            done[key] = value
+            with journal.open("a") as file:
+                file.write("\n" + json.dumps([key, value]))
+            update(len(done), len(tasks), "")
+    return {key: done[key] for key in tasks}
 
 
-def append_line(path: Path, value: Any) -> None:
-    """Append a JSON value as one line, and wait until it is on disk; an incomplete last line is ended first."""
-    with path.open("ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write((json.dumps(value) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
+def _with_key(key: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any]:
+    return key, function(*args, **kwargs)
 
 
 @contextmanager
@@ -145,11 +94,6 @@ def stage_bar(
     title: str, hidden: bool = False, unit: str = "", already: int = 0
 ) -> Iterator[Callable[[int, int, object], None]]:
     """Show a progress bar on standard error, if that is a terminal.
-
-    Parameters
-    ----------
-    unit : name of the counted items, in the plural
-    already : number of items done before
 
     Yields
     ------

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import delayed
 
 from paper.methods import ExperimentSettings, MethodVariant, Protocol, Row, fit_and_score
-from paper.results import append_line, choose_device, commit, provenance, read_lines, show, stage_bar, write_result
+from paper.results import choose_device, commit, provenance, run_cells, show, write_result
 from paper.tuning import read_settings
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core.persist import encode
@@ -205,24 +205,15 @@ def _build_rows(
     assert experiment.variants is not None
     variants = _select_methods(experiment.variants(settings), request.methods)
     cells = {_cell_key(settings, one, seed): (one, seed) for one in variants for seed in settings.seeds}
-    journal = request.out / f"{stem}.cells.jsonl"
-    done = read_cells(request.out / f"{stem}.json")
-    done |= {str(cell["key"]): list(cell["rows"]) for cell in read_lines(journal)}
-    missing = {key: cell for key, cell in cells.items() if key not in done}
+    known = read_cells(request.out / f"{stem}.json")
     how = {"jobs": request.jobs, "commit": commit()}
-    work = (
-        delayed(_run_cell)(key, experiment.run_cell, one, settings, seed, how) for key, (one, seed) in missing.items()
-    )
-    count = len(cells) - len(missing)
-    with stage_bar(request.name, quiet, "cells", count) as update:
-        update(count, len(cells), "")
-        for key, rows in Parallel(request.jobs, return_as="generator_unordered")(work):
-            done[key] = rows
-            # One line per cell, so that a killed process loses only the cells that were running.
-            append_line(journal, {"key": key, "rows": rows})
-            count += 1
-            update(count, len(cells), f"{cells[key][0].method}, seed {cells[key][1]} done")
-    return [row for key in cells for row in done[key]]
+    tasks = {
+        key: delayed(_run_cell)(key, experiment.run_cell, one, settings, seed, how)
+        for key, (one, seed) in cells.items()
+        if key not in known
+    }
+    known |= run_cells(request.name, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, quiet)
+    return [row for key in cells for row in known[key]]
 
 
 def _select_methods(variants: list[MethodVariant], names: tuple[str, ...]) -> list[MethodVariant]:
@@ -249,11 +240,11 @@ def read_cells(path: Path) -> dict[str, list[Row]]:
 
 def _run_cell(
     key: str, run_cell: RunCell, one: MethodVariant, settings: ExperimentSettings, seed: int, how: Row
-) -> tuple[str, list[Row]]:
+) -> list[Row]:
     """Run a cell, and add its key, the device and `how` to its rows."""
     place = choose_device(settings.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
-    return key, [{**row, "key": key, "device": name, **how} for row in run_cell(one, settings, seed)]
+    return [{**row, "key": key, "device": name, **how} for row in run_cell(one, settings, seed)]
 
 
 def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> str:

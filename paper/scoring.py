@@ -1,26 +1,36 @@
-"""Scores beyond `polyadic.evaluate`: the paper's probes, probes with groups and levels, recentred features."""
+"""Scores of the paper's tables: probes on clean and on perturbed windows, and a probe trained on augmented copies."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
-from polyadic.evaluate import make_probe
+from polyadic._util.random_streams import integer_seed
+from polyadic.augment import Augmentation
+from polyadic.data import Split, Windows
+from polyadic.evaluate import make_probe, scores
 
 PROBES = ("plain", "standardised")
 """The probes of the paper's tables."""
 
 FEWEST_WINDOWS = 20
 """Minimum number of windows of a subject for a reliable mean."""
+
+_BATCH = 256
+_TESTS = 0x7E57
+_VIEWS = 4
+
+Scores = dict[str, dict[str, Any]]
 
 
 @contextmanager
@@ -38,14 +48,7 @@ def level_columns(model: Any) -> NDArray[np.intp]:
 
 
 def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, levels: Any = None) -> Any:
-    """Train a clone of a classifier; subjects and level columns are passed on if its `fit` takes them.
-
-    Parameters
-    ----------
-    Z : (n, F), features
-    y, groups : (n,), classes and subjects
-    levels : indices of the level columns
-    """
+    """Train a clone of a classifier on features (n, F); subjects and level columns are passed on if it takes them."""
     given = {"groups": groups, "level_columns": levels}
     return clone(classifier).fit(Z, y, **{k: v for k, v in given.items() if has_fit_parameter(classifier, k)})
 
@@ -70,3 +73,80 @@ def recentred(Z: NDArray[np.float64], subject: NDArray[Any]) -> NDArray[np.float
     for name in np.unique(subject):
         centred[subject == name] -= Z[subject == name].mean(axis=0)
     return centred
+
+
+def score_split(
+    model: Any,
+    part: Split,
+    choose_probes: Callable[[NDArray[Any], NDArray[Any]], Mapping[str, Any]] | None = None,
+    augment: Augmentation | None = None,
+    seed: int = 0,
+) -> Scores:
+    """Train probes on a model's features of a split's training windows, and score them on its test windows.
+
+    Parameters
+    ----------
+    model : a fitted feature extractor, with `transform`
+    choose_probes : a function from features and labels of the training windows to unfitted classifiers by name; by
+        default `PROBES`
+    augment : to also test robustness: each probe is scored on augmented test windows, too, and a copy of the probe
+        "standardised" is trained on the training windows and four augmented copies of each
+    seed : seed of these augmentations
+
+    Returns
+    -------
+    for each probe, by name, what `polyadic.evaluate.scores` returns; with `augment` also an entry "augmented", and for
+    every NAME an entry "NAME perturbed"
+    """
+    _, train, test = part
+    tests = _test_sets(test, augment, seed)
+    Z_train, Z_tests = model.transform(train), [model.transform(windows) for windows in tests.values()]
+    with unthreaded():
+        probes = choose_probes(Z_train, train.label) if choose_probes else {kind: make_probe(kind) for kind in PROBES}
+    groups = None if (train.subject == "").any() else train.subject
+    levels = level_columns(model)
+    trainings: dict[str, tuple[Any, ...]] = {
+        name: (classifier, Z_train, train.label, groups, levels) for name, classifier in probes.items()
+    }
+    if augment is not None:
+        copies = [model.transform(augmented(train, augment, seed, view)) for view in range(_VIEWS)]
+        labels = np.tile(train.label, 1 + _VIEWS)
+        trainings["augmented"] = (probes["standardised"], np.concatenate([Z_train, *copies]), labels, None, None)
+    results: Scores = {}
+    for name, training in trainings.items():
+        with unthreaded():
+            fitted = train_probe(*training)
+            predicted = dict(zip(tests, [np.asarray(fitted.predict(Z)) for Z in Z_tests], strict=True))
+        results |= _scores_by_test(name, test, predicted)
+    return results
+
+
+def score_classifier(model: Any, part: Split, augment: Augmentation | None = None, seed: int = 0) -> Scores:
+    """Score a model that is a classifier itself, with `predict`: the same scores for each of `PROBES`."""
+    _, _, test = part
+    predicted = {suffix: model.predict(windows) for suffix, windows in _test_sets(test, augment, seed).items()}
+    return {name: result for kind in PROBES for name, result in _scores_by_test(kind, test, predicted).items()}
+
+
+def _test_sets(test: Windows, augment: Augmentation | None, seed: int) -> dict[str, Any]:
+    """Return the clean test windows and, with an augmentation, the perturbed ones, by suffix of the probe's name."""
+    # The draws differ from those of the training copies and of a fit with the same seed.
+    perturbed = {} if augment is None else {" perturbed": augmented(test, augment, integer_seed(seed, _TESTS))}
+    return {"": test, **perturbed}
+
+
+def _scores_by_test(name: str, test: Windows, predicted: Mapping[str, NDArray[Any]]) -> Scores:
+    """Score predictions for each of the test sets; by subject only for the clean one."""
+    return {
+        name + suffix: scores(test.label, guess, None if suffix else test.subject)
+        for suffix, guess in predicted.items()
+    }
+
+
+def augmented(windows: Windows, augment: Augmentation, seed: int, sweep: int = 0) -> NDArray[Any]:
+    """Return an augmented copy of each window, (N, channels, time), determined by its row, seed and sweep."""
+    X = torch.from_numpy(np.array(windows.X))
+    X = X if X.dtype == torch.float64 else X.float()
+    batches = torch.split(torch.arange(len(X)), _BATCH)
+    copies = torch.cat([augment(X[ids], ids, seed=seed, sweep=sweep) for ids in batches])
+    return np.asarray(copies.numpy())

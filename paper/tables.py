@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from paper import reference
-from paper.markdown import as_code, machine_name, mean_and_std, table
-from polyadic.evaluate import corrected_resampled, holm, paired, unpaired
+from paper.markdown import machine_name, mean_and_std, table
+from polyadic.evaluate import corrected_resampled, holm
 
 Row = dict[str, Any]
 Result = dict[str, Any]
@@ -49,7 +51,7 @@ def footer(result: Result) -> str:
     note = "" if jobs == 1 else f" Up to {jobs} processes at a time, so the seconds are not comparable."
     return (
         f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
-        f"{as_code(result['command'])}, {where}, {result['date']}, commit {commits or result['commit']}.{note}\n"
+        f"`{result['command']}`, {where}, {result['date']}, commit {commits or result['commit']}.{note}\n"
     )
 
 
@@ -113,7 +115,7 @@ def paired_table(result: Result, protocol: str) -> str:
             cells = []
             for name in _SCORED_BY:
                 a, b = (percentages([rows[seed] for seed in seeds], name) for rows in (ours, theirs))
-                cells.append(f"{np.mean(a) - np.mean(b):+.2f} ({paired(a, b)[1]:.2g})")
+                cells.append(f"{np.mean(a) - np.mean(b):+.2f} ({corrected_resampled(np.subtract(a, b), 0.0)[1]:.2g})")
             most = [f"{max(rows[seed]['sweeps'] for seed in seeds)}" for rows in (ours, theirs)]
             lines.append([label, *cells, " and ".join(most)])
     heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _SCORED_BY), "maximum sweeps"]
@@ -165,7 +167,12 @@ def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, lis
         share = rows[0]["n_test"] / (rows[0]["n_test"] + rows[0]["n_train"])
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
         resampled = corrected_resampled(differences, share)[1]
-        tests[name] = [unpaired(ours, theirs)[1], paired(ours, theirs)[1], resampled]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # one seed: p is NaN
+            unpaired = float(stats.ttest_ind(ours, theirs).pvalue)
+        if len(ours) > 1 and np.ptp(ours) == np.ptp(theirs) == 0:  # no variance
+            unpaired = float(ours[0] == theirs[0])
+        tests[name] = [unpaired, corrected_resampled(differences, 0.0)[1], resampled]
     adjusted = holm([tests[name][2] for name in rivals])
     return {name: [*tests[name], float(p)] for name, p in zip(rivals, adjusted, strict=True)}
 

@@ -159,7 +159,7 @@ def serve() -> None:
     import polyadic
 
     own = [module.name for module in pkgutil.walk_packages(polyadic.__path__, "polyadic.")]
-    elsewhere = ("polyadic.__main__", "polyadic.scale.gpu.kernels", "polyadic.testing")
+    elsewhere = ("polyadic.__main__", "polyadic.scale.gpu", "polyadic.testing")  # the second needs Triton
     for name in (*LATE, *(name for name in own if not name.startswith(elsewhere))):
         importlib.import_module(name)
     gc.freeze()  # a collection in a fork would copy the memory of all these modules

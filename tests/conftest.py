@@ -62,14 +62,12 @@ def data_folder() -> Path:
 
 
 _FIRST = [
-    "test_reliability",
     "test_memory",
     "test_stopping",
     "test_side_by_side",
     "test_mutations",
     "test_commands",
     "test_run",
-    "test_bench",
     "test_report_browser",
 ]
 

@@ -39,7 +39,7 @@ KINDS: dict[str, Callable[[], CPD]] = {
     "CPD": lambda: CPD(4, max_sweeps=12, tol=0.0),
     "non-negative mini-batches": lambda: SALS(4, batch_size=16, max_sweeps=4, tol=0.0),
     "restarts": lambda: paper(SALS, 4, solver="memory", batch_size=45, max_sweeps=2, tol=0.0, restarts=4),
-    "consensus": lambda: CPD(4, max_sweeps=3, tol=0.0, restarts=4, consensus=True),
+    "consensus": lambda: SALS(4, batch_size=16, max_sweeps=3, tol=0.0, restarts=4, consensus=True),
 }
 
 

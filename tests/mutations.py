@@ -15,7 +15,6 @@ import json
 import os
 import random
 import resource
-import select
 import shutil
 import signal
 import sys
@@ -31,7 +30,7 @@ import torch
 
 from polyadic.errors import PolyadicError
 
-LONGEST = 5.0
+LONGEST = 5
 """Seconds a file may take to be read or refused."""
 
 MOST = 96 * 2**20
@@ -243,88 +242,45 @@ def mutated(target: Target, sound: Path, folder: Path, seed: str) -> tuple[str, 
     return damage_bytes(folder, chance, target.files), True
 
 
-def work(target: Target, name: str, sound: Path, numbers: range, seed: int, pipe: int) -> None:
-    """The cases one after the other; a line before and a line after each goes into the pipe."""
+def work(target: Target, name: str, sound: Path, each: int, seed: int, log: Path) -> None:
+    """The cases one after the other, each with a line in the log; a case that takes too long ends the process."""
     limit = memory("VmSize") + ROOM
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     watch = Watch()
     folder = sound.parent / "damaged"
-    for number in numbers:
-        what, only_bytes = mutated(target, sound, folder, f"{name} {seed} {number}")
-        os.write(pipe, json.dumps([number, what]).encode() + b"\n")
-        os.write(pipe, json.dumps([number, read_damaged(target, folder, only_bytes, watch)]).encode() + b"\n")
-
-
-# ------------------------------------------------------------------------------------------- all cases
-
-
-def lines_of(pipe: int, child: int) -> Iterator[Any]:
-    """Yield the lines that a child process writes; stop it if it hangs."""
-    buffer = b""
-    while True:
-        if not select.select([pipe], [], [], LONGEST)[0]:
-            os.kill(child, signal.SIGKILL)
-            yield None
-            return
-        more = os.read(pipe, 65536)
-        if not more:
-            return
-        *whole, buffer = (buffer + more).split(b"\n")
-        yield from map(json.loads, whole)
+    with log.open("w") as file:
+        for number in range(each):
+            what, only_bytes = mutated(target, sound, folder, f"{name} {seed} {number}")
+            signal.alarm(LONGEST)
+            outcome = read_damaged(target, folder, only_bytes, watch)
+            signal.alarm(0)
+            print(json.dumps([f"{name} {number}, {what}", outcome]), file=file, flush=True)
 
 
 def attack(name: str, target: Target, each: int, seed: int) -> dict[str, Any]:
     """So many damaged files of a kind; how many were refused and read, and all that went wrong."""
-    found: dict[str, Any] = {"mutations": 0, "refused": 0, "read": 0, "wrong": []}
     with tempfile.TemporaryDirectory() as place:
-        sound = Path(place).resolve() / "sound"
+        sound, log = Path(place).resolve() / "sound", Path(place) / "log"
         sound.mkdir()
         target.make(sound)
         target.read(sound, True)  # also imports all there is to import, before memory is counted
-        number = 0
-        while number < each:
-            number = _batch(name, target, sound, range(number, each), seed, found)
-    return found
-
-
-def _batch(name: str, target: Target, sound: Path, numbers: range, seed: int, found: dict[str, Any]) -> int:
-    """Cases in one child until it ends; the number of the first that is left."""
-    reading, writing = os.pipe()
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.close(reading)
-            work(target, name, sound, numbers, seed, writing)
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writing)
-    number, what, pending, hung = numbers.start, "", False, False
-    for line in lines_of(reading, child):
-        if line is None:
-            hung = True
-            break
-        number, text = line
-        pending = not pending
-        if pending:
-            what = text
-            continue
-        found["mutations"] += 1
-        if text in ("refused", "read"):
-            found[text] += 1
-        else:
-            found["wrong"].append(f"{name} {number}, {what}: {text}")
-    os.close(reading)
-    status = os.waitpid(child, 0)[1]
-    if pending or hung:
-        found["mutations"] += 1
-        outcome = f"hung for {LONGEST:g} s" if hung else f"crashed (status {status})"
-        found["wrong"].append(f"{name} {number}, {what}: {outcome}")
-    elif status != 0:
-        raise RuntimeError(f"{name} {number}: the damage itself failed")
-    return number + 1
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                work(target, name, sound, each, seed, log)
+                code = 0
+            finally:
+                os._exit(code)
+        status = os.waitpid(child, 0)[1]
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+    outcomes = [outcome for _, outcome in lines]
+    wrong = [f"{case}: {outcome}" for case, outcome in lines if outcome not in ("refused", "read")]
+    if status:
+        wrong.append(f"{name} {len(lines)}: crashed, or took more than {LONGEST} s (status {status})")
+    counts = {"refused": outcomes.count("refused"), "read": outcomes.count("read")}
+    return {"mutations": len(lines), **counts, "wrong": wrong}
 
 
 def main() -> None:

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 
 from polyadic import ATD
+from polyadic.core.algebra import squared_norms
+from polyadic.core.compression import Compression
+from polyadic.core.moments import Block, Moments
 
 
 def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
@@ -28,6 +31,21 @@ def bases(shape: tuple[int, ...], rank: int, seed: int = 0) -> list[torch.Tensor
 def graph_weights(count: int, seed: int = 0) -> torch.Tensor:
     weights = draw(count, count, seed=seed).abs()
     return (weights + weights.T).fill_diagonal_(0)
+
+
+def moments_of(T: torch.Tensor, compression: Compression | None = None, sizes: tuple[int, ...] = (9,)) -> Moments:
+    """Return the moments of tensors (N, I, J, …), added in blocks of these sizes in turn."""
+    compression = compression or Compression.none(T.shape[1:])
+    moments, first = Moments(compression, len(T), dtype=T.dtype), 0
+    while first < len(T):
+        for size in sizes:
+            part = T[first : first + size]
+            if len(part):
+                ids = torch.arange(first, first + len(part))
+                moments.add(ids, Block(compression.compress(part), squared_norms(part)))
+            first += size
+    moments.finish()
+    return moments
 
 
 def arrays(tensors: Iterable[torch.Tensor]) -> list[np.ndarray]:

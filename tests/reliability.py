@@ -1,4 +1,4 @@
-"""Reliability tests with many repetitions: kills, damaged files, faults of disks and processes, long runs.
+"""Reliability tests with many repetitions: kills, damaged files, faults, long runs.
 
     python tests/reliability.py docs/results/reliability.json
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,37 +25,10 @@ from polyadic._util.files import write_atomically
 from polyadic._util.provenance import provenance
 
 HERE = Path(__file__).parent
+PROMISES = HERE.parent / "docs" / "promises.md"
 BENCHMARK = HERE.parent / "paper" / "benchmarks" / "memory.py"
 MOST_MEMORY = 2 * 2**30
 """Bytes that a fit may take for itself, whatever the size of its store."""
-
-FAULTS = {
-    "disk full": [
-        "test_checkpoints.py::test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_stays",
-        "test_checkpoints.py::test_a_file_that_may_not_grow_is_a_clear_error_and_the_last_checkpoint_stays",
-        "test_store.py::test_a_full_disk_is_an_error_and_leaves_nothing",
-        "test_store.py::test_a_failing_write_is_an_error_and_leaves_nothing",
-        "test_persist.py::test_a_write_that_fails_leaves_the_older_file_and_nothing_else",
-    ],
-    "read-only": [
-        "test_checkpoints.py::test_a_disk_that_becomes_read_only_is_a_clear_error_and_the_last_checkpoint_stays",
-    ],
-    "vanished": [
-        "test_checkpoints.py::test_a_folder_that_vanishes_is_a_clear_error",
-        "test_checkpoints.py::test_a_place_that_cannot_be_written_is_an_error_before_any_work",
-    ],
-    "damaged": [
-        "test_checkpoints.py::test_a_damaged_checkpoint_and_one_of_another_version_are_refused_and_stay",
-        "test_store.py::test_every_flipped_byte_is_noticed",
-    ],
-    "disk fails while reading": ["test_store.py::test_a_fit_whose_disk_fails_raises_and_leaves_no_thread"],
-    "writer of a store killed": [
-        "test_store.py::test_a_writer_killed_before_any_of_its_operations_leaves_no_half_written_store",
-    ],
-    "threads and processes": ["test_side_by_side.py"],
-    "hostile archives and names": ["test_hostile.py"],
-}
-"""Tests that inject faults, by what they do to the world."""
 
 
 def say(text: str) -> None:
@@ -85,26 +59,19 @@ def mutations(each: int, seed: int) -> tuple[dict[str, Any], list[str]]:
     return {"seed": seed, "mutations": total, "kinds": found}, wrong
 
 
-def faults() -> tuple[dict[str, Any], list[str]]:
-    """Each test that injects a fault, once for each of its cases."""
-    counts: dict[str, Any] = {"injected": 0, "not possible here": 0, "kinds": {}}
-    lost = []
-    for kind, tests in FAULTS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "found.xml"
-            words = [sys.executable, "-m", "pytest", "-q", f"--junitxml={out}", *(str(HERE / test) for test in tests)]
-            done = subprocess.run(words, capture_output=True, text=True, cwd=HERE.parent)
-            cases = list(ElementTree.parse(out).iter("testcase"))
-        skipped = [case for case in cases if case.find("skipped") is not None]
-        failed = [case.get("name", "") for case in cases if {"failure", "error"} & {part.tag for part in case}]
-        if done.returncode not in (0, 1) or not cases:
-            failed.append(f"{kind}: pytest ended with {done.returncode}: {done.stdout[-300:]}")
-        counts["kinds"][kind] = len(cases) - len(skipped)
-        counts["injected"] += len(cases) - len(skipped)
-        counts["not possible here"] += len(skipped)
-        lost += failed
-        say(f"  {kind}: {len(cases)} cases, {len(skipped)} not possible here, {len(failed)} failed")
-    return counts, lost
+def guarantees() -> tuple[dict[str, Any], list[str]]:
+    """The tests of the guarantees in the documentation, which inject faults, in their long versions, too."""
+    tests = re.findall(r"`(test_\w+\.py::\w+)`", PROMISES.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.xml"
+        words = [sys.executable, "-m", "pytest", "-q", f"--junitxml={out}", *(str(HERE / test) for test in tests)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=HERE.parent)
+        cases = list(ElementTree.parse(out).iter("testcase"))
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    failed = [case.get("name", "") for case in cases if {"failure", "error"} & {part.tag for part in case}]
+    if done.returncode not in (0, 1) or not cases:
+        failed.append(f"pytest ended with {done.returncode}: {done.stdout[-300:]}")
+    return {"tests": len(cases) - len(skipped), "not possible here": len(skipped)}, failed
 
 
 def endurance(fits: int, seconds: float) -> tuple[dict[str, Any], list[str]]:
@@ -113,10 +80,8 @@ def endurance(fits: int, seconds: float) -> tuple[dict[str, Any], list[str]]:
     return found, [f"memory grew over {kind}: {found[kind]}" for kind in grown]
 
 
-def large(gib: float, folder: str | None) -> tuple[dict[str, Any], list[str]]:
-    options = ["--gib", gib, "--hop", 256, "--flip", *(["--folder", folder] if folder else [])]
-    whole = told(BENCHMARK, *options)
-    found = {key: whole[key] for key in ("windows", "stored_bytes", "own_bytes", "seconds", "hop", "augment")}
+def large(gib: float) -> tuple[dict[str, Any], list[str]]:
+    found = told(BENCHMARK, "--gib", gib, "--hop", 256, "--flip")
     return found, [] if found["own_bytes"] < MOST_MEMORY else [f"memory of the large fit: {found}"]
 
 
@@ -129,15 +94,13 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=200, help="fits one after the other")
     parser.add_argument("--seconds", type=float, default=3600.0, help="of sweeps in one fit")
     parser.add_argument("--gib", type=float, default=12.0, help="size of the large store; 0 for none")
-    parser.add_argument("--folder", help="where to write the large store for the time being")
-    parser.add_argument("--no-faults", action="store_true", help="leave out the faults of disks and processes")
     given = parser.parse_args()
     parts = {
         "kills": lambda: kills(given.kills, given.seed),
         "mutations": lambda: mutations(given.each, given.seed),
-        "faults": None if given.no_faults else faults,
+        "guarantees": guarantees,
         "endurance": lambda: endurance(given.fits, given.seconds),
-        "large": (lambda: large(given.gib, given.folder)) if given.gib else None,
+        "large": (lambda: large(given.gib)) if given.gib else None,
     }
     found: dict[str, Any] = provenance("cpu")
     lost: list[str] = []

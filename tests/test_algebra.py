@@ -156,14 +156,6 @@ def test_contract_equals_explicit_loops(device, shape):
 
 
 @over_shapes
-def test_project_and_reconstruct_equal_tensorly(tensorly, device, shape):
-    T, X, factors = shape.draw(device)
-    arrays = [array(f) for f in (X, *factors)]
-    assert_agrees(project(T, factors), tensorly.cp_tensor.unfolding_dot_khatri_rao(array(T), (None, arrays), 0), like=T)
-    assert_agrees(reconstruct(X, factors), tensorly.cp_tensor.cp_to_tensor((None, arrays)), like=X)
-
-
-@over_shapes
 def test_the_result_of_collect_contains_the_mttkrp_of_every_basis(tensorly, device, shape):
     T, X, factors = shape.draw(device)
     for mode in range(len(factors)):
@@ -179,7 +171,7 @@ def test_the_result_of_collect_contains_the_mttkrp_of_every_basis(tensorly, devi
 
 
 @dtypes
-@pytest.mark.parametrize("order", [(0, 1, 3, 2), (0, 3, 2, 1), (0, 3, 1, 2), (3, 1, 2, 0)])
+@pytest.mark.parametrize("order", [(0, 3, 1, 2), (3, 1, 2, 0)])
 def test_kernels_take_strided_tensors_and_change_no_input(device, dtype, order):
     T, X, factors = Shape(4, (3, 2, 5), 3, dtype).draw(device)
     strided = T.permute(order).contiguous().permute(tuple(np.argsort(order)))
@@ -255,10 +247,10 @@ def test_two_equal_columns_are_solved_by_jitter_with_a_warning(device, dtype, sc
 
 
 @dtypes
-@pytest.mark.parametrize(("size", "rank"), [(1, 2), (1, 5), (3, 4), (7, 8), (4, 12)])
+@pytest.mark.parametrize(("size", "rank"), [(1, 2), (7, 8), (4, 12)])
 def test_a_rank_above_the_dimension_is_never_treated_as_regular(dtype, size, rank):
     # Whether rounding leaves the last pivot small depends on the order of the columns, so many draws are needed.
-    for seed in range(40):
+    for seed in range(15):
         T, _, (A,) = Shape(6, (size,), rank, dtype, seed).draw(torch.device("cpu"))
         with pytest.warns(RuntimeWarning, match="Gram matrix is singular at alpha=0"):
             X = ridge_solve(gram([A]), project(T, [A]), 0.0)
@@ -266,68 +258,9 @@ def test_a_rank_above_the_dimension_is_never_treated_as_regular(dtype, size, ran
         assert fit_error(X, T, A) < 0.5
 
 
-@pytest.mark.parametrize(("size", "rank"), [(1, 2), (7, 8), (4, 12)])
-def test_float32_rows_of_a_singular_float64_gram_are_as_good_as_float32_can_hold(device, size, rank):
-    for seed in range(10):
-        T, _, (A,) = Shape(6, (size,), rank, torch.float32, seed).draw(device)
-        with pytest.warns(RuntimeWarning, match="Gram matrix is singular at alpha=0"):
-            X = ridge_solve(gram([A.double()]), project(T, [A]), 0.0)
-        assert X.dtype == torch.float32
-        assert fit_error(X, T, A) < 1e-3
-
-
-def test_float32_rows_of_nearly_equal_columns_lose_nothing_to_a_float64_gram(device):
-    T, _, (A,) = Shape(20, (50,), 4, torch.float32).draw(device)
-    A[:, 1] = A[:, 0] + 1e-3 * A[:, 1]
-    assert fit_error(ridge_solve(gram([A.double()]), project(T, [A]), 0.0), T, A) < 1e-3
-
-
-def test_a_matrix_that_is_singular_in_float32_can_be_regular_in_float64(device):
-    G = torch.tensor([[1.0, 1.0], [1.0, 1.0 + 2.0**-20]], dtype=torch.float64, device=device)
-    assert_agrees(G @ ridge_inverse(G, 0.0) / 2**12, np.eye(2) / 2**12, like=G)
-    with pytest.warns(RuntimeWarning, match="singular"):
-        assert bool(torch.isfinite(ridge_inverse(G.float(), 0.0)).all())
-
-
 @dtypes
-def test_an_all_zero_gram_gives_the_solution_of_smallest_norm_with_a_warning(device, dtype):
-    G = torch.zeros(3, 3, dtype=dtype, device=device)
-    with pytest.warns(RuntimeWarning, match=r"singular at alpha=0; the minimum-norm least-squares solution"):
-        X = ridge_solve(G, torch.ones(2, 3, dtype=dtype, device=device), 0.0)
-    assert torch.equal(X, torch.zeros_like(X))
-
-
-@dtypes
-def test_a_gram_matrix_that_is_indefinite_by_rounding_gets_the_pseudo_inverse_with_a_warning(device, dtype):
-    G = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=dtype, device=device)
-    with pytest.warns(RuntimeWarning, match="minimum-norm"):
-        inverse = ridge_inverse(G, 0.0)
-    assert_agrees(inverse, np.linalg.pinv(array(G)), like=G)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-33, 1e-36, 1e-39, 1e-44])
-def test_the_inverse_of_a_vanishing_float32_gram_is_finite(device, scale):
-    for pattern in (torch.ones(3, 3), torch.ones(3, 3) + torch.eye(3)):
-        G = (scale * pattern.double()).float().to(device)
-        if scale < 1e-38 or bool((pattern == 1).all()):
-            with pytest.warns(RuntimeWarning, match="Gram matrix is singular"):
-                inverse = ridge_inverse(G, 0.0)
-        else:
-            inverse = ridge_inverse(G, 0.0)
-        assert bool(torch.isfinite(inverse).all())
-
-
-@dtypes
-def test_a_positive_alpha_makes_a_singular_gram_regular_and_silent(device, dtype):
-    zero = torch.zeros(3, 3, dtype=dtype, device=device)
-    assert_agrees(ridge_inverse(zero, 0.5), 2 * np.eye(3), like=zero)
-    ones = torch.ones(3, 3, dtype=dtype, device=device)
-    assert_agrees(ridge_inverse(ones, 0.5), np.linalg.inv(np.ones((3, 3)) + 0.5 * np.eye(3)), like=ones)
-
-
-@dtypes
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("place", [(0, 0), (2, 1), (2, 2)])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [(0, 0), (2, 1)])
 def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value, place):
     G = torch.eye(3, dtype=dtype, device=device)
     G[place] = G[place[::-1]] = value

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import oracles
@@ -127,13 +124,6 @@ def test_pull_equals_the_product_with_the_full_pair_matrix(device, count, rank, 
     np.testing.assert_allclose(array(pull(X, gamma)), G @ D @ array(X), atol=1e-12 * (2 + gamma))
 
 
-def test_loss_and_pull_never_build_the_pair_matrix():
-    # In full it would take 320 GB.
-    X = normal(200_000, 2, dtype=torch.float32)
-    assert float(loss(X, X, gamma=0.0)) == pytest.approx(-1.0, abs=1e-2)
-    assert pull(X, gamma=0.0).shape == X.shape
-
-
 @dtypes
 def test_a_batch_of_one_has_no_random_pair(device, dtype):
     X, other = normal(1, 4, dtype=dtype, device=device), normal(1, 4, seed=1, dtype=dtype, device=device)
@@ -155,7 +145,7 @@ def test_a_zero_row_adds_nothing_to_the_loss(device, dtype):
     assert bool(torch.isfinite(pull(X, 2.0)).all())
 
 
-@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e-20, 1.0, 1e20, 1e30, 1e38])
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e38])
 def test_normalise_keeps_the_direction_of_rows_of_any_size(device, scale):
     X = normal(5, 4, device=device).clamp(-2, 2)
     rows = normalise((scale * X).float())
@@ -187,7 +177,7 @@ def test_row_update_equals_the_literal_rule_row_by_row(device, samples, sizes, r
     np.testing.assert_allclose(array(improved), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 8])
+@pytest.mark.parametrize("rounds", [1, 3])
 def test_align_repeats_the_literal_rule(device, rounds):
     problem = Subproblem.draw(scale=5.0, device=device)
     guess = array(normal(6, 3, seed=5))
@@ -196,14 +186,6 @@ def test_align_repeats_the_literal_rule(device, rounds):
         guess = literal_update(problem, guess, beta=2.0)
     aligned = align(problem.X_ls, problem.V, start, problem.v2, 2.0, rounds)
     np.testing.assert_allclose(array(aligned), guess, rtol=1e-8, atol=1e-10)
-
-
-def test_row_update_in_float32_agrees_with_float64(device):
-    exact, single = (Subproblem.draw(scale=3.0, dtype=dtype, device=device) for dtype in (torch.float64, torch.float32))
-    improved = row_update(single.X_ls, single.V, single.X_ls, single.v2, 2.0)
-    assert improved.dtype == torch.float32
-    expected = row_update(exact.X_ls, exact.V, exact.X_ls, exact.v2, 2.0)
-    np.testing.assert_allclose(array(improved), array(expected), rtol=1e-4, atol=1e-4)
 
 
 def row_objective(problem: Subproblem, X: Tensor, beta: float) -> Tensor:
@@ -217,8 +199,8 @@ def row_objective(problem: Subproblem, X: Tensor, beta: float) -> Tensor:
     return residual.square().sum() + problem.alpha * X.square().sum() + beta * alignment
 
 
-@pytest.mark.parametrize("sizes", [(7,), (4, 3), (4, 3, 5), (2, 3, 2, 3)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sizes", [(7,), (4, 3, 5)])
+@pytest.mark.parametrize("seed", range(2))
 def test_row_update_is_a_stationary_point_of_its_objective(sizes, seed):
     problem, beta = Subproblem.draw(sizes=sizes, rank=3, scale=10.0, seed=seed), 2.0
 
@@ -234,7 +216,7 @@ def test_row_update_is_a_stationary_point_of_its_objective(sizes, seed):
     assert float(row_objective(problem, fixed, beta)) < float(row_objective(problem, problem.X_ls, beta))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_convergence_is_linear_at_the_rate_of_the_jacobian(seed):
     problem, beta = Subproblem.draw(scale=3.0, seed=seed), 2.0
     guesses = problem.iterates(beta, 300)
@@ -271,29 +253,6 @@ def test_zero_rows_keep_their_least_squares_value_and_leave_the_others_alone(dev
     assert convergence(torch.zeros_like(X_ls), problem.V, v2, beta=2.0) == [0.0] * 8
 
 
-def test_a_zero_guess_gives_the_least_squares_rows(device):
-    problem = Subproblem.draw(device=device)
-    assert torch.equal(
-        row_update(problem.X_ls, problem.V, torch.zeros_like(problem.X_ls), problem.v2, 2.0), problem.X_ls
-    )
-
-
-@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e-18, 1e18, 1e30])
-@pytest.mark.parametrize("beta", [2.0, 1e10])
-def test_float32_rows_of_extreme_size_give_finite_results(device, scale, beta):
-    problem = Subproblem.draw(dtype=torch.float32, device=device)
-    # One row at its natural size, one of zeros, the others extreme; and all of them extreme.
-    mixed = torch.full((6, 1), scale, device=device)
-    mixed[0], mixed[1] = 1.0, 0.0
-    for scales in (mixed, torch.full((6, 1), scale, device=device)):
-        X, other = scales * problem.X_ls, scales * problem.X_other
-        v2 = pull(other, 6.0)
-        assert bool(torch.isfinite(v2).all())
-        assert bool(torch.isfinite(loss(X, other, 6.0)))
-        assert bool(torch.isfinite(align(X, problem.V, X, v2, beta, rounds=4)).all())
-        assert all(math.isfinite(change) for change in convergence(X, problem.V, v2, beta))
-
-
 # Convergence as it is observed.
 
 
@@ -308,39 +267,14 @@ def test_convergence_is_the_measure_of_appendix_b(device):
     np.testing.assert_allclose(convergence(problem.X_ls, problem.V, problem.v2, beta, rounds=5), expected, rtol=1e-8)
 
 
-@dtypes
-@pytest.mark.parametrize("seed", range(3))
-def test_convergence_shrinks_for_a_small_beta(device, dtype, seed):
-    problem = Subproblem.draw(scale=6.0, seed=seed, dtype=dtype, device=device)
-    changes = convergence(problem.X_ls, problem.V, problem.v2, beta=0.5, rounds=4)
-    assert len(changes) == 4
-    assert changes[0] > 1e-5
-    assert all(after < 0.5 * before for before, after in pairwise(changes))
-
-
-@dtypes
-@pytest.mark.parametrize("beta", [1e3, 1e6, 1e9, 1e12, 1e15])
-def test_convergence_does_not_shrink_to_nothing_for_a_huge_beta(device, dtype, beta):
-    problem = Subproblem.draw(dtype=dtype, device=device)
-    changes = convergence(problem.X_ls, problem.V, problem.v2, beta)
-    assert max(changes[-2:]) > 0.5
-
-
-def test_a_row_of_rounding_does_not_count_as_diverging():
-    problem = Subproblem.draw(scale=6.0, dtype=torch.float32)
-    X_ls = problem.X_ls.clone()
-    X_ls[2] *= 1e-12
-    assert convergence(X_ls, problem.V, problem.v2, beta=0.5)[-1] < 1e-4
-
-
 def stacked(problem: Subproblem) -> tuple[Tensor, Tensor]:
     """M of both views, the second with its own data, and the Gram."""
     return project(torch.cat([problem.T, problem.T.flip(0)]), problem.factors), gram(problem.factors)
 
 
 @dtypes
-@pytest.mark.parametrize("beta", [30.0, 1e2, 1e3, 1e4, 1e6, 1e8, 1e10, 1e14])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("beta", [30.0, 1e4, 1e14])
+@pytest.mark.parametrize("seed", range(2))
 def test_a_huge_beta_is_warned_of(device, dtype, beta, seed):
     problem = Subproblem.draw(samples=16, seed=seed, dtype=dtype, device=device)
     M, G = stacked(problem)
@@ -352,25 +286,9 @@ def test_a_huge_beta_is_warned_of(device, dtype, beta, seed):
     assert bool(torch.isfinite(X).all())
 
 
-@dtypes
-@pytest.mark.parametrize("seed", range(3))
-def test_a_beta_at_which_the_rule_converges_is_not_warned_of(device, dtype, seed):
-    problem = Subproblem.draw(samples=16, scale=4.0, seed=seed, dtype=dtype, device=device)
-    M, G = stacked(problem)
-    objective = als.Objective(alpha=problem.alpha, beta=1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        als.solve_coefficients(M, G, objective, n_views=2, watch=True)
-
-
-@pytest.mark.parametrize(
-    "changes", [[0.1, 0.2, 0.4, 0.8], [0.5, 0.5, 0.5, 0.5], [1e6, 1.0, 1e6, 1.0], [2.0, 30.0, 2.0, 30.0]]
-)
-def test_changes_that_grow_stay_or_alternate_are_warned_of(changes):
+@pytest.mark.parametrize("changes", [[0.1, 0.2, 0.4, 0.8], [0.5, 0.5, 0.5, 0.5], [2.0, 30.0, 2.0, 30.0]])
+def test_changes_that_grow_stay_or_alternate_are_warned_of_and_others_not(changes):
     with pytest.warns(ConvergenceWarning, match="does not converge at beta=3"):
         als.warn_if_diverging(changes, beta=3.0)
-
-
-@pytest.mark.parametrize("changes", [[0.5, 0.1, 0.02, 0.004], [1e-6, 2e-6, 1e-6, 2e-6], [0.0, 0.0, 0.0]])
-def test_changes_that_shrink_or_are_negligible_are_not_warned_of(changes):
-    als.warn_if_diverging(changes, beta=3.0)
+    for calm in ([0.5, 0.1, 0.02, 0.004], [1e-6, 2e-6, 1e-6, 2e-6], [0.0, 0.0, 0.0]):
+        als.warn_if_diverging(calm, beta=3.0)

@@ -114,19 +114,9 @@ WRONG = {
         {"X": X, "y": np.zeros(5)},
         r"label must have shape \(6,\), one entry per window, but has shape \(5,\)",
     ),
-    "label half": ({"X": X, "y": np.full(6, 0.5)}, "label must hold classes"),
-    "label above": (
-        {"X": X, "y": np.full(6, 2), "classes": ["a", "b"]},
-        "label must lie between -1 and 1, but reaches from",
-    ),
-    "label unknown": ({"X": X, "y": ["c"] * 6, "classes": ["a", "b"]}, "label must be one of a, b, but there is 'c'"),
     "label twice": ({"X": X, "y": np.zeros(6), "label": np.zeros(6)}, "but the file has both"),
     "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
-    "start negative": ({"X": X, "start": np.full(6, -7)}, "start must be a sample number"),
-    "fs zero": ({"X": X, "fs": 0}, "fs must be a positive sampling rate in Hz, but is 0.0"),
     "fs two": ({"X": X, "fs": [1, 2]}, "fs must be one positive number"),
-    "channel count": ({"X": X, "channels": ["a"]}, "channels must name 2 channels, but names 1"),
-    "channel twice": ({"X": X, "channels": ["a", "a"]}, "channels must have different names, but are a, a"),
     "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of the same shape and type"),
     "part length": ({"X_train": X, "X_test": X, "y_test": np.zeros(5)}, r"y must have shape \(6,\)"),
     "position": ({"X_train": X, "X_test": X, "exp_pos_test": np.zeros((6, 3))}, r"exp_pos must have shape \(N, 2\)"),
@@ -149,10 +139,8 @@ def npy(header, content=b""):
 HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2, 3), }\n"
 BAD_NPY = {
     "empty": b"",
-    "magic": b"PK\x03\x04",
     "no data": npy(HEADER),
     "cut data": npy(HEADER, bytes(47)),
-    "more data": npy(HEADER, bytes(49)),
     "huge": npy(HEADER.replace("(2,", "(999999999999,"), bytes(48)),
     "pickle": npy(HEADER.replace("<f4", "|O"), bytes(48)),
     "not a header": npy("__import__('os')", bytes(48)),
@@ -315,15 +303,6 @@ def test_flipped_bytes_of_an_npz_file_never_give_other_values(write, tmp_path):
         # An array may be lost from the directory of the archive, but none has other values.
         assert windows.label.tolist() in ([0, 1] * 10, [-1] * 20)
         assert set(windows.subject) in ({"p", "q"}, {""})
-
-
-def test_flipped_bytes_of_an_npy_file_are_refused_or_change_values_only(tmp_path):
-    np.save(tmp_path / "a.npy", values())
-    outcomes, results = flipped(tmp_path / "a.npy", read_arrays)
-    assert outcomes["refused"] > 50
-    for windows in results:
-        assert windows.X.nbytes == values().nbytes
-        assert windows.X.ndim == 3
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.npy", "a.csv"])

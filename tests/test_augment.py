@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,10 +88,6 @@ class TestOneOf(AugmentationContract):
     augmentation = OneOf([Jitter(0.05), Bandpass(BANDS, FS), Rotate3D(TRIADS), Scale()])
 
 
-class TestAnAugmentationOfTheUsersOwn(AugmentationContract):
-    augmentation = Scale()
-
-
 class Broken(Augmentation):
     """Breaks one promise, named by the function it is given."""
 
@@ -110,7 +106,6 @@ class Broken(Augmentation):
         ("finite_windows_stay_finite", lambda X, u: X * u / X.std(dim=2, keepdim=True)),
         ("single_and_double_precision_agree", lambda X, u: X * u if X.dtype == torch.float64 else X),
         ("input_is_not_changed", lambda X, u: X.mul_(u)),
-        ("input_that_cannot_be_written_to_will_do", lambda X, u: X.mul_(u).div_(u)),
         ("memory_layout_of_the_input_does_not_matter", lambda X, u: torch.empty_like(X).fill_(X.stride(2))),
         ("same_seed_sweep_and_ids_give_the_same_result", lambda X, u: X * torch.rand(())),
         ("same_seed_sweep_and_ids_give_the_same_result", lambda X, u: X * u + 0 * torch.rand(())),
@@ -127,26 +122,6 @@ def test_the_contract_detects_broken_implementations(test: str, function: object
 
     with pytest.raises((AssertionError, RuntimeError)):
         getattr(Contract(), f"test_{test}")()
-
-
-@pytest.mark.parametrize(
-    "wrong", [windows(20), windows(9, 20), windows(1, 4, 9, 20), windows(4, 9, 20).to(torch.int16)]
-)
-def test_only_floating_point_batches_of_windows_are_augmented(wrong: Tensor) -> None:
-    with pytest.raises(PolyadicError, match=r"needs a floating-point batch \(windows, channels, time\)"):
-        Jitter(0.1)(wrong)
-
-
-@pytest.mark.parametrize("ids", [torch.arange(3), torch.tensor([7]), torch.tensor(7), torch.arange(4)[None]])
-def test_ids_that_do_not_match_the_windows_are_refused(ids: Tensor) -> None:
-    for augmentation in (Jitter(0.1), Bandpass(BANDS, FS), Rotate3D(TRIADS)):
-        with pytest.raises(PolyadicError, match=r"^ids must have shape \(4,\)"):
-            augmentation(windows(4, 9, 20), ids)
-
-
-def test_whole_batches_may_be_empty() -> None:
-    for augmentation in (Jitter(0.1), Bandpass(BANDS, FS), Rotate3D(TRIADS), OneOf([Jitter(0.1), Rotate3D(TRIADS)])):
-        assert augmentation(torch.empty(0, 9, 20)).shape == (0, 9, 20)
 
 
 # ------------------------------------------------------------------------ jitter
@@ -200,34 +175,24 @@ def jitter_one_channel_at_a_time(X: Tensor, degree: float, keys: Tensor) -> np.n
     return result
 
 
-@pytest.mark.parametrize("length", [1, 2, 50, 99, 100, 101, 128, 700])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_jitter_equals_its_transcription(length: int, dtype: torch.dtype) -> None:
-    X = windows(8, 3, length) * torch.tensor([[1.0], [1e-5], [300.0]])
-    ids = torch.arange(8) * 12_345
-    result = Jitter(0.2)(X.to(dtype), ids, seed=4, sweep=9)
-    expected = jitter_one_channel_at_a_time(X, 0.2, window_keys(4, 9, ids))
-    scale = X.abs().amax(dim=(0, 2))[:, None].numpy()
-    tolerance = 1e-6 if dtype == torch.float32 else 1e-12
-    np.testing.assert_allclose(result.numpy() / scale, expected / scale, rtol=0, atol=tolerance)
-
-
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(
     length=st.integers(1, 260),
     channels=st.integers(1, 4),
     degree=st.floats(0, 3),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
     seed=st.integers(-(2**70), 2**70),
     sweep=st.integers(0, 2**40),
     first=st.integers(0, 2**50),
 )
 def test_jitter_equals_its_transcription_for_any_key(
-    length: int, channels: int, degree: float, seed: int, sweep: int, first: int
+    length: int, channels: int, degree: float, dtype: torch.dtype, seed: int, sweep: int, first: int
 ) -> None:
-    X, ids = windows(3, channels, length), torch.arange(first, first + 3)
+    X, ids = windows(3, channels, length).to(dtype), torch.arange(first, first + 3)
     result = Jitter(degree)(X, ids, seed=seed, sweep=sweep)
-    expected = jitter_one_channel_at_a_time(X, degree, window_keys(seed, sweep, ids))
-    np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=1e-11)
+    expected = jitter_one_channel_at_a_time(X.double(), degree, window_keys(seed, sweep, ids))
+    tolerance = 3e-5 if dtype == torch.float32 else 1e-11
+    np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=tolerance)
 
 
 @pytest.fixture(scope="module")
@@ -250,11 +215,6 @@ def tossed() -> list[tuple[int, ...]]:
     ]
 
 
-def test_fast_slow_or_both_kinds_of_noise_have_equal_chance(tossed: list[tuple[int, ...]]) -> None:
-    for channel in range(2):
-        assert_equally_likely(Counter(kinds[channel] for kinds in tossed), range(3))
-
-
 def test_each_channel_has_a_coin_of_its_own(tossed: list[tuple[int, ...]]) -> None:
     assert_equally_likely(Counter(tossed), [(a, b) for a in range(3) for b in range(3)])
 
@@ -269,51 +229,6 @@ def test_lengths_of_slow_noise_are_uniform_from_100_to_the_windows_length_inclus
         lengths.update(size for size, candidate in stretched.items() if np.allclose(added[window, 0], candidate))
     assert sum(lengths.values()) == np.sum(noise.kinds[:, 0] == 1)
     assert_equally_likely(lengths, [100, 101, 102, 103])
-
-
-@pytest.mark.parametrize("length", [2, 50, 100])
-def test_slow_noise_is_not_stretched_in_windows_of_100_samples_or_less(length: int) -> None:
-    X = torch.linspace(-1, 1, length, dtype=torch.float64).expand(40, 2, length)
-    noise = Noise(window_keys(0, 0, torch.arange(40)), 2, length)
-    added = (Jitter(1.0)(X) - X).numpy()
-    slow = noise.kinds == 1
-    assert slow.any()
-    np.testing.assert_allclose(added[slow], noise.points[slow], atol=1e-12)
-
-
-def test_windows_of_one_sample_have_no_range_and_get_no_noise() -> None:
-    X = windows(40, 2, 1)
-    assert torch.equal(Jitter(1.0)(X), X)
-
-
-def test_slow_noise_is_smooth_and_fast_noise_is_not() -> None:
-    """Over long windows the steps of slow noise are smaller than its range, in the mean."""
-    X = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat_interleave(5000).expand(60, 1, 10_000)
-    noise = Noise(window_keys(0, 0, torch.arange(60)), 1, 10_000)
-    added = (Jitter(1.0)(X) - X).numpy()[:, 0]
-    steps = np.abs(np.diff(added)).mean(axis=1)
-    # Two independent numbers from U[-1, 1] differ by 2/3 in the mean.
-    assert np.abs(steps[noise.kinds[:, 0] == 0] - 2 / 3).max() < 0.05
-    assert np.median(steps[noise.kinds[:, 0] == 1]) < 0.45
-
-
-def test_noise_reaches_the_degree_times_half_the_range_and_no_further() -> None:
-    X = 4 + torch.tensor([[1.0], [1e-6], [25.0]]) * windows(400, 3, 128)
-    noise = Noise(window_keys(0, 0, torch.arange(400)), 3, 128)
-    amplitude = (X.amax(dim=2) - X.amin(dim=2)) / 2
-    added = ((Jitter(0.3)(X) - X).abs().amax(dim=2) / amplitude).numpy()
-    one, both = noise.kinds < 2, noise.kinds == 2
-    # The second channel is tiny beside its offset: some rounding of the offset shows.
-    assert 0.295 < added[one].max() < 0.3 + 1e-7
-    assert 0.45 < added[both].max() < 0.6 + 1e-7
-    assert np.percentile(added[one], 5) > 0.27
-
-
-def test_fast_noise_is_uniform_from_minus_one_to_one() -> None:
-    X = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat_interleave(50).expand(300, 1, 100)
-    noise = Noise(window_keys(0, 0, torch.arange(300)), 1, 100)
-    added = (Jitter(1.0)(X) - X).numpy()[:, 0][noise.kinds[:, 0] == 0]
-    assert kstest(added.ravel(), "uniform", args=(-1, 2)).pvalue > 0.001
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
@@ -333,12 +248,6 @@ def test_a_silent_channel_and_a_degree_of_zero_get_no_noise() -> None:
     jittered = Jitter(0.5)(X)
     assert torch.equal(jittered[:, 1], X[:, 1])
     assert bool((jittered[:, 0] != X[:, 0]).any(dim=1).all())
-
-
-@pytest.mark.parametrize("degree", [-0.1, math.nan, math.inf, None, "much"])
-def test_degrees_that_are_not_numbers_of_at_least_zero_are_refused(degree: object) -> None:
-    with pytest.raises(PolyadicError, match=r"^degree must be a number of at least 0, but is "):
-        Jitter(degree)
 
 
 # ---------------------------------------------------------------------- bandpass
@@ -382,41 +291,6 @@ def test_bandpass_equals_its_transcription(
     np.testing.assert_allclose(result, filter_one_channel_at_a_time(X, bandpass, kinds), rtol=0, atol=tolerance)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
-@given(
-    edges=st.lists(st.floats(0.002, 0.498), min_size=4, max_size=4, unique=True),
-    fs=st.floats(1, 5000),
-    length=st.integers(1, 400),
-)
-def test_filters_by_blocks_equal_filters_by_fourier_transform(edges: list[float], fs: float, length: int) -> None:
-    a, b, c, d = (fs * edge for edge in edges)
-    bandpass = Bandpass([(min(a, b), max(a, b)), (min(c, d), max(c, d))], fs)
-    X, kinds = windows(3, 3, length), torch.tensor([[0, 1, 2], [2, 2, 0], [1, 1, 1]])
-    expected = filter_one_channel_at_a_time(X, bandpass, kinds.numpy())
-    np.testing.assert_allclose(bandpass._filter_in_blocks(X, kinds), expected, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(bandpass._filter_by_fft(X, kinds), expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["sleep_edf", "har", "ptb_xl", "mgh"])
-def test_both_filters_agree_in_single_precision_on_the_papers_windows(name: str) -> None:
-    bandpass, shape = preset(name).augment.steps[1], preset(name).shape
-    X = (windows(3, *shape) + 1).float()
-    kinds = torch.arange(3 * shape[0]).reshape(3, -1) % 3
-    torch.testing.assert_close(
-        bandpass._filter_in_blocks(X, kinds), bandpass._filter_by_fft(X, kinds), rtol=0, atol=1e-4
-    )
-
-
-def test_filters_start_at_rest() -> None:
-    """A constant passes at first, and is gone at the end: nothing is assumed about the time before the window."""
-    X = torch.ones(8, 3, 500, dtype=torch.float64)
-    result = Bandpass(BANDS, FS)(X)
-    first = [three_filters(np.ones(1), BANDS, FS)[kind][0] for kind in range(3)]
-    for value in result[..., 0].flatten().tolist():
-        assert min(abs(value - response) for response in first) < 1e-12
-    assert result[..., -1].abs().max() < 1e-6
-
-
 @pytest.fixture(scope="module")
 def filtered() -> list[tuple[int, ...]]:
     """Which of the three filters each of two channels got, read off the result, in 3000 windows."""
@@ -432,44 +306,8 @@ def filtered() -> list[tuple[int, ...]]:
     ]
 
 
-def test_one_band_the_other_or_both_have_equal_chance(filtered: list[tuple[int, ...]]) -> None:
-    for channel in range(2):
-        assert_equally_likely(Counter(kinds[channel] for kinds in filtered), range(3))
-
-
 def test_each_channel_has_a_filter_of_its_own(filtered: list[tuple[int, ...]]) -> None:
     assert_equally_likely(Counter(filtered), [(a, b) for a in range(3) for b in range(3)])
-
-
-def test_bandpass_keeps_frequencies_within_the_band_and_removes_others() -> None:
-    time = torch.arange(4000, dtype=torch.float64) / 200
-    waves = torch.stack([torch.sin(2 * torch.pi * f * time) for f in (0.01, 5.0, 95.0)])[None]
-    bandpass = Bandpass([(2, 12), (2, 12)], fs=200)
-    power = bandpass._filter_in_blocks(waves, torch.zeros(1, 3, dtype=torch.long))[..., 2000:].square().mean(dim=2)[0]
-    assert power[1] > 0.4
-    assert power[0] < 0.01
-    assert power[2] < 0.01
-
-
-@pytest.mark.parametrize("band", [(0, 10), (-1, 10), (10, 10), (12, 10), (5, 25), (5, 30), (math.nan, 5)])
-@pytest.mark.parametrize("place", [0, 1])
-def test_bands_outside_zero_to_half_the_sampling_rate_are_refused(band: tuple[float, float], place: int) -> None:
-    bands = [(1, 20), (5, 24)]
-    bands[place] = band
-    with pytest.raises(PolyadicError, match=r"^bands must satisfy 0 < low < high < fs/2 = 25 Hz, but one is \("):
-        Bandpass(bands, fs=50)
-
-
-@pytest.mark.parametrize("bands", [[], [(1, 20)], [(1, 20)] * 3, (1, 20), [(1, 2, 3), (1, 2)], None, [("a", "b")] * 2])
-def test_bands_that_are_not_two_pairs_are_refused(bands: object) -> None:
-    with pytest.raises(PolyadicError, match=r"^bands must be two pairs \(low, high\) in Hz, but are "):
-        Bandpass(bands, fs=50)
-
-
-@pytest.mark.parametrize("fs", [None, "50", math.inf, math.nan, -50])
-def test_sampling_rates_that_are_not_numbers_are_refused(fs: object) -> None:
-    with pytest.raises(PolyadicError, match=r"^fs must be a number"):
-        Bandpass(BANDS, fs=fs)
 
 
 # ---------------------------------------------------------------------- rotation
@@ -479,25 +317,6 @@ def matrices(rotate: Rotate3D, count: int, triads: int, **key: int) -> Tensor:
     """The rotation of every triad, read off what happens to unit vectors: (count, triads, 3, 3)."""
     axes = torch.eye(3, dtype=torch.float64).repeat(triads, 1).expand(count, -1, -1)
     return rotate(axes, **key).reshape(count, triads, 3, 3)
-
-
-@pytest.mark.parametrize("independent", [False, True])
-def test_rotations_are_orthogonal_with_determinant_one(independent: bool) -> None:
-    R = matrices(Rotate3D(TRIADS, independent=independent), 200, 3)
-    torch.testing.assert_close(R @ R.mT, torch.eye(3, dtype=torch.float64).expand_as(R), rtol=0, atol=1e-12)
-    torch.testing.assert_close(torch.linalg.det(R), torch.ones(200, 3, dtype=torch.float64), rtol=0, atol=1e-12)
-
-
-def test_all_sensors_turn_together() -> None:
-    R = matrices(Rotate3D(TRIADS), 50, 3)
-    assert torch.equal(R, R[:, :1].expand_as(R))
-    assert (R[1:] - R[:-1]).abs().amax(dim=(1, 2, 3)).min() > 1e-3
-
-
-def test_independent_sensors_turn_each_by_itself() -> None:
-    R = matrices(Rotate3D(TRIADS, independent=True), 50, 3)
-    for a, b in ((0, 1), (1, 2), (0, 2)):
-        assert (R[:, a] - R[:, b]).abs().amax(dim=(1, 2)).min() > 1e-3
 
 
 @pytest.mark.parametrize("independent", [False, True])
@@ -512,12 +331,6 @@ def test_rotations_are_uniform_over_all_rotations(independent: bool) -> None:
             trace = turn.diagonal(dim1=1, dim2=2).sum(dim=1)
             angle = torch.arccos(((trace - 1) / 2).clamp(-1, 1)).numpy()
             assert kstest(angle, lambda x: (x - np.sin(x)) / np.pi).pvalue > 0.001
-
-
-def test_independent_rotations_are_uncorrelated() -> None:
-    R = matrices(Rotate3D(TRIADS, independent=True), 4000, 3)
-    for a, b in ((0, 1), (1, 2), (0, 2)):
-        assert (R[:, a].flatten(1).T @ R[:, b].flatten(1) / 4000).abs().max() < 5 / 3 / math.sqrt(4000)
 
 
 @pytest.mark.parametrize("independent", [False, True])
@@ -542,61 +355,7 @@ def test_rotation_equals_its_transcription_by_quaternions(independent: bool, dty
     np.testing.assert_allclose(result, expected, rtol=0, atol=5 * tolerance)
 
 
-def test_channels_outside_the_triads_are_untouched() -> None:
-    X = windows(5, 8, 30)
-    result = Rotate3D([(4, 0, 2), (6, 5, 1)])(X)
-    assert torch.equal(result[:, [3, 7]], X[:, [3, 7]])
-    for channel in (0, 1, 2, 4, 5, 6):
-        assert not torch.allclose(result[:, channel], X[:, channel])
-
-
-def test_lengths_and_angles_between_sensors_are_kept_when_they_turn_together() -> None:
-    X = windows(5, 9, 30)
-    result = Rotate3D(TRIADS)(X)
-    for a in TRIADS:
-        for b in TRIADS:
-            torch.testing.assert_close((result[:, a] * result[:, b]).sum(1), (X[:, a] * X[:, b]).sum(1))
-
-
-@pytest.mark.parametrize(
-    "triads",
-    [[], [(0, 1)], [(0, 1, 2, 3)], [(0, 1, 1)], [(0, 1, 2), (2, 3, 4)], [(-1, 0, 1)], (0, 1, 2), [(0.5, 1, 2)], None],
-)
-def test_triads_that_are_not_three_different_channels_each_are_refused(triads: object) -> None:
-    with pytest.raises(PolyadicError, match=r"^triads must "):
-        Rotate3D(triads)
-
-
-def test_triads_beyond_the_last_channel_are_refused() -> None:
-    with pytest.raises(PolyadicError, match=r"^triads contain channel 9, but X has only 9 channels"):
-        Rotate3D([(7, 8, 9)])(windows(2, 9, 20))
-
-
 # ------------------------------------------------------------- several augmentations
-
-
-def test_compose_equals_its_steps_in_order_with_keys_derived_by_number() -> None:
-    steps = [Jitter(0.2), Bandpass(BANDS, FS), Rotate3D(TRIADS), Jitter(0.1)]
-    X, ids = windows(6, 9, 128), torch.arange(6) + 100
-    keys = window_keys(8, 3, ids)
-    expected = X
-    for number, step in enumerate(steps):
-        expected = step.apply(expected, derive(keys, number))
-    assert torch.equal(Compose(steps)(X, ids, seed=8, sweep=3), expected)
-
-
-def test_the_order_of_the_steps_matters() -> None:
-    X = windows(6, 9, 128)
-    jitter, bandpass = Jitter(1.0), Bandpass(BANDS, FS)
-    there, back = Compose([jitter, bandpass])(X), Compose([bandpass, jitter])(X)
-    assert (there - back).abs().max() > 0.1
-
-
-def test_the_same_step_twice_draws_twice() -> None:
-    X = windows(6, 3, 128)
-    once, twice = Compose([Scale()])(X), Compose([Scale(), Scale()])(X)
-    factors = [(Y / X)[:, 0, 0] for Y in (once, twice)]
-    assert (factors[1] - factors[0].square()).abs().min() > 1e-6
 
 
 def test_compositions_can_be_nested() -> None:
@@ -612,7 +371,7 @@ def test_compositions_can_be_nested() -> None:
     torch.testing.assert_close(nested(X), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 3])
 def test_one_of_picks_each_choice_with_equal_chance_for_each_window(count: int) -> None:
     X = torch.ones(3000, 2, 4)
     result = OneOf([Scale(10.0 * number) for number in range(count)])(X, seed=6)
@@ -620,31 +379,29 @@ def test_one_of_picks_each_choice_with_equal_chance_for_each_window(count: int) 
     assert_equally_likely(Counter((result[:, 0, 0] / 10).long().tolist()), range(count))
 
 
-def test_one_of_gives_each_window_exactly_its_chosen_augmentation() -> None:
-    choices = [Jitter(0.3), Bandpass(BANDS, FS), Rotate3D(TRIADS)]
-    X, ids = windows(40, 9, 60), torch.arange(40) * 3
-    keys = window_keys(2, 1, ids)
-    chosen = (uniform(derive(keys, -1), ()) * 3).long()
-    results = torch.stack([choice.apply(X, derive(keys, number)) for number, choice in enumerate(choices)])
-    expected = results[chosen, torch.arange(40)]
-    torch.testing.assert_close(OneOf(choices)(X, ids, seed=2, sweep=1), expected, rtol=0, atol=1e-12)
+BATCH = windows(4, 9, 20)
+REFUSED = [
+    *((lambda value=value: Jitter(value), "degree must be a number of at least 0") for value in (-0.1, math.nan, None)),
+    *((lambda band=band: Bandpass([(1, 20), band], fs=50), r"bands must satisfy 0 < low < high < fs/2 = 25 Hz, but one")
+      for band in ((0, 10), (12, 10), (5, 25), (math.nan, 5))),
+    *((lambda bands=bands: Bandpass(bands, fs=50), r"bands must be two pairs \(low, high\) in Hz, but are ")
+      for bands in ([], [(1, 20)], (1, 20), None, [("a", "b")] * 2)),
+    (lambda: Bandpass(BANDS, fs=None), "fs must be a number"),
+    *((lambda triads=triads: Rotate3D(triads), "triads must be groups of three different channels >= 0, but are ")
+      for triads in ([], [(0, 1)], [(0, 1, 2), (2, 3, 4)], [(-1, 0, 1)], (0, 1, 2), [(0.5, 1, 2)], None)),
+    (lambda: Rotate3D([(7, 8, 9)])(BATCH), "triads contain channel 9, but X has only 9 channels"),
+    (lambda: Compose([]), "expected one or more augmentations, but got "),
+    (lambda: OneOf([Jitter(0.1), abs]), "expected one or more augmentations, but got "),
+    (lambda: Jitter(0.1)(BATCH[0]), r"Jitter needs a floating-point batch \(windows, channels, time\)"),
+    (lambda: Jitter(0.1)(BATCH.to(torch.int16)), r"Jitter needs a floating-point batch \(windows, channels, time\)"),
+    (lambda: Jitter(0.1)(BATCH, torch.arange(3)), r"ids must have shape \(4,\)"),
+]  # fmt: skip
 
 
-def test_augmentations_that_no_window_chose_are_not_called() -> None:
-    class Fussy(Augmentation):
-        def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-            return X / X.max()
-
-    X = windows(1, 9, 20)
-    for seed in range(20):
-        assert bool(torch.isfinite(OneOf([Fussy(), Rotate3D(TRIADS), Scale()])(X, seed=seed)).all())
-
-
-@pytest.mark.parametrize("combine", [Compose, OneOf])
-@pytest.mark.parametrize("members", [[], [Jitter(0.1), abs], [None], ["jitter"]])
-def test_combinations_of_nothing_or_of_other_things_are_refused(combine: type, members: list) -> None:
-    with pytest.raises(PolyadicError, match=r"^expected one or more augmentations, but got "):
-        combine(members)
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_settings_and_batches_that_make_no_sense_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(PolyadicError, match=f"^{message}"):
+        call()
 
 
 # --------------------------------------------------------------------- in a fit

@@ -64,3 +64,14 @@ def test_a_data_set_written_by_mne_bids_is_fitted_and_evaluated(tmp_path: Path) 
     assert "closed, open" in said.stdout
     polyadic("evaluate", "model.safetensors", "in", "--transductive", "--probe", "plain", cwd=tmp_path)
     polyadic("predict", "model.safetensors", "in", "-o", "labels.csv", cwd=tmp_path)
+
+
+def test_conflicting_rows_of_one_participant_are_an_error_that_names_them(tmp_path: Path) -> None:
+    written(tmp_path / "in")
+    table = tmp_path / "in" / "participants.tsv"
+    whole = table.read_text()
+    table.write_text(whole + "sub-01\tpatient\n")  # the same once more
+    assert folder(tmp_path / "in", tmp_path / "s", seconds=5, label="group").classes == ("control", "patient")
+    table.write_text(whole + "sub-01\tcontrol\n")
+    with pytest.raises(DataError, match=r"participants\.tsv: rows 2 and 4 both describe 'sub-01' .*'group'"):
+        folder(tmp_path / "in", tmp_path / "t", seconds=5, label="group")

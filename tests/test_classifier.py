@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import struct
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import sklearn
+from command_line import polyadic
 from problems import paper
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from polyadic import SALS, load
+from polyadic import CPD, SALS, export, load
 from polyadic._util import model_files
+from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data import Windows, synthetic
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import Probe, WindowClassifier, labels_of
-from polyadic.evaluate.classifier import means_by_group, recentred
+from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of
 from polyadic.evaluate.probe import make_probe
 from polyadic.spectral import STFT
 
@@ -118,19 +119,6 @@ def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
     assert "contiguous blocks" in without.probe_.reason_
 
 
-def test_groups_reach_it_in_a_pipeline_by_name_and_by_routing(features):
-    def pipeline(model):
-        return Pipeline([("same", FunctionTransformer()), ("model", model)])
-
-    own = np.arange(240) // 7
-    fitted = pipeline(WindowClassifier(features, Watching())).fit(SIGNALS.X, SIGNALS.label, model__groups=own)
-    np.testing.assert_array_equal(fitted[-1].probe_.told_["groups"], own)
-    with sklearn.config_context(enable_metadata_routing=True):
-        routed = WindowClassifier(features, Watching()).set_fit_request(groups=True)
-        fitted = pipeline(routed).fit(SIGNALS.X, SIGNALS.label, groups=own)
-    np.testing.assert_array_equal(fitted[-1].probe_.told_["groups"], own)
-
-
 def test_the_probe_receives_the_level_columns():
     features = Levelled(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(SIGNALS)
     told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_
@@ -225,6 +213,11 @@ def described(value: Any) -> Any:
         described({"classes": [True, False, 2]}),
         described({"classes": ["a", "b", "c"]}),
         lambda arrays, header: header["probe"].update(parameters={"C": 1.0}),
+        lambda arrays, header: header["probe"]["parameters"].update(shell="rm"),
+        lambda arrays, header: header["probe"].update(recenter=1),
+        lambda arrays, header: header["probe"].update(class_counts=[1]),
+        lambda arrays, header: header["probe"].update(prior="equal"),
+        lambda arrays, header: header["probe"].pop("reason"),
     ],
 )
 def test_a_damaged_probe_is_refused(edit, features, path):
@@ -234,38 +227,6 @@ def test_a_damaged_probe_is_refused(edit, features, path):
     change(path, edit)
     with pytest.raises(ModelFileError):
         load(path)
-
-
-def test_a_file_that_is_cut_short_or_has_flipped_bytes_never_does_anything_else(features, path):
-    WindowClassifier(features).fit(SIGNALS).save(path)
-    whole = path.read_bytes()
-    rng = np.random.default_rng(0)
-    for size in rng.integers(0, len(whole), 30):
-        path.write_bytes(whole[:size])
-        with pytest.raises(ModelFileError):
-            load(path)
-    length = struct.unpack("<Q", whole[:8])[0]
-    refused = 0
-    for place in rng.integers(8, 8 + length, 200):
-        content = bytearray(whole)
-        content[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(content)
-        try:
-            model = load(path)
-        except ModelFileError:
-            refused += 1
-            continue
-        assert model.transform(SIGNALS.X[:2]).shape == (2, 4)
-    assert refused > 190
-
-
-def test_rate_and_channels_are_kept_where_the_windows_know_them(path):
-    windows = Windows(SIGNALS.X[:, :2], 64.0, channels=("C3", "C4"))
-    model = clone(FEATURES).fit(windows)
-    model.save(path)
-    assert (load(path).fs_, load(path).channel_names_) == (64.0, ("C3", "C4"))
-    clone(FEATURES).fit(SIGNALS.X).save(path)
-    assert (load(path).fs_, load(path).channel_names_) == (None, ())
 
 
 def test_clones_share_fitted_features_and_forget_the_probe(features):
@@ -289,6 +250,102 @@ def test_a_search_over_the_probe_leaves_fitted_features_unchanged(features):
             SIGNALS.X, SIGNALS.label
         )
     assert features.rank == 4
+
+
+# ----------------------------------------------------------------------- prior
+
+
+@pytest.mark.parametrize("kind", ["auto", "plain", Probe(C=1.0, class_weight={"a": 1.0, "b": 3.0})])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_prior_reweights_probabilities_by_bayes_rule(kind, n_classes, features, path):
+    if isinstance(kind, Probe) and n_classes == 3:
+        kind = clone(kind).set_params(class_weight={"a": 1.0, "b": 3.0, "c": 0.5})
+    windows = SIGNALS[np.flatnonzero((SIGNALS.label < n_classes) & (np.arange(240) % (SIGNALS.label + 1) == 0))]
+    y = np.array(["a", "b", "c"])[windows.label]
+    counts = np.unique(y, return_counts=True)[1]
+    assert len(set(counts.tolist())) == n_classes
+    weights = [1.0, 3.0, 0.5][:n_classes] if isinstance(kind, Probe) else 1 / counts if kind == "auto" else 1.0
+    given = WindowClassifier(features, kind).fit(windows, y).predict_proba(windows)
+    for prior, frequencies in (("training", counts), ("balanced", np.ones(n_classes))):
+        model = WindowClassifier(features, kind, prior=prior).fit(windows, y)
+        expected = given * frequencies / (counts * weights)
+        np.testing.assert_allclose(model.predict_proba(windows), expected / expected.sum(axis=1, keepdims=True))
+        np.testing.assert_array_equal(model.predict(windows), model.classes_[expected.argmax(axis=1)])
+        assert {"training": "class frequencies of the training", "balanced": "equally frequent"}[prior] in str(model)
+        model.save(path)
+        loaded = WindowClassifier.load(path)
+        assert (loaded.prior, clone(loaded).prior) == (prior, prior)
+        np.testing.assert_allclose(loaded.predict_proba(windows), model.predict_proba(windows), atol=1e-12)
+        back = loaded.probe_.with_prior("balanced").with_prior(prior)
+        np.testing.assert_allclose(back.intercept_, loaded.probe_.intercept_, atol=1e-12)
+
+
+def test_the_prior_of_a_model_applies_to_the_probes_that_score_it(features):
+    rare = SIGNALS[np.flatnonzero((SIGNALS.label == 0) | (np.arange(240) % 8 == 1))]
+    model = clone(FEATURES).fit(rare)
+    plain = cross_validate(model, rare, 3, transductive=True)
+    model.probe_ = WindowClassifier(model, prior="training").fit(rare).probe_
+    by_model = cross_validate(model, rare, 3, transductive=True)
+    given = cross_validate(clone(FEATURES).fit(rare), rare, 3, transductive=True, prior="training")
+    np.testing.assert_array_equal(by_model.predicted, given.predicted)
+    assert "class frequencies of the training labels" in by_model.summary()
+    assert by_model.accuracy > plain.accuracy
+    assert by_model.balanced_accuracy < plain.balanced_accuracy
+
+
+def test_a_prior_that_cannot_be_used_is_refused(features):
+    with pytest.raises(PolyadicError, match="prior must be None, 'balanced' or 'training', but is 'equal'"):
+        WindowClassifier(features, prior="equal").fit(SIGNALS)
+    with pytest.raises(PolyadicError, match="given a prior, the probe must be a Probe"):
+        WindowClassifier(features, RidgeClassifier(), prior="training").fit(SIGNALS)
+    by_hand = Probe.of(LogisticRegression().fit([[0.0], [1.0]], [0, 1]))
+    with pytest.raises(PolyadicError, match="train the probe by WindowClassifier"):
+        by_hand.with_prior("training")
+
+
+def test_the_commands_store_a_prior_or_use_another_one(tmp_path):
+    rare = SIGNALS[np.flatnonzero((SIGNALS.label == 0) | (np.arange(240) % 8 == 1))]
+    np.savez(tmp_path / "w.npz", X=rare.X, fs=rare.fs, label=rare.label, subject=rare.subject)
+
+    def share(*words):
+        polyadic(*words, "--force", "-o", "labels.csv", "--quiet", cwd=tmp_path)
+        rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()]
+        return np.mean([row[rows[0].index("label")] == "0" for row in rows[1:]])
+
+    fit = ("fit", "w.npz", "--probe", "--rank", 2, "--sweeps", 2, "--device", "cpu")
+    assert "probabilities assume equally frequent classes" in polyadic(*fit, "-o", "a.safetensors", cwd=tmp_path).stdout
+    told = polyadic(*fit, "--prior", "training", "-o", "b.safetensors", cwd=tmp_path).stdout
+    assert "the class frequencies of the training labels" in " ".join(told.split())
+    balanced, training = (share("predict", f"{name}.safetensors", "w.npz") for name in "ab")
+    assert balanced < training
+    assert share("predict", "a.safetensors", "w.npz", "--prior", "training") == training
+    assert share("predict", "b.safetensors", "w.npz", "--prior", "balanced") == balanced
+    refused = polyadic(*fit[:2], "--prior", "training", "-o", "c.safetensors", cwd=tmp_path, code=1).stderr
+    assert "--prior needs --probe" in refused
+
+
+# ------------------------------------------------------------------- baselines
+
+
+@pytest.mark.parametrize("baseline", [PCAFeatures(4), HandFeatures(), MiniRocket(84)], ids=lambda b: type(b).__name__)
+def test_baselines_classify_windows_and_are_refused_by_files_with_a_sentence(baseline, path):
+    model = WindowClassifier(baseline).fit(SIGNALS, on_rows=lambda done: None)
+    assert model.score(SIGNALS, labels_of(SIGNALS)) > 0.5
+    assert type(baseline).__name__ in str(model)
+    assert clone(model).fit(SIGNALS).predict_proba(SIGNALS[:3]).shape == (3, 4)
+    for write in (model.save, partial(export.onnx, model), partial(export.c, model)):
+        with pytest.raises(PolyadicError, match=f"CPD, ATD, SALS .* {type(baseline).__name__}"):
+            write(path)
+    assert not path.exists()
+
+
+def test_a_classifier_is_exported_as_its_features_with_its_probe(features, tmp_path):
+    pytest.importorskip("onnx")
+    model = WindowClassifier(features).fit(SIGNALS)
+    model.save(tmp_path / "model.safetensors")
+    export.onnx(model, tmp_path / "a.onnx")
+    export.onnx(load(tmp_path / "model.safetensors"), tmp_path / "b.onnx")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
 
 # ------------------------------------------------------------------ recentring
@@ -323,18 +380,6 @@ def test_recentring_subtracts_each_subjects_own_mean_at_training_and_prediction(
     assert loaded.recenter is True
     np.testing.assert_allclose(loaded.predict_proba(windows), model.predict_proba(windows), atol=1e-12)
     assert WindowClassifier(features, kind).fit(windows).recenter is False
-
-
-def test_a_shift_of_a_subjects_features_changes_nothing_with_recentring():
-    rng = np.random.default_rng(0)
-    names = np.array([f"p{number % 6}" for number in range(240)])
-    Z, shift = rng.normal(size=(240, 5)), 10 * rng.normal(size=(6, 5))[np.arange(240) % 6]
-    plain, moved_too = (recentred(F, names) for F in (Z, Z + shift))
-    np.testing.assert_allclose(plain, moved_too, atol=1e-12)
-    # Parts of the windows, one after another, have the means of all.
-    parts = [(Z[rows], names[rows]) for rows in np.array_split(np.arange(240), 7)]
-    for name, mean in means_by_group(parts).items():
-        np.testing.assert_allclose(mean, Z[names == name].mean(axis=0), atol=1e-12)
 
 
 def test_windows_that_come_a_few_at_a_time_are_recentred_by_means_of_earlier_ones(features):
@@ -402,3 +447,22 @@ def test_component_weights_without_a_readout_are_the_probes_own(features):
     np.testing.assert_array_equal(recentred_model.component_weights(), recentred_model.probe_.coef_)
     with pytest.raises(PolyadicError, match="the probe must be a Probe, a LogisticRegression"):
         WindowClassifier(features, RidgeClassifier()).fit(SIGNALS).component_weights()
+
+
+@pytest.mark.parametrize(
+    ("values", "stored"),
+    [
+        ([True, False], [False, True]),
+        ([b"rest", b"walk"], ["rest", "walk"]),
+        ([Fraction(1, 2), Fraction(3, 4)], ["1/2", "3/4"]),
+        ([1.0, 2.0], [1, 2]),
+    ],
+)
+def test_labels_of_any_python_type_give_a_model_that_can_be_saved(values, stored, tmp_path):
+    signals = synthetic(40, 2, 64)
+    labels = [values[row % 2] for row in range(40)]
+    model = WindowClassifier(CPD(rank=2, max_sweeps=1, device="cpu")).fit(signals.X, labels)
+    model.save(tmp_path / "m.safetensors")
+    loaded = WindowClassifier.load(tmp_path / "m.safetensors")
+    assert loaded.classes_.tolist() == stored
+    assert loaded.predict(signals.X).tolist() == model.predict(signals.X).tolist()

@@ -101,5 +101,5 @@ def test_wrong_settings_are_errors() -> None:
 
 
 @pytest.mark.parametrize("one", [DropChannels(0.1), Shift(0.2), Scale(1.5, True), Rotate3D(TRIADS, 20.0)])
-def test_files_hold_them(one: object) -> None:
+def test_settings_survive_a_model_file(one: object) -> None:
     assert decode(encode(one)) == one

@@ -28,15 +28,6 @@ def slow_scramble(x: int) -> int:
     return x ^ x >> 16
 
 
-def slow_unscramble(x: int) -> int:
-    """The integer that `slow_scramble` takes to x."""
-    x ^= x >> 16
-    x = x * pow(0x846CA68B, -1, 1 << 32) & MASK32
-    x ^= x >> 15 ^ x >> 30
-    x = x * pow(0x7FEB352D, -1, 1 << 32) & MASK32
-    return x ^ x >> 16
-
-
 def slow_key(seed: int, sweep: int, window: int) -> int:
     base = integer_seed(seed, sweep)
     low = slow_scramble(window & MASK32 ^ base & MASK32)
@@ -98,13 +89,6 @@ def test_neither_the_order_nor_the_size_of_batches_changes_a_windows_draws(order
         assert torch.equal(draw(seed=3, sweep=2, ids=batch, stream=1), whole[batch])
 
 
-def test_asking_for_more_numbers_does_not_change_the_first():
-    keys = window_keys(0, 0, torch.arange(5))
-    assert torch.equal(uniform(keys, (10,)), uniform(keys, (100,))[:, :10])
-    assert torch.equal(uniform(keys, (2, 3, 4)), uniform(keys, (24,)).reshape(5, 2, 3, 4))
-    assert uniform(keys, ()).shape == (5,)
-
-
 def test_draws_are_the_same_on_every_device(device):
     ids = torch.tensor([0, 1, 77, 2**31, 2**40 + 3])
     on_cpu = draw(seed=5, sweep=1, ids=ids, stream=2)
@@ -113,12 +97,6 @@ def test_draws_are_the_same_on_every_device(device):
     assert torch.equal(on_cpu, on_device.cpu())
     moved = uniform(derive(window_keys(5, 1, ids).to(device), 2), (64,))
     assert torch.equal(on_cpu, moved.cpu())
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
-def test_the_integer_type_of_the_ids_does_not_matter(dtype):
-    ids = torch.tensor([0, 5, 100])
-    assert torch.equal(window_keys(1, 2, ids.to(dtype)), window_keys(1, 2, ids))
 
 
 def test_draws_touch_neither_their_input_nor_the_global_generator():
@@ -133,34 +111,16 @@ def test_draws_touch_neither_their_input_nor_the_global_generator():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_numbers_lie_in_the_half_open_unit_interval(device, dtype):
-    numbers = uniform(window_keys(0, 0, torch.arange(2000)).to(device), (1000,), dtype)
-    assert numbers.dtype == dtype
-    assert 0.0 <= float(numbers.min()) < 1e-5
-    assert 1 - 1e-5 < float(numbers.max()) < 1.0
-
-
 def over(**ranges: range) -> Tensor:
     """Twenty windows' draws for each value of one of seed, sweep and stream."""
     ((name, values),) = ranges.items()
     return torch.cat([draw(ids=torch.arange(20), count=10, **{name: value}) for value in values])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_smallest_number_is_0_and_the_largest_a_step_below_1(device, dtype):
-    keys = [slow_unscramble(bits) ^ slow_scramble(1) for bits in (0, MASK32)]
-    signed = torch.tensor(keys).to(device, torch.int32)
-    assert unsigned(signed) == keys
-    assert uniform(signed, (1,), dtype).flatten().tolist() == [0.0, 1 - 2.0**-24]
-
-
 # Ways to walk through the numbers, each of which must look uniform.
 WALKS: dict[str, Callable[[], Tensor]] = {
     "along one window": lambda: draw(seed=1, ids=torch.tensor([7]), count=100_000),
     "over windows at one position": lambda: draw(ids=torch.arange(100_000), count=3)[:, 2],
-    "over distant windows": lambda: draw(seed=2, ids=torch.arange(100_000) * 2**33, count=1),
-    "over derived keys": lambda: draw(ids=torch.arange(100_000), stream=4, count=1),
     "over seeds": lambda: over(seed=range(500)),
     "over sweeps": lambda: over(sweep=range(500)),
     "over streams": lambda: over(stream=range(500)),
@@ -178,14 +138,7 @@ def test_numbers_are_uniform(walk):
     assert float(deviation.max()) < 4.5 * 0.5 / math.sqrt(len(numbers))
 
 
-def test_successive_numbers_fill_the_square_evenly():
-    pairs = draw(ids=torch.arange(2000), count=100).double().reshape(-1, 2)
-    cells = (pairs * 8).long()
-    counts = torch.bincount(cells[:, 0] * 8 + cells[:, 1], minlength=64)
-    assert 1e-4 < stats.chisquare(counts.numpy()).pvalue < 1 - 1e-4
-
-
-@pytest.mark.parametrize("distance", [1, 2, 64, 2**16, 2**31, 2**32, 2**33])
+@pytest.mark.parametrize("distance", [1, 2**32])
 def test_neighbouring_windows_are_unrelated(distance):
     ids = torch.arange(100)
     assert_unrelated(draw(ids=ids, count=1000), draw(ids=ids + distance, count=1000))
@@ -202,26 +155,6 @@ def test_neighbouring_positions_seeds_sweeps_and_streams_are_unrelated():
     assert_unrelated(draw(seed=1, sweep=0, count=1000), draw(seed=0, sweep=1, count=1000))
 
 
-def test_no_two_windows_of_a_sweep_share_a_key():
-    keys = window_keys(0, 0, torch.arange(300_000))
-    assert len(torch.unique(keys)) == len(keys)
-    assert len(torch.unique(derive(keys, 9))) == len(keys)
-
-
-def test_ids_of_more_than_31_bits_have_draws_of_their_own():
-    ids = torch.tensor([5, 5 + 2**31, 5 + 2**32, 5 + 2**33, 5 + 2**62])
-    keys = window_keys(0, 0, ids)
-    assert len(set(keys.tolist())) == len(ids)
-    assert torch.equal(window_keys(0, 0, ids[2:3]), keys[2:3])
-
-
-def test_integer_seed_distinguishes_values_orders_and_lengths():
-    parts = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (-1,), (2**32,), (2**63,), (0, 0, 0)]
-    seeds = [integer_seed(*part) for part in parts]
-    assert len(set(seeds)) == len(parts)
-    assert all(0 <= seed < 2**63 for seed in seeds)
-
-
 def test_seeds_and_keys_do_not_change_between_versions():
     # Whoever changes these changes every result that is to be reproduced from a seed.
     assert integer_seed(0) == 3980143261097177850
@@ -234,11 +167,3 @@ def test_permutation_visits_every_window_once(count):
     assert order.dtype == torch.int64
     assert torch.equal(order.sort().values, torch.arange(count))
     assert torch.equal(order, permutation(count, seed=3, sweep=4))
-
-
-def test_permutations_of_other_sweeps_and_seeds_differ():
-    orders = [permutation(1000, seed, sweep).double() for seed in range(3) for sweep in range(3)]
-    for number, order in enumerate(orders):
-        for other in orders[number + 1 :]:
-            assert abs(correlation(order, other)) < 4.5 / math.sqrt(1000)
-            assert int((order == other).sum()) < 15

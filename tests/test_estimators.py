@@ -167,15 +167,6 @@ def test_fitting_twice_is_equal_to_the_bit(case: tuple[Model, np.ndarray]) -> No
     assert_same(model, other.fit(X), X)
 
 
-def test_a_transform_of_one_row_equals_that_row_of_the_whole(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    Z = model.fit(X).transform(X)
-    tolerance = 1e-4 if X.dtype == np.float32 else 1e-11
-    scale = np.abs(Z).max()
-    for row in (0, 7, len(X) - 1):
-        np.testing.assert_allclose(model.transform(X[row : row + 1])[0], Z[row], rtol=0, atol=tolerance * scale)
-
-
 def test_a_transform_in_pieces_equals_the_transform_of_the_whole(
     case: tuple[Model, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,13 +184,6 @@ def test_features_are_the_ridge_least_squares_solution(case: tuple[Model, np.nda
         tensors(model, X).astype(float), [f.astype(float) for f in model.factors_], model.alpha
     )
     np.testing.assert_allclose(Z, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
-
-
-def test_labels_are_ignored(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    y = np.arange(len(X))
-    assert_same(clone(model).fit(X, y), model.fit(X), X)
-    assert model.score(X, y) == model.score(X)
 
 
 def test_inverse_transform_is_the_sum_of_the_components(case: tuple[Model, np.ndarray]) -> None:
@@ -237,13 +221,6 @@ def test_copies_and_pickles_give_the_same_features_and_continue_equally(
     assert_same(model, copied, X)
 
 
-def test_a_clone_has_the_parameters_and_nothing_learned(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    fresh = clone(model.fit(X))
-    assert fresh.get_params(deep=False) == model.get_params(deep=False)
-    assert vars(fresh) == fresh.get_params(deep=False)
-
-
 def test_features_have_names_and_are_returned_as_a_data_frame_on_request(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
     Z = model.fit(X).transform(X)
@@ -266,19 +243,10 @@ def test_the_same_model_comes_out_on_every_device(case: tuple[Model, np.ndarray]
     assert model.score(X) == pytest.approx(score, abs=1e-3)
 
 
-@pytest.mark.parametrize("count", [1, 11])
-def test_any_number_of_windows_can_be_fitted(case: tuple[Model, np.ndarray], count: int) -> None:
+def test_a_single_window_can_be_fitted(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
-    assert model.fit(X[:count]).transform(X).shape == (len(X), 3)
+    assert model.fit(X[:1]).transform(X).shape == (len(X), 3)
     assert np.isfinite(model.transform(X)).all()
-
-
-@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score", "save"])
-def test_a_model_that_is_not_fitted_says_so(case: tuple[Model, np.ndarray], method: str) -> None:
-    model, X = case
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        getattr(model, method)(X)
-    assert not hasattr(model, "n_parameters_")
 
 
 # ----------------------------------------------------------------------------------------------------- partial_fit
@@ -333,32 +301,10 @@ def test_partial_fit_continues_from_a_fit_with_the_state_of_its_solver(case: tup
     assert model.history_ == history
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        paper(GRSALS, graph_weight=0.5, **SETTINGS),
-        paper(ATD, augment=fainter, beta=0.01, **SETTINGS | MEMORY),
-    ],
-    ids=["GRSALS", "ATD memory"],
-)
-def test_partial_fit_over_the_batches_of_a_sweep_is_a_fit_of_one_sweep_but_for_order_sign_and_scale(
-    model: Model,
-) -> None:
-    X, fitted = CUBE, clone(model).set_params(max_sweeps=1).fit(CUBE)
-    stepped = clone(model)
-    for ids in draws.permutation(len(X), seed=4, sweep=0).split(10):
-        stepped.partial_fit(X[ids.numpy()])
-    for mine, theirs in zip(arranged(fitted.factors_), arranged(stepped.factors_), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
-    order = [np.abs(stepped.transform(X)).argmax(axis=1), np.abs(fitted.transform(X)).argmax(axis=1)]
-    assert len(set(zip(*order, strict=True))) == 3, "components must be the same up to their order"
-
-
-def test_partial_fit_of_another_rank_than_before_is_refused() -> None:
-    model = paper(SALS, **SETTINGS).fit(CUBE).set_params(rank=2)
-    with pytest.raises(PolyadicError, match="rank must stay 3 as in fit, but is now 2"):
-        model.partial_fit(CUBE)
-    assert model.fit(CUBE).partial_fit(CUBE).transform(CUBE).shape == (34, 2)
+def test_a_model_that_is_not_fitted_says_so() -> None:
+    for method in ("transform", "inverse_transform", "score", "save"):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            getattr(SALS(), method)(CUBE)
 
 
 # ---------------------------------------------------------------------------------------- a fit that fails
@@ -375,23 +321,15 @@ def interrupted(batch: Tensor) -> Tensor:
     raise KeyboardInterrupt
 
 
-def mixed_names(X: np.ndarray) -> pd.DataFrame:
-    return pd.DataFrame(X, columns=["a", *range(1, X.shape[1])])
-
-
 FAILURES: dict[str, tuple[Callable[[Model, np.ndarray], object], str | None]] = {
     "NaN at the end": (lambda model, X: model.fit(broken(X)), "contains NaN"),
-    "NaN of another shape": (lambda model, X: model.fit(broken(np.concatenate([X, X], axis=1))), "contains NaN"),
     "NaN in a batch": (lambda model, X: model.partial_fit(broken(X)), "contains NaN"),
     "another shape": (
         lambda model, X: model.partial_fit(np.concatenate([X, X], axis=1)),
         "expecting|must have shape",
     ),
     "wrong rank": (lambda model, X: model.set_params(rank=0).fit(X), "rank must be"),
-    "other rank": (lambda model, X: model.set_params(rank=9).partial_fit(X), "rank must stay"),
-    "wrong device": (lambda model, X: model.set_params(device="gpu").fit(X[:, :2]), "device must be"),
     "wrong function": (lambda model, X: model.set_params(tensorize=len).fit(X[:, :2]), "tensorize must return"),
-    "too short": (lambda model, X: model.set_params(tensorize=STFT(64, 4)).fit(X[:, :2]), "n_fft=64|three dimensions"),
     "interrupt": (lambda model, X: model.set_params(tensorize=interrupted).fit(X[:, :2]), None),
 }
 
@@ -424,44 +362,17 @@ def assert_unchanged_by(failure: str, model: Model, twin: Model, X: np.ndarray) 
     assert_same(model.partial_fit(X[:4]), twin, X)
 
 
-@pytest.mark.parametrize("failure", [name for name in FAILURES if name not in ("another shape", "other rank")])
-def test_a_fit_that_fails_leaves_a_new_model_new(case: tuple[Model, np.ndarray], failure: str) -> None:
+def test_a_fit_that_fails_leaves_a_new_model_new(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
-    action, message = FAILURES[failure]
-    with pytest.raises((ValueError, KeyboardInterrupt), match=message):
-        action(model, X)
-    assert vars(model) == model.get_params(deep=False)
-
-
-def test_column_names_that_cannot_be_used_leave_a_fitted_model_as_it_was() -> None:
-    frame = pd.DataFrame(FLAT).add_prefix("x")
-    model = paper(SALS, **SETTINGS).fit(frame)
-    with pytest.raises(TypeError, match="feature names"):
-        model.fit(mixed_names(FLAT))
-    assert list(model.feature_names_in_) == list(frame.columns)
-
-
-def test_fitting_without_column_names_forgets_those_of_an_earlier_fit() -> None:
-    model = paper(SALS, **SETTINGS).fit(pd.DataFrame(FLAT).add_prefix("x")).fit(FLAT)
-    assert not hasattr(model, "feature_names_in_")
-
-
-# ------------------------------------------------------------------------------------------- the paper's numbers
+    for failure, (action, message) in FAILURES.items():
+        if failure != "another shape":
+            fresh = clone(model)
+            with pytest.raises((ValueError, KeyboardInterrupt), match=message):
+                action(fresh, X)
+            assert vars(fresh) == fresh.get_params(deep=False)
 
 
 # ------------------------------------------------------------------------------------- augmentations and functions
-
-
-@pytest.mark.parametrize("batch_size", [10, None])
-def test_without_alignment_both_fit_terms_stay(batch_size: int | None) -> None:
-    settings = SETTINGS | {"batch_size": batch_size}
-    model = paper(ATD, augment=fainter, beta=0, **settings).fit(CUBE)
-    assert min(model.history_["fit"]) > 0
-    assert min(model.history_["fit_augmented"]) > 0
-    assert set(model.history_["self_supervised"]) == {0.0}
-    alone = paper(SALS, **settings).fit(CUBE)
-    assert set(alone.history_["fit_augmented"]) == {0.0}
-    assert not np.allclose(alone.factors_[0], model.factors_[0])
 
 
 def test_without_alignment_a_full_batch_fit_is_that_of_windows_and_augmented_windows_together() -> None:
@@ -470,13 +381,6 @@ def test_without_alignment_a_full_batch_fit_is_that_of_windows_and_augmented_win
     stacked = paper(SALS, **settings).fit(np.concatenate([CUBE, 0.8 * CUBE]))
     for mine, theirs in zip(model.factors_, stacked.factors_, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
-
-
-def test_alignment_appears_in_the_history_and_changes_the_bases() -> None:
-    model = paper(ATD, augment=TURN, beta=0.05, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
-    without = paper(ATD, augment=TURN, beta=0.0, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
-    assert all(value != 0 for value in model.history_["self_supervised"])
-    assert not np.array_equal(model.factors_[0], without.factors_[0])
 
 
 @pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}, {"tensorize": SHORT_TIME}])
@@ -489,19 +393,6 @@ def test_without_augmentation_and_alignment_atd_is_sals_to_the_bit(settings: dic
 def test_alignment_without_an_augmentation_is_an_error(method: str) -> None:
     with pytest.raises(PolyadicError, match=r"beta=0\.01 .* augment is None: pass an augmentation, or use CPD or SALS"):
         getattr(paper(ATD, beta=0.01, **SETTINGS), method)(CUBE)
-
-
-def test_gamma_none_is_the_size_of_the_batch() -> None:
-    by_default = paper(ATD, augment=fainter, beta=0.01, gamma=None, **SETTINGS).fit(CUBE[:30])
-    given = paper(ATD, augment=fainter, beta=0.01, gamma=10, **SETTINGS).fit(CUBE[:30])
-    other = paper(ATD, augment=fainter, beta=0.01, gamma=1, **SETTINGS).fit(CUBE[:30])
-    assert_same(by_default, given, CUBE)
-    assert not np.array_equal(by_default.factors_[0], other.factors_[0])
-
-
-def test_rounds_are_used() -> None:
-    one, two = (paper(ATD, augment=TURN, beta=0.05, rounds=rounds, **SETTINGS).fit(CUBE) for rounds in (1, 2))
-    assert not np.array_equal(one.factors_[0], two.factors_[0])
 
 
 def test_a_custom_function_equals_the_same_stft() -> None:
@@ -528,89 +419,31 @@ def test_functions_that_write_to_their_batch_do_not_write_to_the_input(kind: Cal
     np.testing.assert_array_equal(np.asarray(X), CUBE)
 
 
-def test_an_augmentation_that_writes_to_its_batch_does_not_write_to_the_first_view() -> None:
-    model = paper(ATD, augment=lambda batch: batch.mul_(0.8), beta=0.01, **SETTINGS).fit(CUBE)
-    np.testing.assert_array_equal(
-        model.factors_[0], paper(ATD, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE).factors_[0]
-    )
-
-
-def test_a_network_can_make_the_tensors_and_the_augmentations() -> None:
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(40, 6).double()
-    noise = torch.nn.Linear(40, 40).double()
-    Z = paper(ATD, tensorize=layer, augment=noise, beta=0.01, **SETTINGS).fit(CUBE).transform(torch.tensor(CUBE))
-    assert Z.shape == (34, 3)
-    assert not Z.requires_grad
-    assert layer.weight.grad is None
-
-
-def test_results_of_a_function_are_converted_to_the_type_of_the_batch() -> None:
-    X = CUBE.astype(np.float32)
-    model = paper(ATD, tensorize=Tensor.double, augment=lambda batch: 0.8 * batch.double(), beta=0.01, **SETTINGS).fit(
-        X
-    )
-    assert model.factors_[0].dtype == np.float32
-    np.testing.assert_allclose(
-        model.transform(X), paper(ATD, augment=fainter, beta=0.01, **SETTINGS).fit_transform(X), rtol=1e-3, atol=1e-4
-    )
-
-
-def later_other(factor: list[int]) -> Callable[[Tensor], Tensor]:
-    return lambda batch: batch[..., : factor[0]]
-
-
 @dataclass(frozen=True)
 class Shortened(Augmentation):
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         return X[..., :-1]
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.mark.parametrize(
-    ("augment", "came"),
+    ("settings", "message"),
     [
-        (lambda batch: batch[:-1], r"\(\d+, 3, 40\)"),
-        (lambda batch: batch[..., :-1], r"\(\d+, 3, 39\)"),
-        (lambda batch: batch.numpy(), "ndarray"),
-        (lambda batch: None, "NoneType"),
-        (Shortened(), r"\(\d+, 3, 39\)"),
+        (
+            {"augment": lambda batch: batch[:-1]},
+            r"augment must return .* shape \(\d+, 3, 40\), but \w+ returned \(\d+, 3, 40\)",
+        ),
+        ({"augment": Shortened()}, r"augment must return .* but \w+ returned \(\d+, 3, 39\)"),
+        ({"augment": lambda batch: None}, "augment must return .* NoneType"),
+        ({"tensorize": lambda batch: batch[:-1]}, r"tensorize must return a tensor of \d+ samples, but returned \(\d+"),
+        ({"tensorize": torch.sum}, r"tensorize must return a tensor of \d+ samples, but returned \(\)"),
+        ({"tensorize": lambda batch: batch.numpy()}, "tensorize must return .* ndarray"),
     ],
-    ids=["fewer", "shorter", "numpy", "None", "class"],
 )
-def test_an_augmentation_of_another_shape_is_refused(augment: Any, came: str, method: str) -> None:
-    message = rf"augment must return a tensor of the batch's shape \(\d+, 3, 40\), but \w+ returned {came}"
-    with pytest.raises(PolyadicError, match=message):
-        getattr(paper(ATD, augment=augment, beta=0.01, **SETTINGS), method)(CUBE)
-
-
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize(
-    ("tensorize", "came"),
-    [
-        (lambda batch: batch[:-1], r"\(\d+, 3, 40\)"),
-        (lambda batch: batch[:, 0, 0], r"\(\d+,\)"),
-        (lambda batch: batch.numpy(), "ndarray"),
-        (torch.sum, r"\(\)"),
-    ],
-    ids=["fewer", "one dimension", "numpy", "sum"],
-)
-def test_a_tensorize_that_does_not_give_a_tensor_for_each_window_is_refused(
-    tensorize: Any, came: str, method: str
-) -> None:
-    with pytest.raises(PolyadicError, match=rf"tensorize must return a tensor of \d+ samples, but returned {came}"):
-        getattr(paper(SALS, tensorize=tensorize, **SETTINGS), method)(CUBE)
-
-
-@pytest.mark.parametrize("method", ["transform", "score", "partial_fit"])
-def test_a_tensorize_that_gives_another_shape_than_in_fit_is_refused(method: str) -> None:
-    length = [20]
-    model = paper(SALS, tensorize=later_other(length), **SETTINGS).fit(CUBE)
-    length[0] = 10
-    with pytest.raises(
-        PolyadicError, match=r"tensorize must return tensors of shape \(3, 20\).* but returned \(3, 10\)"
-    ):
-        getattr(model, method)(CUBE)
+def test_a_function_of_another_shape_is_refused(settings: dict[str, Any], message: str) -> None:
+    model = paper(ATD, beta=0.01, **{"augment": fainter, **SETTINGS, **settings})
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(PolyadicError, match=message):
+            method(CUBE)
 
 
 @pytest.mark.filterwarnings("ignore:.*singular")
@@ -655,11 +488,6 @@ def test_augmentation_of_a_window_does_not_depend_on_size_and_order_of_batches()
     assert recorded(random_state=5) != keys
 
 
-def test_a_full_batch_fit_augments_once_as_the_first_sweep_does() -> None:
-    keys, first = recorded(batch_size=None), recorded(batch_size=10)
-    assert all(set(row) == {first[number][0]} for number, row in keys.items())
-
-
 def test_partial_fit_counts_its_windows_so_that_each_is_augmented_in_its_own_way() -> None:
     augment = Recorded()
     model = paper(ATD, augment=augment, beta=0.0, **SETTINGS)
@@ -679,20 +507,6 @@ def test_another_seed_is_another_model_and_the_same_seed_the_same() -> None:
     assert not np.array_equal(first.factors_[0], other.factors_[0])
 
 
-def test_a_random_state_gives_the_same_model_from_the_same_state_and_moves_on() -> None:
-    first, again = (paper(SALS, **SETTINGS | {"random_state": np.random.RandomState(7)}) for _ in range(2))
-    assert_same(first.fit(CUBE), again.fit(CUBE), CUBE)
-    seed = first.seed_
-    assert first.fit(CUBE).seed_ != seed
-
-
-def test_without_a_seed_every_fit_is_another_and_is_kept_by_partial_fit() -> None:
-    model = paper(SALS, **SETTINGS | {"random_state": None}).fit(CUBE)
-    seed = model.seed_
-    assert model.partial_fit(CUBE).seed_ == seed
-    assert model.fit(CUBE).seed_ != seed
-
-
 # -------------------------------------------------------------------------------------------------------- the STFT
 
 
@@ -708,12 +522,6 @@ def test_the_floor_is_learned_in_fit_and_kept_for_quieter_windows() -> None:
     assert model.fit(100 * CUBE).tensorize_.floor != floor
 
 
-def test_the_unit_of_the_recording_only_shifts_logarithms() -> None:
-    volts = paper(SALS, tensorize=SHORT_TIME, **SETTINGS).fit(1e-5 * CUBE)
-    T, other = tensors(volts, 1e-5 * CUBE), SHORT_TIME.calibrated(torch.tensor(CUBE))(torch.tensor(CUBE)).numpy()
-    np.testing.assert_allclose(T - np.log(1e-5), other, atol=1e-9)
-
-
 # ------------------------------------------------------------------------------------------------------------ graphs
 
 
@@ -727,7 +535,7 @@ def ring(count: int) -> np.ndarray:
 @pytest.mark.parametrize("batch_size", [10, None])
 @pytest.mark.parametrize(
     "kind",
-    [sparse.csr_array, sparse.coo_matrix, np.float32, torch.tensor, np.ndarray.tolist],
+    [sparse.csr_array, torch.tensor, np.ndarray.tolist],
 )
 def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any], batch_size: int | None) -> None:
     settings = SETTINGS | {"batch_size": batch_size, "graph_weight": 0.5}
@@ -738,13 +546,6 @@ def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any], ba
     assert not np.array_equal(
         expected.factors_[0], paper(SALS, **SETTINGS | {"batch_size": batch_size}).fit(CUBE).factors_[0]
     )
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
-def test_a_graph_of_booleans_has_weights_of_one(kind: Callable[..., Any]) -> None:
-    connected = ring(34) > 0
-    model = paper(GRSALS, graph=kind(connected), graph_weight=0.5, **SETTINGS).fit(CUBE)
-    assert_same(model, paper(GRSALS, graph=connected.astype(float), graph_weight=0.5, **SETTINGS).fit(CUBE), CUBE)
 
 
 @pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}])
@@ -764,20 +565,14 @@ def test_each_batch_takes_its_own_part_of_the_graph() -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
-LOPSIDED = ring(34) + np.triu(np.ones((34, 34)), 2)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
         (ring(33), r"graph must have shape \(34, 34\) for 34 windows, but has \(33, 33\)"),
-        (np.ones((34, 3)), r"graph must have shape \(34, 34\) for 34 windows, but has \(34, 3\)"),
         (-ring(34), "graph must have finite weights >= 0, but they range from -3 to -?0"),
-        (np.where(ring(34) > 2, np.nan, ring(34)), "graph must have finite weights >= 0, but they range from nan"),
         (np.where(ring(34) > 2, np.inf, ring(34)), "graph must have finite weights >= 0, but they range from 0 to inf"),
-        (LOPSIDED, "graph must be symmetric, but weights differ from their transpose by up to 1"),
-        (1e-12 * LOPSIDED, "graph must be symmetric, but weights differ from their transpose by up to 1e-12"),
+        (ring(34) + np.triu(np.ones((34, 34)), 2), "graph must be symmetric, but weights differ from their transpose"),
         (1j * ring(34), "graph must hold real numbers, but has type complex128"),
     ],
 )
@@ -786,12 +581,6 @@ def test_a_graph_of_wrong_weights_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(PolyadicError, match=message):
         paper(GRSALS, graph=kind(weights), graph_weight=0.5, **SETTINGS).fit(CUBE)
-
-
-@pytest.mark.parametrize("graph", [3.0, [["a"]], {}, ring(34)[0]])
-def test_something_else_than_a_graph_is_refused_by_name(graph: Any) -> None:
-    with pytest.raises(PolyadicError, match="graph must"):
-        paper(GRSALS, graph=graph, graph_weight=0.5, **SETTINGS).fit(CUBE)
 
 
 # --------------------------------------------------------------------------------------------- scikit-learn around it
@@ -822,21 +611,12 @@ def test_a_grid_search_over_the_rank_finds_that_of_the_data() -> None:
     assert search.best_estimator_.n_parameters_ == 3 * (4 + 5 + 3)
 
 
-def test_silence_is_fitted_perfectly() -> None:
-    silence = np.zeros((5, 3, 4))
-    model = paper(SALS, **SETTINGS).fit(silence)
-    assert model.score(silence) == 1.0
-    assert not model.transform(silence).any()
-
-
 # -------------------------------------------------------------------------------------------------------- progress
 
 NUMBER = r"-?[\d.]+(e[+-]\d+)?"
 TERMS = {
-    "SALS, STFT, memory": ["fit", "Tikhonov"],
     "GRSALS, three dimensions": ["fit", "Tikhonov", "graph"],
     "ATD, STFT, memory": ["fit", "augmented", "Tikhonov", "self-supervised"],
-    "ATD without alignment": ["fit", "augmented", "Tikhonov"],
 }
 
 
@@ -856,28 +636,3 @@ def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_
     terms = r" \+ ".join(f"{term} {NUMBER}" for term in TERMS[name])
     assert all(re.search(rf"loss {NUMBER} = {terms}$", line) for line in lines)
     assert f"loss {model.history_['loss'][0]:.4g} " in lines[0]
-
-
-def test_verbose_shows_a_bar_with_sweeps_loss_and_remaining_time_on_a_terminal(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("polyadic._util.progress._has_terminal", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal also for older versions of rich
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setenv("TTY_INTERACTIVE", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "160")
-    paper(ATD, augment=fainter, beta=0.01, verbose=1, **SETTINGS).fit(CUBE)
-    out, err = capfd.readouterr()
-    assert out == ""
-    bar = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", err).replace("\r", "\n").strip().splitlines()[-1]
-    assert re.search(rf"^ATD .*sweep 3/3, loss {NUMBER}", bar)
-    assert "left" in bar
-
-
-def test_a_silent_model_prints_nothing(case: tuple[Model, np.ndarray], capfd: pytest.CaptureFixture[str]) -> None:
-    model, X = case
-    model.set_params(verbose=0).fit(X)
-    model.partial_fit(X)
-    model.transform(X)
-    assert capfd.readouterr() == ("", "")

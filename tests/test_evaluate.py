@@ -14,7 +14,7 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import corrected_resampled, holm, low_label_rows, paired, scores, unpaired
+from polyadic.evaluate import corrected_resampled, holm, low_label_rows, scores
 from polyadic.evaluate.probe import SCALES
 from polyadic.evaluate.scoring import score_features
 
@@ -87,33 +87,6 @@ def test_scores_of_features_are_those_of_a_probe_fitted_by_hand():
 
 # --------------------------------------------------------------- significance
 
-numbers = st.integers(-1000, 1000).map(lambda number: number / 1000)
-
-
-def several(values: list[float]) -> bool:
-    return len(set(values)) > 1
-
-
-@steady
-@given(
-    st.lists(numbers, min_size=2, max_size=8).filter(several),
-    st.lists(numbers, min_size=2, max_size=8).filter(several),
-    st.booleans(),
-)
-def test_the_unpaired_test_is_scipys(a, b, equal):
-    expected = stats.ttest_ind(a, b, equal_var=equal)
-    assert unpaired(a, b, equal_variances=equal) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-9)
-
-
-@steady
-@given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=8).filter(lambda p: several([a - b for a, b in p])))
-def test_the_paired_test_is_scipys(pairs):
-    a, b = (np.array(column) for column in zip(*pairs, strict=True))
-    if np.ptp(a - b) < 1e-9:
-        return  # scipy takes rounding for scatter
-    expected = stats.ttest_rel(a, b)
-    assert paired(a, b) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-9)
-
 
 def test_the_corrected_test_is_the_formula_of_nadeau_and_bengio():
     gaps, trainings, tests = [0.03, -0.01, 0.02, 0.04, 0.01], 800, 200
@@ -124,57 +97,25 @@ def test_the_corrected_test_is_the_formula_of_nadeau_and_bengio():
     assert corrected_resampled(gaps, tests / (trainings + tests)) == pytest.approx((t, p))
 
 
-def test_the_corrected_test_without_tests_is_the_paired_one_and_else_more_careful():
+def test_the_corrected_test_without_test_windows_is_the_paired_one_and_else_more_careful():
     a, b = np.array([0.9, 0.95, 0.93]), np.array([0.88, 0.9, 0.92])
-    assert corrected_resampled(a - b, 0) == pytest.approx(paired(a, b))
-    assert corrected_resampled(a - b, 0.1)[1] < corrected_resampled(a - b, 0.5)[1]
-    assert paired(a, b)[1] < corrected_resampled(a - b, 0.1)[1]
+    expected = stats.ttest_rel(a, b)
+    assert corrected_resampled(a - b, 0) == pytest.approx((expected.statistic, expected.pvalue))
+    assert expected.pvalue < corrected_resampled(a - b, 0.1)[1] < corrected_resampled(a - b, 0.5)[1]
 
 
-tests_of = {
-    "unpaired": unpaired,
-    "welch": lambda a, b: unpaired(a, b, equal_variances=False),
-    "paired": paired,
-    "corrected": lambda a, b: corrected_resampled(np.subtract(a, b), 0.3),
-}
+def test_equal_differences_are_certain_or_chance_and_fewer_than_two_say_nothing():
+    assert corrected_resampled([0.2, 0.2, 0.1 + 0.1], 0.3) == (math.inf, 0)
+    assert corrected_resampled([-0.2, -0.2, -0.2], 0.3) == (-math.inf, 0)
+    assert corrected_resampled([1e-16, 0.0, 0.0], 0.3) == (0, 1)
+    assert all(math.isnan(value) for value in (*corrected_resampled([], 0.3), *corrected_resampled([0.5], 0.3)))
 
 
-@pytest.mark.parametrize("test", tests_of.values(), ids=tests_of)
-def test_the_same_gap_in_every_seed_is_certain_and_no_gap_at_all_is_chance(test):
-    assert test([0.3, 0.3, 0.3], [0.1, 0.1, 0.1]) == (math.inf, 0)
-    assert test([0.1, 0.1, 0.1], [0.3, 0.3, 0.3]) == (-math.inf, 0)
-    assert test([0.1, 0.1, 0.1], [0.1, 0.1, 0.1]) == (0, 1)
-
-
-@pytest.mark.parametrize("test", tests_of.values(), ids=tests_of)
-def test_t_has_the_sign_of_the_first_methods_lead_and_p_is_two_sided(test):
-    (t, p), (back, q) = test([3.0, 4.0, 5.5], [1.0, 2.5, 1.0]), test([1.0, 2.5, 1.0], [3.0, 4.0, 5.5])
-    assert t == -back > 0
-    assert p == q < 1
-
-
-def test_scores_equal_up_to_rounding_are_not_a_difference():
-    a = np.array([0.7, 0.7, 0.7])
-    assert paired(a + 1e-16, a) == (0, 1)
-    assert unpaired(a * (1 + 2e-16), a) == (0, 1)
-    # 0.1 + 0.2 is not 0.3 in the last bit: a constant gap all the same.
-    assert paired([0.1 + 0.2, 0.3, 0.3], [0.1, 0.1, 0.1]) == (math.inf, 0)
-
-
-@pytest.mark.parametrize("test", tests_of.values(), ids=tests_of)
-@pytest.mark.parametrize("seeds", [[], [0.5]])
-def test_fewer_than_two_seeds_say_nothing(test, seeds):
-    assert all(math.isnan(value) for value in test(seeds, seeds))
-
-
-def test_scores_that_cannot_be_compared_are_refused_by_name():
-    with pytest.raises(PolyadicError, match=r"^a and b must .* 2 and 3"):
-        paired([1, 2], [1, 2, 3])
-    with pytest.raises(PolyadicError, match=r"^b must be a list of finite"):
-        unpaired([1, 2], [1, math.nan])
-    with pytest.raises(PolyadicError, match=r"^a must be a list"):
-        unpaired([[1, 2]], [1, 2])
-    for share in (1, 1.5, -0.1, math.nan):
+def test_differences_that_cannot_be_compared_are_refused_by_name():
+    for wrong in ([1, math.nan], [[1, 2]]):
+        with pytest.raises(PolyadicError, match=r"^differences must be finite"):
+            corrected_resampled(wrong, 0.3)
+    for share in (1, -0.1, math.nan):
         with pytest.raises(PolyadicError, match=r"^test_share must"):
             corrected_resampled([1, 2], share)
 

@@ -143,4 +143,4 @@ def test_every_field_of_reading_is_an_option_of_the_function_and_of_the_command_
     assert [name for name in parameters if name in names] == names
     assert all(f"    {name} : " in str(folder.__doc__) for name in names)
     helped = polyadic("prepare", "folder", "--help", cwd=tmp_path).stdout
-    assert all(option_name(name) in helped for name in [*names, "subject_from"])
+    assert all(option_name(name) in helped for name in names)

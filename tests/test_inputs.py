@@ -13,8 +13,8 @@ import torch
 from problems import paper
 from scipy import sparse
 
-from polyadic import ATD, GRSALS, SALS
-from polyadic.data.samples import Samples, choose_device
+from polyadic import ATD, CPD, GRSALS, SALS
+from polyadic.data.batches import Samples
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
@@ -51,13 +51,6 @@ def swapped(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array.swapaxes(0, 2)).swapaxes(0, 2)
 
 
-def spread(array: np.ndarray) -> np.ndarray:
-    """The same values with gaps between them."""
-    wide = np.zeros((2 * len(array), *array.shape[1:], 3), array.dtype)
-    wide[::2, ..., 1] = array
-    return wide[::2, ..., 1]
-
-
 def read_only(array: np.ndarray) -> np.ndarray:
     frozen = array.copy()
     frozen.flags.writeable = False
@@ -69,25 +62,16 @@ NUMPY_KINDS: dict[str, Callable[[np.ndarray], Any]] = {
     "float64": lambda X: X,
     "float32": lambda X: X.astype(np.float32),
     "float16": lambda X: X.astype(np.float16),
-    "longdouble": lambda X: X.astype(np.longdouble),
-    "int8": lambda X: X.astype(np.int8),
     "int16": lambda X: X.astype(np.int16),
-    "int64": lambda X: X.astype(np.int64),
-    "uint8": lambda X: X.astype(np.uint8),
     "uint16": lambda X: X.astype(np.uint16),
-    "uint32": lambda X: X.astype(np.uint32),
-    "uint64": lambda X: X.astype(np.uint64),
     "big-endian float": lambda X: X.astype(">f8"),
-    "big-endian int16": lambda X: X.astype(">i2"),
     "objects that are numbers": lambda X: X.astype(object),
     "Fortran order": lambda X: np.asfortranarray(X),
     "axes swapped": swapped,
-    "with gaps": spread,
-    "backwards": lambda X: X[::-1, :, ::-1].copy()[::-1, :, ::-1],
     "read-only": read_only,
 }
-WIDE = ("float64", "list", "longdouble", "big-endian float", "objects that are numbers", "Fortran order")
-WIDE += ("axes swapped", "with gaps", "backwards", "read-only")
+WIDE = ("float64", "list", "big-endian float", "objects that are numbers", "Fortran order")
+WIDE += ("axes swapped", "read-only")
 
 
 @pytest.mark.parametrize("kind", NUMPY_KINDS)
@@ -105,7 +89,7 @@ def test_numpy_in_any_type_order_and_layout_gives_the_same_features_as_numpy(kin
 
 @pytest.mark.parametrize(
     "dtype",
-    [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int16, torch.int64, torch.uint8, torch.uint16],
+    [torch.float64, torch.float32, torch.bfloat16, torch.int16],
 )
 def test_torch_in_gives_torch_out_on_its_device(dtype: torch.dtype, device: torch.device) -> None:
     X = torch.tensor(WINDOWS).to(device, dtype)
@@ -116,22 +100,6 @@ def test_torch_in_gives_torch_out_on_its_device(dtype: torch.dtype, device: torc
     assert Z.device.type == device.type
     reference = paper(SALS, **SETTINGS).fit_transform(WINDOWS.astype(str(expected).removeprefix("torch.")))
     np.testing.assert_allclose(Z.cpu().numpy(), reference, rtol=1e-3, atol=1e-3)
-
-
-def test_booleans_are_zeros_and_ones() -> None:
-    X = WINDOWS > 50
-    expected = paper(SALS, **SETTINGS).fit_transform(X.astype(np.float32))
-    np.testing.assert_array_equal(paper(SALS, **SETTINGS).fit_transform(X), expected)
-    np.testing.assert_array_equal(paper(SALS, **SETTINGS).fit_transform(torch.tensor(X)).numpy(), expected)
-
-
-def test_a_tensor_that_is_not_contiguous_gives_the_same_features() -> None:
-    X = torch.tensor(WINDOWS)
-    strided = X.permute(2, 0, 1).contiguous().permute(1, 2, 0)
-    assert not strided.is_contiguous()
-    for model in (paper(SALS, **SETTINGS), paper(SALS, tensorize=STFT(n_fft=4, hop=2), **SETTINGS)):
-        expected = model.fit_transform(X)
-        torch.testing.assert_close(model.fit_transform(strided), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_a_tensor_that_requires_grad_gives_features_without_a_graph() -> None:
@@ -165,20 +133,6 @@ def test_a_data_frame_gives_its_column_names_to_the_model() -> None:
         model.transform(frame.rename(columns={"z": "w"}))
 
 
-def test_a_list_of_tensors_is_a_stack_of_samples() -> None:
-    Z = paper(SALS, **SETTINGS).fit_transform([torch.tensor(window) for window in WINDOWS])
-    np.testing.assert_array_equal(Z, paper(SALS, **SETTINGS).fit_transform(WINDOWS))
-
-
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, np.asfortranarray])
-@pytest.mark.parametrize("ids", [slice(2, 5), slice(None), torch.tensor([7, 0, 7])])
-def test_take_returns_the_given_samples_in_the_requested_type(kind: Callable[..., Any], ids: Any) -> None:
-    batch = Samples(kind(WINDOWS)).take(ids, CPU, torch.float32)
-    assert batch.dtype == torch.float32
-    rows = ids if isinstance(ids, slice) else ids.numpy()
-    np.testing.assert_array_equal(batch.numpy(), WINDOWS[rows])
-
-
 # --------------------------------------------------------------------------------------------------- input refused
 
 
@@ -188,7 +142,7 @@ def with_value(value: float) -> np.ndarray:
     return X
 
 
-BAD_VALUES = [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
+BAD_VALUES = [(np.nan, "NaN"), (np.inf, "infinity")]
 METHODS = ["fit", "partial_fit", "transform", "score"]
 
 
@@ -210,33 +164,13 @@ def test_nan_and_infinity_are_refused_with_the_number_of_the_sample(
         call(method, kind(with_value(value)))
 
 
-def test_the_sample_number_of_a_nan_is_right_in_a_later_piece_of_transform(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = paper(SALS, **SETTINGS).fit(WINDOWS)
-    monkeypatch.setattr("polyadic.estimators._BATCH_BYTES", 5 * WINDOWS[0].nbytes)
-    with pytest.raises(PolyadicError, match="sample 13 contains NaN"):
-        model.transform(with_value(np.nan))
-
-
-def test_nan_among_features_is_refused_under_their_own_name() -> None:
-    model = paper(SALS, **SETTINGS).fit(WINDOWS)
-    with pytest.raises(PolyadicError, match=r"^Z must be finite, but sample 1 contains NaN \(Input Z"):
-        model.inverse_transform([[1.0, 2.0], [np.nan, 0.0]])
-
-
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "one dimension": (WINDOWS[0, 0], PolyadicError, r"X must have at least two dimensions.* has shape \(8,\)"),
-    "a number": (3.0, PolyadicError, r"X must have at least two dimensions.* has shape \(\)"),
-    "nothing": (None, PolyadicError, r"X must have at least two dimensions.* has shape \(\)"),
     "no samples": (WINDOWS[:0], PolyadicError, r"Found X with 0 sample\(s\) \(shape=\(0, 3, 8\)\) .* minimum of 1"),
     "no channels": (WINDOWS[:, :0], PolyadicError, r"Found X with 0 feature\(s\) \(shape=\(20, 0, 8\)\)"),
-    "no time": (torch.zeros(4, 3, 0), PolyadicError, r"Found X with 0 feature\(s\) \(shape=\(4, 3, 0\)\)"),
     "complex": (WINDOWS * 1j, PolyadicError, "Complex data not supported: X has type complex128, real numbers"),
-    "complex torch": (torch.tensor(WINDOWS * 1j), PolyadicError, r"Complex data not supported: X has type torch\.comp"),
     "strings": (WINDOWS.astype(str), PolyadicError, "X must hold numbers, but has type <U"),
-    "dates": (WINDOWS.astype("M8[s]"), PolyadicError, r"X must hold numbers, but has type datetime64\[s\]"),
-    "records": (np.zeros(4, dtype=[("a", "f8")]), PolyadicError, "X must hold numbers, but has type"),
     "objects": (np.full((4, 3), "a", dtype=object), ValueError, "X must hold numbers, but has type object"),
-    "dicts": ([[{}, {}], [{}, {}]], TypeError, "X must hold numbers, but has type object"),
     "ragged": ([[1.0, 2.0], [3.0]], PolyadicError, "X must be an array of samples of one shape"),
     "sparse": (sparse.eye_array(4).tocsr(), TypeError, "Sparse data was passed for X, but dense data is required"),
     "sparse torch": (torch.eye(4).to_sparse(), TypeError, r"X must be a dense tensor, but has layout torch\.sparse"),
@@ -251,8 +185,19 @@ def test_input_that_is_not_a_numeric_array_is_refused_by_name(what: str, method:
         call(method, X)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, pd.DataFrame], ids=["array", "tensor", "data frame"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_one_recording_is_not_taken_for_windows(kind: Callable[..., Any], method: str) -> None:
+    recording = np.random.default_rng(0).normal(size=(128, 9))
+    with pytest.raises(PolyadicError, match=r"windows \(N, channels, time\), but has shape \(128, 9\): cut one"):
+        getattr(CPD(rank=2), method)(kind(recording))
+    with pytest.raises(PolyadicError, match=r"Windows\.from_dataframe\(df, fs=…, seconds=…\), or pass tensorize=None"):
+        getattr(CPD(rank=2), method)(kind(recording))
+    assert getattr(CPD(rank=2, tensorize=None), method)(kind(recording)).factors_[0].shape == (9, 2)
+
+
 STFT_REFUSED: dict[str, tuple[Any, str]] = {
-    "too short for n_fft": (WINDOWS, r"windows of at least n_fft=16 samples, but they have 8 \(shape \(.*3, 8\)\)"),
+    "too short for n_fft": (WINDOWS, "windows must have at least n_fft=16 samples, but have 8: use longer"),
     "two dimensions": (WINDOWS[:, 0], r"X must .*three dimensions \(windows, channels, time\).* shape \(.*8\)"),
     "four dimensions": (WINDOWS[..., None], r"X must .*three dimensions .* shape \(.*3, 8, 1\)"),
 }
@@ -272,10 +217,7 @@ def test_the_error_for_windows_that_an_stft_cannot_take_says_what_was_expected(w
     ("shape", "message"),
     [
         ((5, 3, 9), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 3, 9\)"),
-        ((5, 3), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 3\)"),
-        ((5, 3, 8, 1), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 3, 8, 1\)"),
         ((5, 4, 8), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 4, 8\)"),
-        ((5, 128), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 128\)"),
     ],
 )
 def test_after_fit_another_number_of_channels_samples_or_dimensions_is_refused(
@@ -285,13 +227,6 @@ def test_after_fit_another_number_of_channels_samples_or_dimensions_is_refused(
     for kind in (np.asarray, torch.tensor):
         with pytest.raises(ValueError, match=message):
             getattr(model, method)(kind(np.ones(shape)))
-
-
-@pytest.mark.parametrize("shape", [(4, 3), (4,), (4, 2, 1)])
-def test_features_of_another_rank_are_refused_by_inverse_transform(shape: tuple[int, ...]) -> None:
-    model = paper(SALS, **SETTINGS).fit(WINDOWS)
-    with pytest.raises(PolyadicError, match="Z must have"):
-        model.inverse_transform(np.ones(shape))
 
 
 def test_numbers_too_large_for_float32_are_refused_and_fit_in_float64() -> None:
@@ -304,42 +239,27 @@ def test_numbers_too_large_for_float32_are_refused_and_fit_in_float64() -> None:
 
 # ---------------------------------------------------------------------------------------------- parameters refused
 
-WHOLE = r"must be a whole number >= 1, but is"
+AT_LEAST_0, WHOLE = "must be a number of at least 0, but is", "must be a whole number >= 1, but is"
 WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, str]] = [
     *((SALS, name, value, WHOLE) for name in ("rank", "max_sweeps", "patience", "restarts") for value in (0, 1.5)),
-    (SALS, "rank", True, WHOLE),
-    *((SALS, "batch_size", value, "must be a whole number >= 1 or None, but is") for value in (0, 2.0, "all", True)),
-    *(
-        (SALS, name, value, "must be a number of at least 0, but is")
-        for name in ("alpha", "tol")
-        for value in (-1, "a")
+    *((SALS, "batch_size", value, "must be a whole number >= 1 or None, but is") for value in (0, "all")),
+    *((SALS, "alpha", value, AT_LEAST_0) for value in (-1, "a", np.nan)),
+    (SALS, "learning_rate", 1.1, "must be a number of at least 0 and at most 1, but is"),
+    (SALS, "solver", "sgd", "must be 'auto', 'blend' or 'memory', but is"),
+    (
+        SALS,
+        "tensorize",
+        "stft",
+        "must be None, a Tensorizer such as STFT, a torch module or a function of a batch, but",
     ),
-    *((SALS, "alpha", value, "must be a number of at least 0, but is") for value in (np.nan, None, True)),
-    *((SALS, "learning_rate", value, "must be a number of at least 0 and at most 1, but is") for value in (-0.1, 1.1)),
-    (SALS, "learning_rate", None, "must be a number of at least 0 and at most 1, but is"),
-    *((SALS, "solver", value, "must be 'auto', 'blend' or 'memory', but is") for value in ("sgd", "moments", None)),
-    *(
-        (
-            SALS,
-            "tensorize",
-            value,
-            "must be None, a Tensorizer such as STFT, a torch module or a function of a batch, but is",
-        )
-        for value in ("stft", 3)
-    ),
-    *((SALS, "random_state", value, "must be an integer, a numpy RandomState or None, but is") for value in ("a", 1.5)),
-    (SALS, "random_state", np.random.default_rng(0), "must be an integer, a numpy RandomState or None, but is"),
-    *((SALS, "verbose", value, "must be a whole number >= 0, but is") for value in ("loud", -1)),
-    *((SALS, "device", value, "must be 'auto', 'cpu' or an available") for value in ("gpu", None, "meta")),
-    *((ATD, "beta", value, "must be a number of at least 0, but is") for value in (-1, "a", np.nan)),
-    *((ATD, "gamma", value, "must be a number of at least 0 and at most") for value in (-1, "a", np.inf)),
-    *((ATD, "rounds", value, WHOLE) for value in (0, 1.5, None)),
-    *(
-        (ATD, "augment", value, "must be None, an Augmentation or a function of a batch, but is")
-        for value in ("jitter", 3, [abs])
-    ),
-    *((GRSALS, "graph_weight", value, "must be a number of at least 0, but is") for value in (-1, "a", None)),
-    *((GRSALS, "graph", value, "must be 'complete' or an .N, N. array of weights, but is") for value in ("ring", None)),
+    (SALS, "random_state", 1.5, "must be an integer, a numpy RandomState or None, but is"),
+    (SALS, "device", "gpu", "must be 'auto', 'cpu' or an available"),
+    (ATD, "beta", -1, AT_LEAST_0),
+    (ATD, "gamma", np.inf, "must be a number of at least 0 and at most"),
+    (ATD, "rounds", 0, WHOLE),
+    (ATD, "augment", "jitter", "must be None, an Augmentation or a function of a batch, but is"),
+    (GRSALS, "graph_weight", -1, AT_LEAST_0),
+    (GRSALS, "graph", "ring", "must be 'complete' or an .N, N. array of weights, but is"),
 ]
 
 
@@ -358,60 +278,6 @@ def test_the_error_for_a_wrong_parameter_names_it_its_value_and_what_was_expecte
     assert str(caught.value).startswith(name)
     assert repr(value) in str(caught.value)
     caught.match(message)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("rank", np.int64(2)),
-        ("alpha", 0),
-        ("alpha", np.float32(0.5)),
-        ("learning_rate", 1),
-        ("tol", 0),
-        ("batch_size", np.int32(7)),
-        ("learning_rate", np.float32(0.25)),
-        ("max_sweeps", np.int16(2)),
-        ("verbose", False),
-        ("random_state", np.uint8(3)),
-        ("random_state", -5),
-        ("device", torch.device("cpu")),
-    ],
-)
-def test_numpy_numbers_and_limits_are_taken_as_parameters(name: str, value: Any) -> None:
-    assert paper(SALS, **SETTINGS | {name: value}).fit_transform(WINDOWS).shape == (20, 2)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", 0, torch.device("cuda")])
-def test_a_device_that_is_not_there_is_refused_by_name(device: Any) -> None:
-    model = paper(SALS, **SETTINGS).fit(WINDOWS).set_params(device=device)
-    for method in (model.fit, model.transform, model.score, model.partial_fit):
-        with pytest.raises(PolyadicError, match=r"device must be 'auto', 'cpu' or an available torch device, but"):
-            method(WINDOWS)
-
-
-def test_auto_is_the_accelerator_of_the_data_or_any_available_one(device: torch.device) -> None:
-    anywhere = "cuda" if torch.cuda.is_available() else "cpu"
-    assert choose_device("auto").type == anywhere
-    assert choose_device("auto", np.ones(3)).type == anywhere
-    assert choose_device("auto", torch.ones(3, device=device)).type == anywhere
-    assert choose_device(device, torch.ones(3)) == device
-
-
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (lambda T: T * float("nan"), "must return finite real numbers, but .*returned NaN or infinity"),
-        (lambda T: T.to(torch.complex64), "must return finite real numbers, but .*returned type torch.complex64"),
-    ],
-)
-def test_results_of_user_functions_are_checked(broken, message) -> None:
-    with pytest.raises(PolyadicError, match=f"tensorize {message}"):
-        paper(SALS, tensorize=broken, **SETTINGS).fit(WINDOWS)
-    with pytest.raises(PolyadicError, match=f"augment {message}"):
-        paper(ATD, augment=broken, beta=0.0, **SETTINGS).fit(WINDOWS)
-    with pytest.raises(PolyadicError, match="tensorize must return a tensor of"):
-        paper(SALS, tensorize=lambda T: T[:, :0], **SETTINGS).fit(WINDOWS)
 
 
 # ---------------------------------------------------------------------------------------------- numbers beyond reason
@@ -437,15 +303,3 @@ def test_a_number_that_no_fit_can_use_is_refused_in_a_short_sentence(name: str, 
     with pytest.raises(PolyadicError, match=message) as caught:
         paper(ATD, **{**SETTINGS, "augment": itself, name: value}).fit(WINDOWS)
     assert len(str(caught.value)) < 300
-
-
-@pytest.mark.filterwarnings("ignore:the fixed-point rule")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    ("name", "value"), [("gamma", 3e38), ("alpha", 1e308), ("beta", 1e308), ("batch_size", 2**63 - 1), ("rank", 300)]
-)
-def test_a_number_that_is_merely_large_is_fitted(name: str, value: Any, dtype: Any) -> None:
-    X = WINDOWS.astype(dtype)
-    Z = paper(ATD, **{**SETTINGS, "augment": itself, "beta": 0.1, name: value}).fit(X).transform(X)
-    assert np.isfinite(Z).all()
-    assert Z.shape == (20, 300 if name == "rank" else 2)

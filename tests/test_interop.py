@@ -1,4 +1,4 @@
-"""Conversion to and from TensorLy, xarray and MNE preserves models; flat arrays and pipelines of other tools work."""
+"""Conversion to and from TensorLy, xarray and MNE preserves models."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import sys
 import numpy as np
 import pytest
 from problems import paper
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
-from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.export.interop import Unflatten, from_mne, from_tensorly, to_tensorly, to_xarray, topomap
+from polyadic.export.interop import from_mne, from_tensorly, to_tensorly, to_xarray
 from polyadic.spectral import PARTS, STFT
 
 FS = 50.0
@@ -37,7 +32,6 @@ def framed(X=None, **settings):
     [
         ("tensorly.cp_tensor", "interop", to_tensorly),
         ("xarray", "interop", to_xarray),
-        ("mne", "mne", lambda model: topomap(model, None)),
     ],
 )
 def test_without_the_packages_the_extra_is_named(package, extra, use, monkeypatch):
@@ -87,14 +81,6 @@ def test_a_decomposition_by_tensorly_becomes_a_model():
     assert model.score(X) > 0.999
 
 
-def test_weights_may_be_missing_or_negative():
-    factors = [np.random.default_rng(0).normal(size=(size, 2)) for size in (4, 5)]
-    assert np.array_equal(from_tensorly((None, factors)).factors_[1], factors[1])
-    model = from_tensorly((np.array([-4.0, 9.0]), factors))
-    expected = np.einsum("r,ir,jr->ij", [-4.0, 9.0], *factors)
-    assert np.allclose(model.inverse_transform(np.ones((1, 2)))[0], expected)
-
-
 def test_factors_that_do_not_fit_are_refused():
     factors = [np.ones((4, 2)), np.ones((5, 3))]
     with pytest.raises(PolyadicError, match="factors of one rank"):
@@ -125,34 +111,20 @@ def test_labels_are_at_the_right_rows(parts):
     assert np.array_equal(found.times, model.factors_[2])
 
 
-def test_a_pure_tone_is_found_at_its_frequency_and_channel():
-    pytest.importorskip("xarray")
-    X = 0.01 * windows(60)
-    X[:, 2] += np.sin(2 * np.pi * 12.5 * np.arange(64) / FS).astype(np.float32)
-    stft = STFT(n_fft=16, hop=8, parts="amplitude")
-    model = paper(SALS, rank=1, tensorize=stft, batch_size=None, max_sweeps=5).fit(X)
-    found = to_xarray(model, fs=FS, channels=["Fz", "Cz", "Pz"])
-    assert float(found.frequencies.isel(component=0).idxmax("frequency")) == 12.5
-    assert str(found.channels.isel(component=0, part=0).idxmax("channel").item()) == "Pz"
-
-
 def test_without_rate_and_names_units_say_so():
     pytest.importorskip("xarray")
-    found = to_xarray(framed())
+    model = framed()
+    found = to_xarray(model)
     assert found.frequency.attrs["units"] == "cycles/sample"
     assert float(found.frequency[-1]) == 0.5
     assert found.time.attrs["units"] == "samples"
     assert found.channel.values.tolist() == ["1", "2", "3"]
-
-
-def test_sampling_rate_and_channels_of_the_model_are_used():
-    pytest.importorskip("xarray")
-    model = framed()
     model.fs_, model.channel_names_ = FS, ("a", "b", "c")
     found = to_xarray(model)
     assert found.channel.values.tolist() == ["a", "b", "c"]
     assert float(found.frequency[-1]) == FS / 2
-    assert to_xarray(model, channels=["x", "y", "z"]).channel.values.tolist() == ["x", "y", "z"]
+    with pytest.raises(PolyadicError, match="channels must name 3 channels, but names 1"):
+        to_xarray(model, channels=["Fz"])
 
 
 def test_tensors_have_numbered_modes():
@@ -163,28 +135,12 @@ def test_tensors_have_numbered_modes():
     assert np.array_equal(found.mode2, model.factors_[1])
 
 
-def test_wrong_names_are_refused():
-    pytest.importorskip("xarray")
-    with pytest.raises(PolyadicError, match="channels must name 3 channels, but names 1"):
-        to_xarray(framed(), channels=["Fz"])
-
-
 # ------------------------------------------------------------------------------------------------------------ MNE
-
-
-def montage():
-    """Places on a sphere of 9.5 cm, about those of the 10-20 system."""
-    import mne
-
-    places = {"Fz": (0, 6, 7), "Cz": (0, 0, 9.5), "Pz": (0, -6, 7), "C3": (-6, 0, 7), "C4": (6, 0, 7), "Oz": (0, -9, 3)}
-    places = {name: 0.095 * np.array(place) / np.linalg.norm(place) for name, place in places.items()}
-    return mne.channels.make_dig_montage(places, coord_frame="head")
 
 
 def raw_of(seconds=60):
     mne = pytest.importorskip("mne")
     info = mne.create_info(["Fz", "HEOG", "Cz", "Pz", "C3", "C4"], FS, ["eeg", "eog"] + ["eeg"] * 4, verbose="ERROR")
-    info.set_montage(montage(), on_missing="ignore", verbose="ERROR")
     values = np.random.default_rng(0).normal(size=(6, int(seconds * FS))) * 1e-5
     return mne.io.RawArray(values, info, verbose="ERROR"), values
 
@@ -227,106 +183,3 @@ def test_a_raw_needs_a_length_and_epochs_have_one():
         from_mne(np.zeros(3), seconds=1)
     with pytest.raises(PolyadicError, match="but is a ndarray"):
         from_mne(np.zeros(3))
-
-
-def test_topomaps_are_drawn_for_every_component_and_part_of_channels_with_a_place():
-    pytest.importorskip("matplotlib")
-    raw, _ = raw_of()
-    model = framed(from_mne(raw, seconds=2))
-    figure = topomap(model, raw.info, [0, 2])
-    assert len(figure.axes) == 4
-    assert [axes.get_title() for axes in figure.axes] == ["component 0", "component 2", "", ""]
-    for axes in figure.axes:
-        assert len(axes.collections) > 0
-        assert len(axes.images) == 1
-    figure.canvas.draw()
-    assert len(topomap(model, raw.info).axes) == 8
-
-
-def test_the_weights_on_the_scalp_are_those_of_the_channels_by_name(monkeypatch):
-    mne = pytest.importorskip("mne")
-    pytest.importorskip("matplotlib")
-    raw, _ = raw_of()
-    model = framed(from_mne(raw, seconds=2))
-    seen = []
-
-    def watch(values, pos, **given):
-        seen.append((values, pos.ch_names, given["vlim"]))
-
-    monkeypatch.setattr(mne.viz, "plot_topomap", watch)
-    # In the montage's info the channels lie in another order, and one more is there.
-    order = ["C4", "Pz", "Oz", "Fz", "C3", "Cz"]
-    info = mne.create_info(order, FS, "eeg", verbose="ERROR").set_montage(montage(), verbose="ERROR")
-    topomap(model, info, [1], channels=raw.ch_names)
-    A = np.delete(model.factors_[0].reshape(2, 6, -1), 1, axis=1)
-    assert len(seen) == 2
-    for part, (values, names, limits) in enumerate(seen):
-        assert names == ["Fz", "Cz", "Pz", "C3", "C4"]
-        assert np.array_equal(values, A[part, :, 1])
-        assert limits == pytest.approx((-np.abs(A[..., 1]).max(), np.abs(A[..., 1]).max()))
-
-
-def test_topomaps_without_places_or_components_are_refused():
-    mne = pytest.importorskip("mne")
-    raw, _ = raw_of()
-    model = framed(from_mne(raw, seconds=2))
-    bare = mne.create_info(raw.ch_names, FS, "eeg", verbose="ERROR")
-    with pytest.raises(PolyadicError, match="positions of at least four"):
-        topomap(model, bare)
-    with pytest.raises(PolyadicError, match="components must be from 0 to 3, but one is 4"):
-        topomap(model, raw.info, [4])
-
-
-# ------------------------------------------------------------------------------------- shapes of other libraries
-
-
-@pytest.fixture(scope="module")
-def labelled():
-    signals = synthetic(160, random_state=2)
-    return np.asarray(signals.X), signals.label
-
-
-def features():
-    return paper(SALS, rank=6, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3)
-
-
-def test_windows_and_their_flat_rows_score_equally_in_a_pipeline(labelled):
-    X, y = labelled
-    straight = make_pipeline(features(), StandardScaler(), LogisticRegression())
-    flat = make_pipeline(Unflatten(X.shape[1]), features(), StandardScaler(), LogisticRegression())
-    scores = cross_val_score(straight, X, y, cv=3)
-    assert np.allclose(scores, cross_val_score(flat, X.reshape(len(X), -1), y, cv=3))
-    assert scores.mean() > 0.3  # by chance 0.25
-
-
-def test_scalers_for_matrices_can_precede_the_estimator(labelled):
-    X, y = labelled
-    pipeline = make_pipeline(
-        FunctionTransformer(lambda X: X.reshape(len(X), -1)),
-        StandardScaler(),
-        Unflatten(X.shape[1]),
-        features(),
-        StandardScaler(),
-        LogisticRegression(),
-    )
-    search = GridSearchCV(pipeline, {"sals__rank": [2, 4]}, cv=2).fit(X, y)
-    assert search.best_params_["sals__rank"] in (2, 4)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-
-
-def test_rows_that_are_not_windows_are_refused():
-    with pytest.raises(PolyadicError, match=r"X must have shape \(N, 3·T\), but has shape \(2, 10\)"):
-        Unflatten(3).fit_transform(np.zeros((2, 10)))
-    with pytest.raises(PolyadicError, match="channels must be"):
-        Unflatten(0).fit_transform(np.zeros((2, 10)))
-
-
-def test_an_aeon_transformer_feeds_us_and_an_aeon_classifier_takes_our_features(labelled):
-    collection = pytest.importorskip("aeon.transformations.collection")
-    X, y = labelled
-    pipeline = make_pipeline(collection.Normalizer(), features(), StandardScaler(), LogisticRegression())
-    assert pipeline.fit(X[:120], y[:120]).score(X[120:], y[120:]) > 0.3
-    from aeon.classification.sklearn import RotationForestClassifier
-
-    forest = make_pipeline(features(), RotationForestClassifier(n_estimators=5, random_state=0))
-    assert forest.fit(X[:120], y[:120]).score(X[120:], y[120:]) > 0.3

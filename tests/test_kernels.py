@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -45,7 +44,7 @@ def test_gather_takes_windows_as_floats(dtype):
     assert not out[..., 1100:].any()
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 150), (2, 3, 100), (4, 1, 37), (1, 2, 2), (3, 1, 1500)])
+@pytest.mark.parametrize("shape", [(3, 2, 150), (4, 1, 37), (1, 2, 2), (3, 1, 1500)])
 def test_jitter_draws_the_same_noise(shape, monkeypatch):
     X = torch.randn(shape, device=DEVICE)
     keys = draws.window_keys(1, 2, torch.arange(shape[0])).to(DEVICE)
@@ -66,8 +65,8 @@ def test_biquads_are_the_recursive_filter(shape, monkeypatch):
 
 
 @pytest.mark.parametrize("independent", [False, True])
-@pytest.mark.parametrize("triads", [[(0, 1, 2)], [(4, 0, 2), (3, 1, 6)], [(0, 1, 2), (3, 4, 5)]])
-@pytest.mark.parametrize("length", [1, 128, 1500])
+@pytest.mark.parametrize("triads", [[(0, 1, 2)], [(4, 0, 2), (3, 1, 6)]])
+@pytest.mark.parametrize("length", [1, 1500])
 def test_rotations_turn_the_same_way(independent, triads, length):
     channels = 1 + max(channel for triad in triads for channel in triad)
     X = torch.randn(5, channels, length, device=DEVICE)
@@ -79,51 +78,11 @@ def test_rotations_turn_the_same_way(independent, triads, length):
     assert not torch.equal(found, X)
 
 
-@pytest.mark.parametrize("n_fft", [8, 32])
-def test_a_single_channel_may_come_with_any_stride(n_fft, monkeypatch):
+def test_a_single_channel_may_come_with_any_stride():
     # As from numpy's X[:, None], where it is 0.
     X = torch.randn(4, 50, device=DEVICE).as_strided((4, 1, 50), (50, 0, 1))
     kind, bandpass = torch.zeros(4, 1, dtype=torch.int64, device=DEVICE), Bandpass([(1, 20), (5, 24)], fs=50)
     assert torch.equal(bandpass._by_kernel(X, kind), bandpass._by_kernel(X.reshape(4, 50).clone()[:, None], kind))
-    stft = STFT(n_fft=n_fft, hop=4, floor=0.1)
-    monkeypatch.setenv("POLYADIC_PLAIN", "1")
-    expected = stft(X)
-    found = torch.full_like(expected, math.nan)
-    stft._by_kernel(X, found, stft.constants(1, X.device, X.dtype))
-    assert close(found, expected, 1e-5)
-
-
-@pytest.mark.parametrize(("turned", "dtype"), [(False, torch.float32), (True, torch.float16)])
-@pytest.mark.parametrize("window", ["rectangular", "hann"])
-@pytest.mark.parametrize("parts", list(signals.PART_CODES))
-@pytest.mark.parametrize(
-    ("n_fft", "hop", "length"),
-    [
-        (16, 5, 150),
-        (12, 7, 50),
-        (2, 3, 9),
-        *(pytest.param(*sizes, marks=long) for sizes in ((64, 2, 128), (8, 8, 8), (256, 100, 700))),
-    ],
-)
-def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, turned, dtype, monkeypatch):
-    X = torch.randn(3, 2, length, device=DEVICE)
-    stft = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=(0.1, 0.3))
-    if window == "hann":
-        stft = replace(stft, mean=torch.randn(stft.shape(2, length)[:2], dtype=torch.float64).numpy())
-    monkeypatch.setenv("POLYADIC_PLAIN", "1")
-    expected = stft(X)
-    found = torch.full_like(expected, math.nan, dtype=dtype)
-    if turned:
-        found = found.transpose(2, 3).contiguous().transpose(2, 3)
-    squares = stft._by_kernel(X, found, stft.constants(2, X.device, X.dtype))
-    assert close(found, expected, 1e-5 if dtype == torch.float32 else 5e-4)
-    assert close(squares, found.double().flatten(1).square().sum(dim=1))
-
-
-def test_the_kernels_know_the_parts_that_the_transform_sends_them():
-    from polyadic.spectral import _WITH_KERNEL
-
-    assert set(_WITH_KERNEL) == set(signals.PART_CODES)
 
 
 def bases(rank, sizes=(3, 6, 4)):
@@ -135,7 +94,7 @@ def limits(rank):
     return torch.tensor([1 / (4 * rank * 2.22e-16), 1e300], dtype=torch.float64, device=DEVICE)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 5, 16, 33])
+@pytest.mark.parametrize("rank", [1, 5, 33])
 def test_inverse_is_the_ridge_inverse(rank):
     factors, grams = bases(rank)
     flag = torch.zeros(1, dtype=torch.int32, device=DEVICE)
@@ -220,11 +179,7 @@ def test_collect_is_the_product_with_the_coefficients(rows, width, rank, kept):
 @pytest.mark.parametrize(("count", "rank"), [(1, 1), (3, 5), (40, 32), (70, 33)])
 def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
     exact = {"dtype": torch.float64, "device": DEVICE}
-    mttkrp, V, base = (
-        torch.randn(count, rank, **exact),
-        torch.randn(rank, rank, **exact),
-        torch.randn(count, rank, **exact),
-    )
+    mttkrp, V, base = (torch.randn(rows, rank, **exact) for rows in (count, rank, count))
     expected = base.lerp(mttkrp @ V, 0.3)
     narrow, gram_, peak = base.float(), V.clone(), base[0].float()
     steps.solve(mttkrp, V, base, narrow, gram_, peak, torch.tensor(0.3, **exact))
@@ -245,7 +200,7 @@ STEPS = [
 @pytest.mark.parametrize(("largest", "solver"), [(steps.LARGEST_PRODUCT, "blend"), (0, "memory")])
 @pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
 def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype, order, monkeypatch):
-    monkeypatch.setattr(steps, "LARGEST_PRODUCT", largest)
+    monkeypatch.setattr(cuda_graphs, "LARGEST_PRODUCT", largest)
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
     settings = Settings(solver, 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
@@ -286,13 +241,6 @@ def test_the_rule_is_watched_as_by_the_plain_code():
     assert max(expected) > 1e-3
 
 
-def test_libraries_of_the_kernels_are_loaded_once_in_a_thread():
-    loading = kernels.prepare()
-    loading.join(60)
-    assert not loading.is_alive()
-    assert kernels.prepare() is loading
-
-
 def test_kernels_are_for_a_gpu_and_can_be_refused(monkeypatch):
     monkeypatch.delenv("POLYADIC_PLAIN", raising=False)
     assert not kernels.available(torch.device("cpu"), torch.float32)
@@ -308,15 +256,8 @@ AUGMENT = Compose([Jitter(0.05), Bandpass([(1, 20), (5, 24)], fs=50), Rotate3D([
 
 
 def model(**other):
-    settings = {
-        "rank": 6,
-        "tensorize": STFT(16, 4, floor="channel"),
-        "augment": AUGMENT,
-        "batch_size": 32,
-        "max_sweeps": 4,
-        "tol": 0.0,
-    }
-    return paper(ATD, **settings | {"random_state": 3} | other)
+    settings = {"rank": 6, "tensorize": STFT(64, 4, floor="channel"), "augment": AUGMENT, "batch_size": 32}
+    return paper(ATD, **settings | {"max_sweeps": 4, "tol": 0.0, "random_state": 3} | other)
 
 
 def both(monkeypatch, X, **other):
@@ -334,7 +275,7 @@ def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
     from polyadic.scale.gpu import device_batches
 
     monkeypatch.setattr(device_batches, "_GROUP_BYTES", stretch)
-    X = torch.randn(203, 3, 64).cumsum(dim=2)
+    X = torch.randn(203, 3, 128).cumsum(dim=2)
     if place == "streamed":
         monkeypatch.setattr(device_batches, "_RESIDENT_SHARE", 0.0)
     if place == "int16":
@@ -346,13 +287,24 @@ def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), tolerance)
     for name, values in fast.history_.items():
         if name != "seconds":
-            assert values == pytest.approx(plain.history_[name], rel=3e-3, abs=1e-6), name
+            assert values == pytest.approx(plain.history_[name], rel=max(3e-3, tolerance), abs=1e-6), name
 
 
 @on_gpu
-@pytest.mark.parametrize("n_fft", [32, 64])
-def test_a_captured_fit_with_frames_of_a_power_of_two_is_the_plain_one(n_fft, monkeypatch):
-    # Those go through the transform in CUDA, and there are more of them than a block takes.
+def test_a_default_fit_on_a_gpu_is_that_of_a_cpu():
+    X = torch.randn(3000, 3, 128).cumsum(dim=2)
+    settings = {"rank": 4, "max_sweeps": 40, "tol": 0.0}
+    host, device = CPD(device="cpu", **settings).fit(X), CPD(device=DEVICE, **settings).fit(X.to(DEVICE))
+    assert host.compression_["ranks"] == device.compression_["ranks"]
+    assert device.history_["loss"] == pytest.approx(host.history_["loss"], rel=1e-4)
+    for found, expected in zip(device.factors_, host.factors_, strict=True):
+        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-2)
+
+
+@on_gpu
+@pytest.mark.parametrize("n_fft", [16, 64, 100])
+def test_a_captured_fit_with_other_frames_is_the_plain_one(n_fft, monkeypatch):
+    # Those of 64 samples go through the transform in CUDA, and are more than a block takes; the others through torch's.
     X = torch.randn(70, 3, 400).cumsum(dim=2)
     fast, plain = both(monkeypatch, X.numpy(), tensorize=STFT(n_fft, 2, floor="channel"))
     for found, expected in zip(fast.factors_, plain.factors_, strict=True):

@@ -72,14 +72,6 @@ def test_aligned_bases_and_features_make_the_same_tensors():
         assert (np.einsum("ir,ir->r", factor, aligned) >= 0).all()
 
 
-def test_components_of_zeros_are_like_nothing():
-    first = bases(2)
-    empty = [factor.copy() for factor in first]
-    empty[0][:, 1] = 0
-    assert match(first, empty).similarity[1] == 0
-    assert np.isfinite(match(empty, empty).score)
-
-
 @pytest.mark.parametrize(
     "wrong", [np.zeros((3, 2)), paper(SALS), [], [np.zeros(3)], [np.zeros((3, 2)), np.zeros((4, 3))]]
 )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -29,12 +26,6 @@ def annotate(raw, onsets, durations, texts, **arguments):
     import mne
 
     raw.set_annotations(mne.Annotations(onsets, durations, texts, **arguments), verbose="ERROR")
-
-
-@pytest.mark.long
-def test_the_module_does_not_import_mne():
-    command = "import sys, polyadic.data.readers.mne; sys.exit('mne' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
 
 
 def test_values_names_and_units_are_those_of_the_raw():

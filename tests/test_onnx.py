@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,9 +16,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from polyadic import ATD, GRSALS, SALS, export
+from polyadic import ATD, CPD, GRSALS, SALS, export
+from polyadic.baselines import PCAFeatures
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
+from polyadic.evaluate import WindowClassifier
 from polyadic.export import Features
 from polyadic.presets import preset
 from polyadic.spectral import PARTS, STFT
@@ -47,8 +48,7 @@ def largest_difference(found, expected):
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("har", parts) for parts in PARTS]
-    + [(name, preset(name).tensorize.parts) for name in ("sleep_edf", "ptb_xl", "mgh", "ptb_xl_100hz")],
+    [*(("har", parts) for parts in PARTS), ("sleep_edf", preset("sleep_edf").tensorize.parts)],
 )
 def test_features_are_those_of_transform(name, parts, tmp_path):
     chosen = preset(name)
@@ -66,14 +66,7 @@ def test_features_are_those_of_transform(name, parts, tmp_path):
 
 @pytest.mark.parametrize(
     ("n_fft", "hop", "window"),
-    [
-        (16, 8, "hann"),
-        (15, 4, "blackman"),
-        (20, 7, "hamming"),
-        (64, 1, "hann"),
-        (1, 1, "rectangular"),
-        (2, 3, "hamming"),
-    ],
+    [(15, 4, "blackman"), (20, 7, "hamming"), (64, 1, "hann"), (1, 1, "rectangular")],
 )
 def test_any_window_length_and_hop(n_fft, hop, window, tmp_path):
     X = signals((2, 64))
@@ -83,12 +76,14 @@ def test_any_window_length_and_hop(n_fft, hop, window, tmp_path):
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 2e-5
 
 
-@pytest.mark.parametrize("floor", [0.3, (0.1, 2.0), "auto"])
-def test_floors_of_one_or_every_channel(floor, tmp_path):
-    X = signals((2, 64)) * np.float32(1e5)
-    model = paper(SALS, rank=3, tensorize=STFT(16, 8, floor=floor), max_sweeps=2).fit(X)
+@pytest.mark.parametrize("window", ["rectangular", "blackman"])
+@pytest.mark.parametrize("parts", ["log_amplitude", "log_re_im", "log_amplitude_phase"])
+def test_offsets_far_beyond_the_signal_do_not_disturb_the_features(parts, window, tmp_path):
+    X = signals((3, 96), 40) * np.float32(1e5) + np.array([[1e5], [-3e4], [0]], np.float32)
+    model = CPD(5, tensorize=STFT(32, 8, window, parts, mean="auto"), max_sweeps=3).fit(X.astype(np.float64))
     export.onnx(model, tmp_path / "model.onnx")
-    assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
+    exact = np.asarray(model.transform(X.astype(np.float64)))
+    assert largest_difference(Features(tmp_path / "model.onnx")(X), exact) < 1e-3
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -116,7 +111,7 @@ def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
     assert np.allclose(found, model.transform(X)[:, 0], atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "shape"), [(SALS, (5,)), (ATD, (4, 6)), (GRSALS, (3, 4, 5)), (SALS, (2, 3, 4, 5))])
+@pytest.mark.parametrize(("kind", "shape"), [(SALS, (5,)), (ATD, (4, 6)), (GRSALS, (2, 3, 4, 5))])
 def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
     X = np.random.default_rng(0).normal(size=(30, *shape)).astype(np.float32)
     model = paper(kind, rank=3, max_sweeps=2, **({"beta": 0.0} if kind is ATD else {})).fit(X)
@@ -164,14 +159,6 @@ def test_a_model_that_no_precision_saves_is_written_with_a_warning(tmp_path):
     assert Features(tmp_path / "model.onnx")(X).shape == (30, 2)
 
 
-@pytest.mark.parametrize("options", [{"batch": 17}, {"batch": 1, "int8": True}])
-def test_the_warning_is_there_for_graphs_of_fixed_size(options, tmp_path):
-    X = np.random.default_rng(0).normal(size=(30, 6, 7)).astype(np.float32)
-    with pytest.warns(RuntimeWarning, match="differ from those of transform by up to"):
-        export.onnx(collinear(1e-4, X), tmp_path / "model.onnx", **options)
-    assert Features(tmp_path / "model.onnx").batch == options["batch"]
-
-
 @pytest.fixture(scope="module")
 def labelled():
     windows = synthetic(120, random_state=1)
@@ -179,9 +166,7 @@ def labelled():
     return windows, model, model.transform(np.asarray(windows.X))
 
 
-@pytest.mark.parametrize(
-    ("classes", "scaler"), [(2, None), (4, None), (4, {}), (2, {"with_mean": False}), (4, {"with_std": False})]
-)
+@pytest.mark.parametrize(("classes", "scaler"), [(2, None), (4, {}), (2, {"with_mean": False})])
 def test_probabilities_are_those_of_the_probe(labelled, classes, scaler, tmp_path):
     windows, model, Z = labelled
     y = np.array(["rest", "walk", "run", "fall"])[np.arange(len(Z)) % classes]
@@ -195,27 +180,21 @@ def test_probabilities_are_those_of_the_probe(labelled, classes, scaler, tmp_pat
     assert np.allclose(run(windows.X), Z, atol=1e-4 * np.abs(Z).max())
 
 
-def test_a_probe_that_the_model_carries_is_written(labelled, tmp_path):
-    windows, model, Z = labelled
-    try:
-        model.probe_ = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label)
-        export.onnx(model, tmp_path / "model.onnx")
-        run = Features(tmp_path / "model.onnx")
-        assert run.classes == tuple(model.probe_.classes_.tolist())
-        assert np.allclose(run.probabilities(windows.X), model.probe_.predict_proba(Z), atol=1e-4)
-    finally:
-        del model.probe_
-
-
-def test_batches_of_any_size_and_single_windows(labelled, tmp_path):
-    windows, model, Z = labelled
-    export.onnx(model, tmp_path / "model.onnx")
+def test_a_window_classifier_is_written_with_its_probe(labelled, tmp_path):
+    windows, model, _ = labelled
+    classifier = WindowClassifier(model, probe="plain").fit(windows, windows.label)
+    export.onnx(classifier, tmp_path / "model.onnx")
     run = Features(tmp_path / "model.onnx")
-    for count in (1, 3, 120):
-        assert np.allclose(run(windows.X[:count]), Z[:count], rtol=1e-3, atol=1e-4 * np.abs(Z).max())
-    assert run(windows.X[5]).shape == (4,)
-    assert np.allclose(run(windows.X[5]), run(windows.X)[5], atol=1e-5)
-    assert repr(run) == f"Features({windows.shape[1]} × {windows.shape[2]} → 4 features)"
+    assert run.classes == tuple(classifier.classes_.tolist())
+    assert np.allclose(run.probabilities(windows.X), classifier.predict_proba(windows), atol=1e-4)
+    assert np.allclose(run.probabilities(windows.X[5]), run.probabilities(windows.X)[5], atol=1e-5)
+    other = WindowClassifier(PCAFeatures(dim=3).fit(windows.X), probe="plain").fit(windows.X, windows.label)
+    for write in (export.onnx, export.c):
+        with pytest.raises(PolyadicError, match=r"only CPD, ATD, .* have an ONNX or C form, but .* PCAFeatures"):
+            write(other, tmp_path / "model.c")
+    own = paper(SALS, rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match="a function or module of your own has no ONNX form"):
+        export.onnx(own, tmp_path / "model.onnx")
 
 
 def test_a_fixed_number_of_windows(labelled, tmp_path):
@@ -262,21 +241,6 @@ def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
     assert (run.fs, run.channels, run.classes, run.n_features) == (64.0, tuple(names), (), 4)
 
 
-def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):
-    _, model, _ = labelled
-    path = tmp_path / "model.onnx"
-    path.write_bytes(b"before")
-
-    def fail(*_, **__):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        export.onnx(model, path)
-    assert path.read_bytes() == b"before"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -291,12 +255,6 @@ def test_options_that_cannot_be_exported_are_refused(labelled, options, said, tm
     with pytest.raises(PolyadicError, match=said):
         export.onnx(labelled[1], tmp_path / "model.onnx", **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_functions_of_the_users_cannot_be_written(tmp_path):
-    model = paper(SALS, rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match="a function or module of your own has no ONNX form"):
-        export.onnx(model, tmp_path / "model.onnx")
 
 
 def test_files_and_windows_that_cannot_be_run_are_refused(labelled, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from functools import partial
 
@@ -13,7 +12,6 @@ from command_line import polyadic
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, CPD, GRSALS, SALS, load, match
-from polyadic._util.immutable import complete_repr
 from polyadic.augment import Compose, Jitter
 from polyadic.data import Windows, split, synthetic
 from polyadic.evaluate import WindowClassifier, cross_validate
@@ -126,13 +124,6 @@ def test_reprs_show_only_what_differs_from_the_defaults(value, text):
     assert repr(value) == text
 
 
-def test_a_complete_repr_is_code_that_gives_the_same_value():
-    value = STFT(4, 2, mean=np.arange(27.0).reshape(9, 3))
-    with complete_repr():
-        assert eval(repr(value)) == value
-    assert "numbers" in repr(value)
-
-
 def test_a_fit_does_not_change_the_repr_and_str_shows_its_result(windows, model, tmp_path):
     assert repr(model) == "CPD(max_sweeps=3, rank=3)"
     sweeps = f"3 sweeps, loss {model.history_['loss'][-1]:.4g}, not converged"
@@ -141,17 +132,6 @@ def test_a_fit_does_not_change_the_repr_and_str_shows_its_result(windows, model,
     assert str(CPD()) == "CPD()"
     model.save(tmp_path / "m.safetensors")
     assert str(load(tmp_path / "m.safetensors")).endswith(outcome)
-
-
-def test_str_of_other_models(windows):
-    converged = SALS(rank=1, tensorize=None, max_sweeps=500).fit(tensors())
-    size = "rank 1, 12 parameters"
-    outcome = rf"^fitted to 40 windows of 4 × 6; {size}; \d+ sweeps, loss \S+, converged$"
-    assert re.search(outcome, str(converged), re.MULTILINE)
-    consensus = SALS(rank=1, tensorize=None, restarts=2, consensus=True, max_sweeps=500).fit(tensors())
-    assert re.search(rf"of 4 × 6; {size}; 1 sweep, loss \S+, converged$", str(consensus))
-    one = SALS(rank=1, tensorize=None).partial_fit(tensors(1))  # no readout yet
-    assert str(one).endswith("fitted to 1 window of 4 × 6; rank 1, 10 parameters")
 
 
 def test_str_of_a_classifier_names_its_classes_and_what_was_chosen(windows, model, tmp_path):
@@ -166,13 +146,6 @@ def test_str_of_a_classifier_names_its_classes_and_what_was_chosen(windows, mode
     assert str(WindowClassifier.load(tmp_path / "m.safetensors")).splitlines()[1:] == [classes, chosen, features]
     plain = str(WindowClassifier(model, probe="plain").fit(windows))
     assert f"{classes}\nfeatures: " in plain
-
-
-def test_a_notebook_shows_the_outcome_of_a_fit(model):
-    page = model._repr_html_()
-    assert "fitted to 60 windows of 3 × 256" in page
-    assert "not converged" in page
-    assert "<script" not in page
 
 
 def test_texts_of_values_with_many_numbers_are_short(windows, model, tmp_path):

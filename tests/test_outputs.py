@@ -182,7 +182,7 @@ WITH_OUT = [
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
-@pytest.mark.parametrize("where", ["read-only", "file", "missing"])
+@pytest.mark.parametrize("where", ["read-only", "missing"])
 @pytest.mark.parametrize("words", WITH_OUT, ids=lambda words: " ".join((words[0], words[-2])))
 def test_an_output_that_cannot_be_written_is_noticed_before_anything_is_read(
     words: tuple[str, ...], where: str, tmp_path: Path, read_only: Path
@@ -196,3 +196,35 @@ def test_an_output_that_cannot_be_written_is_noticed_before_anything_is_read(
     assert "damaged" not in said
     assert "cannot be written" in said or "must be in an existing folder" in said
     assert str(folder) in said
+
+
+PIPES = [
+    ("fit", "w.npz", *QUICK, "-o", "pipe.safetensors"),
+    ("fit", "w.npz", *QUICK, "-o", "new.safetensors", "--checkpoint", "pipe.checkpoint"),
+    ("tune", "w.npz", "-o", "pipe.safetensors"),
+    ("tune", "w.npz", "-o", "p.safetensors"),
+    ("transform", "m.safetensors", "w.npz", "-o", "pipe.csv"),
+    ("transform", "m.safetensors", "w.npz", "-o", "pipe.npy"),
+    *(("predict", "m.safetensors", "own/night.csv", "-o", f"pipe.{ending}") for ending in ("csv", "tsv", "edf", "atr")),
+    ("evaluate", "m.safetensors", "w.npz", "-o", "pipe.csv"),
+    ("report", "m.safetensors", "-o", "pipe.html"),
+    ("rank", "w.npz", "-o", "pipe.html"),
+    ("export", "m.safetensors", "-o", "pipe.c"),
+    ("export", "m.safetensors", "-o", "pipe.onnx"),
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.parametrize("words", PIPES, ids=" ".join)
+def test_an_output_that_is_a_named_pipe_is_refused_at_once_even_with_force(words: tuple[str, ...], made: Path) -> None:
+    names = ("safetensors", "checkpoint", "csv", "npy", "tsv", "edf", "atr", "html", "c", "onnx")
+    pipes = [made / name for name in (*(f"pipe.{name}" for name in names), "p.tries.csv")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    try:
+        said = said_by(*words, *([] if "--checkpoint" in words else ["--force"]), cwd=made, code=1)
+    finally:
+        for pipe in pipes:
+            assert pipe.is_fifo()
+            pipe.unlink()
+    assert "is a named pipe, not a regular file" in said

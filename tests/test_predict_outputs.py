@@ -16,10 +16,13 @@ import pytest
 from command_line import polyadic
 
 from polyadic import SALS
+from polyadic.cli.files import Labelled, check_label_texts, harmless, write_labels
 from polyadic.data import Windows, synthetic
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_annotations, read_edf
+from polyadic.data.readers.scoring import read_events
 from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.errors import PolyadicError
 from polyadic.evaluate.unusual import typical_windows, unusual_windows
 
 QUICK = ("--rank", 4, "--sweeps", 5, "--probe", "plain")
@@ -57,6 +60,45 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     channels = ["EEG Fpz-Cz", "EEG Pz-Oz"]
     assert np.array_equal(
         read_edf(night, channels=channels).signal, read_edf(tmp_path / "n.edf", channels=channels).signal
+    )
+
+
+OTHERS = ["Schläft – 睡眠", "x" * 300]
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".edf", ".atr"])
+def test_labels_are_read_back_from_every_format_or_refused_with_one_that_can_hold_them(
+    made: Path, tmp_path: Path, ending: str
+) -> None:
+    out = tmp_path / f"r{ending}"
+    texts = ["=1+1", "+2", "a,b", "'quoted'"] + ([] if ending == ".atr" else OTHERS)
+    check_label_texts(out, texts)
+    for refused in ["a\tb", "a\nb", "a\x00b", "a\x14b", "a\x15b", "a\u2028b", *(OTHERS if ending == ".atr" else ())]:
+        with pytest.raises(PolyadicError, match=r"cannot hold the label .*: use \.csv"):
+            check_label_texts(out, [refused])
+    check_label_texts(out.with_suffix(".csv"), ["a\tb"])
+    data = made / ("ecg/S01/r.hea" if ending == ".atr" else "sleep/S01/night.edf")
+    write_labels(out, data, [Labelled(2.0 * n, 2.0, text, 0.5, None) for n, text in enumerate(texts)])
+    if ending == ".tsv":
+        found = read_events(out, None)
+        texts = [harmless(text) for text in texts]
+    elif ending == ".edf":
+        found = read_annotations(out)
+    else:
+        for name in ("r.hea", "r.dat"):
+            shutil.copy(data.with_name(name), tmp_path / name)
+        found = read_wfdb(tmp_path / "r", annotations="atr").annotations
+        texts = [f"({text}" for text in texts]
+    assert [(one.onset, one.text) for one in found if one.text in texts] == [(2.0 * n, t) for n, t in enumerate(texts)]
+
+
+def test_labels_that_the_format_cannot_hold_are_refused_before_any_work(made: Path, tmp_path: Path) -> None:
+    words = ("--class", "N=(N", "--class", "Vorhofflimmern – AF=(AFIB")
+    polyadic("fit", made / "ecg", "--seconds", 5, *words, *QUICK, "-o", "m.safetensors", cwd=tmp_path)
+    (tmp_path / "r.hea").write_text("damaged")  # is not read
+    failed = polyadic("predict", "m.safetensors", "r.hea", "-o", "p.atr", cwd=tmp_path, code=1)
+    assert "cannot hold the label 'Vorhofflimmern – AF', which has characters beyond ASCII" in " ".join(
+        failed.stderr.split()
     )
 
 
@@ -108,11 +150,6 @@ def test_own_tables_in_a_folder_of_recordings_can_be_replaced(made: Path, tmp_pa
     shutil.copytree(made / "sleep" / "S01", tmp_path / "new")
     for more in ((), ("--force",)):
         polyadic("predict", made / "sleep.safetensors", "new", "-o", "new/labels.csv", *more, cwd=tmp_path)
-
-
-def test_a_stride_other_than_the_models_is_refused(made: Path) -> None:
-    failed = polyadic("predict", "sleep.safetensors", "sleep", "--stride", 2, "-o", "s.csv", cwd=made, code=1)
-    assert "--stride is 2 s, but the model has 5 s" in " ".join(failed.stderr.split())
 
 
 def test_labels_of_a_wfdb_record_are_annotations_that_the_library_reads(made: Path, tmp_path: Path) -> None:
@@ -185,9 +222,3 @@ def test_outputs_that_cannot_be_are_refused_before_any_work(words: tuple[str, ..
     (made / "other.csv").write_text("my,own,table\n1,2,3\n")
     assert message in polyadic("predict", "sleep.safetensors", *words, cwd=made, code=1).stderr
     assert (made / "other.csv").read_text() == "my,own,table\n1,2,3\n"
-
-
-def test_force_replaces_a_file_of_the_same_kind(made: Path, tmp_path: Path) -> None:
-    for words in ((), ("--force",)):
-        polyadic("predict", made / "ecg.safetensors", made / "ecg", *words, cwd=tmp_path)
-    read_wfdb(made / "ecg" / "S01" / "r")

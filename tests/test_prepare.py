@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from polyadic.data import Recording, Windows, WindowStore
-from polyadic.data.prepare import CutRecording, PlannedRecording, StorePlan, prepare, write_windows
+from polyadic.data.store_writer import CutRecording, PlannedRecording, write_recordings, write_windows
 from polyadic.errors import DataError, PolyadicError
 
 Load = Callable[[], CutRecording]
@@ -26,7 +26,7 @@ def piece(number: int, dtype: str = "int16", name: str = "", windows: int = 3, *
         name=name or f"r{number}", subject=f"s{number}", signal=signal, offset=np.zeros(len(signal)), **given
     )
     starts = np.arange(windows) * 10
-    return CutRecording(recording, starts, np.full(windows, number % 2, np.int32), "train")
+    return CutRecording(recording, starts, np.full(windows, number % 2, np.int32))
 
 
 def failing(error: Exception) -> Load:
@@ -36,9 +36,10 @@ def failing(error: Exception) -> Load:
     return load
 
 
-def plan(loads: dict[str, Load], **changes: Any) -> StorePlan:
+def prepare(loads: dict[str, Load], path: Path, **changes: Any) -> WindowStore:
     options: dict[str, Any] = {"length": lambda fs: round(fs / 5), "classes": ("w", "s"), "settings": {"seconds": 0.2}}
-    return StorePlan([PlannedRecording(name, load, 100) for name, load in loads.items()], **(options | changes))
+    planned = [PlannedRecording(name, load, 100) for name, load in loads.items()]
+    return write_recordings(planned, path, **(options | changes))
 
 
 def good(*numbers: int) -> dict[str, Load]:
@@ -58,8 +59,8 @@ BAD = {
     "b2": failing(FileNotFoundError(errno.ENOENT, "No such file", "data/b2.hyp")),
     "b3": failing(OSError(errno.EIO, "Input/output error")),
     "b4": lambda: piece(4, fs=25.0),
-    "b5": lambda: piece(5, channels=("b", "a")),
-    "b6": lambda: piece(6, units=("V", "mV")),
+    "b5": lambda: piece(5, channels=("b", "c")),
+    "b6": lambda: piece(6, units=("V", "bpm")),
     "b7": lambda: piece(7, dtype="float32"),
     "b8": lambda: piece(8)._replace(labels=np.array([0, 1, 2])),
     "b9": lambda: piece(9)._replace(starts=np.array([0, 1, 31])),
@@ -71,9 +72,9 @@ REASONS = {
     "b3": "[Errno 5] Input/output error",
     "b4": "b4 is sampled at 25 Hz, but the recordings before it at 50 Hz: --fs 25 --resample polyphase resamples all "
     "to one rate, or select files with --pattern",
-    "b5": "b5 has the channels 'b', 'a' in another order, but the recordings before it have 'a', 'b': --channel a "
-    "--channel b selects the common ones, or select files with --pattern",
-    "b6": "b6: units must be ('V', 'V') as in the store, but is ('V', 'mV')",
+    "b5": "b5 has the channels 'b', 'c', but the recordings before it have 'a', 'b': --channel b selects the common "
+    "ones, --rename OLD=NEW gives a channel another name, or select files with --pattern",
+    "b6": "b6: units must be ('V', 'V') as in the store, but is ('V', 'bpm')",
     "b7": "b7: type must be 'int16' as in the store, but is 'float32'",
     "b8": "b8: labels must lie between -1 and 1",
     "b9": "b9: windows must begin between samples 0 and 30, but begin at 0 to 31",
@@ -83,11 +84,11 @@ REASONS = {
 
 def test_recordings_are_written_to_a_store_with_progress(tmp_path: Path) -> None:
     told: list[Any] = []
-    store = prepare(plan(good(1, 2, 3)), tmp_path / "s", progress=lambda *step: told.append(step))
+    store = prepare(good(1, 2, 3), tmp_path / "s", progress=lambda *step: told.append(step))
     store.verify()
     assert (names(store), store.fs, store.channels, store.units) == (["r1", "r2", "r3"], 50, ("a", "b"), ("V", "V"))
     assert (store.shape, store.header.dtype, store.classes) == ((9, 2, 10), "int16", ("w", "s"))
-    assert (store.settings, set(store.windows.part)) == ({"seconds": 0.2}, {"train"})
+    assert store.settings == {"seconds": 0.2}
     assert store.windows.label.tolist() == [1, 1, 1, 0, 0, 0, 1, 1, 1]
     assert told == [("r1", 1, 3, 3, 100), ("r2", 2, 3, 6, 200), ("r3", 3, 3, 9, 300)]
     for row, (number, start) in enumerate((number, start) for number in (1, 2, 3) for start in (0, 10, 20)):
@@ -98,71 +99,51 @@ def test_recordings_are_written_to_a_store_with_progress(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_recording_raises_or_is_noted_with_its_reason(tmp_path: Path, name: str) -> None:
     loads = {**good(1), name: BAD[name], **good(2)}
-    store = prepare(plan(loads), tmp_path / "skipped", on_error="skip")
+    store = prepare(loads, tmp_path / "skipped", on_error="skip")
     store.verify()
     assert names(store) == ["r1", "r2"]
     assert store.skipped == [{"name": name, "reason": REASONS[name]}]
     if name == "b10":
         return
     with pytest.raises((DataError, OSError)):
-        prepare(plan(loads), tmp_path / "s")
+        prepare(loads, tmp_path / "s")
     assert not (tmp_path / "s").exists()
-
-
-def test_bad_recordings_are_noted_wherever_they_stand(tmp_path: Path) -> None:
-    readable = {name: BAD[name] for name in list(BAD)[3:]}
-    first = {name: BAD[name] for name in ("b1", "b2", "b3")}
-    store = prepare(plan({**first, **good(1), **readable, **good(2)}), tmp_path / "s", on_error="skip")
-    assert names(store) == ["r1", "r2"]
-    assert {entry["name"]: entry["reason"] for entry in store.skipped} == REASONS
-    assert WindowStore(tmp_path / "s").skipped == store.skipped
 
 
 def test_nothing_to_prepare_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no recordings to prepare"):
-        prepare(plan({}), tmp_path / "s")
+        prepare({}, tmp_path / "s")
     unreadable = {name: BAD[name] for name in ("b1", "b2", "b3")}
     with pytest.raises(DataError, match="none of the 3 recordings can be read; the first, b1: b1"):
-        prepare(plan(unreadable), tmp_path / "s", on_error="skip")
+        prepare(unreadable, tmp_path / "s", on_error="skip")
     with pytest.raises(DataError, match="would be empty"):
-        prepare(plan({"b10": BAD["b10"]}), tmp_path / "s", on_error="skip")
+        prepare({"b10": BAD["b10"]}, tmp_path / "s", on_error="skip")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("on_error", ["ignore", None])
-def test_the_policy_is_one_of_two(tmp_path: Path, on_error: Any) -> None:
-    with pytest.raises(PolyadicError, match="on_error must be 'raise' or 'skip'"):
-        prepare(plan(good(1)), tmp_path / "s", on_error=on_error)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_recordings_of_one_name_are_refused_before_anything_is_read(tmp_path: Path, on_error: Any) -> None:
     entries = [PlannedRecording("r1", failing(AssertionError("read"))) for _ in range(2)]
     with pytest.raises(DataError, match="different names, but 'r1' occurs twice"):
-        prepare(StorePlan(entries, lambda fs: 10, ()), tmp_path / "s", on_error=on_error)
-
-
-def test_recordings_have_the_names_they_are_planned_under(tmp_path: Path) -> None:
-    loads: dict[str, Load] = {"one": lambda: piece(1, name="1"), "two": lambda: piece(2, name="2")}
-    assert names(prepare(plan(loads), tmp_path / "s")) == ["one", "two"]
+        write_recordings(entries, tmp_path / "s", length=lambda fs: 10, on_error=on_error)
 
 
 def test_an_existing_store_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    prepare(plan(good(1)), tmp_path / "s")
+    prepare(good(1), tmp_path / "s")
     before = files(tmp_path / "s")
     with pytest.raises(PolyadicError, match="already exists"):
-        prepare(plan({"r2": failing(AssertionError("read"))}), tmp_path / "s")
+        prepare({"r2": failing(AssertionError("read"))}, tmp_path / "s")
     assert files(tmp_path / "s") == before
-    assert names(prepare(plan(good(2)), tmp_path / "s", force=True)) == ["r2"]
+    assert names(prepare(good(2), tmp_path / "s", force=True)) == ["r2"]
 
 
 def test_a_full_disk_is_never_mistaken_for_a_bad_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("polyadic.data.store.cut_windows", full)
+    monkeypatch.setattr("polyadic.data.store_writer.cut_windows", full)
     with pytest.raises(OSError, match="No space left"):
-        prepare(plan(good(1, 2)), tmp_path / "s", on_error="skip")
+        prepare(good(1, 2), tmp_path / "s", on_error="skip")
     assert not list(tmp_path.iterdir())
 
 
@@ -202,7 +183,7 @@ def test_windows_put_together_of_one_recording_are_all_written(tmp_path: Path) -
 
 
 def test_a_store_can_be_written_from_a_selection_of_another(tmp_path: Path) -> None:
-    store = prepare(plan(good(1, 2, 3)), tmp_path / "s")
+    store = prepare(good(1, 2, 3), tmp_path / "s")
     some = store.windows.select(recording=["r3", "r1"])
     copy = write_windows(some, tmp_path / "t")
     assert (copy.header.dtype, copy.channels, copy.classes) == ("float32", store.channels, store.classes)

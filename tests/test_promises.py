@@ -7,9 +7,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-import reliability
-
 HERE = Path(__file__).parent
 PROMISES = (HERE.parent / "docs" / "promises.md").read_text(encoding="utf-8")
 
@@ -31,25 +28,6 @@ def only_long(function: ast.FunctionDef) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("def test(): ...", False),
-        ("@pytest.mark.long\ndef test(): ...", True),
-        ("@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.long)])\ndef test(n): ...", False),
-        ("@pytest.mark.parametrize('n', [pytest.param(2, marks=pytest.mark.long)])\ndef test(n): ...", True),
-    ],
-)
-def test_tests_marked_long_are_detected(code: str, expected: bool) -> None:
-    assert only_long(ast.parse(code).body[0]) == expected
-
-
-def assert_exists(test: str) -> None:
-    file, _, name = test.partition("::")
-    assert (HERE / file).is_file(), test
-    assert not name or name in defined(file), test
-
-
 def promised() -> set[str]:
     """The tests that hold the promises; each promise has one or more."""
     rows = [line for line in PROMISES.splitlines() if line.startswith("| ") and not line.startswith("| guarantee")]
@@ -64,9 +42,3 @@ def test_every_promise_names_tests_that_are_not_marked_long() -> None:
     files = {test.partition("::")[0] for test in tests}
     short = {f"{file}::{name}" for file in files for name, function in defined(file).items() if not only_long(function)}
     assert tests - short == set()
-
-
-def test_every_fault_of_the_long_run_is_a_test_that_exists() -> None:
-    for tests in reliability.FAULTS.values():
-        for test in tests:
-            assert_exists(test)

@@ -6,8 +6,10 @@ import csv
 import gzip
 import json
 import shutil
+import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import edfio
 import numpy as np
@@ -17,17 +19,19 @@ import trees
 from command_line import polyadic
 from people import wfdb
 
-from paper.datasets.sleep_edf import sleep_edf
+from paper.datasets import sleep_edf
 from polyadic import load
 from polyadic.cli.windows import describe
 from polyadic.data import Windows, WindowStore, folder
-from polyadic.data.annotations import infer_durations, label_by_moments, label_windows, scored_phase
+from polyadic.data.annotations import infer_durations, label_windows, scored_phase
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import TableColumns, read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, window_starts
+from polyadic.data.splits import refuse_copies
+from polyadic.data.subjects import is_simple_pattern, suggest_pattern
 from polyadic.errors import DataError, PolyadicError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
@@ -45,7 +49,9 @@ def test_a_description_survives_json():
     assert Reading.from_json({"seconds": 5, "unheard": 1}) == Reading(seconds=5)
 
 
-@pytest.mark.parametrize("content", [[], {"seconds": -1}, {"classes": 3}, {"label": 4}, {"channels": 5}])
+@pytest.mark.parametrize(
+    "content", [[], {"seconds": -1}, {"classes": 3}, {"label": 4}, {"channels": 5}, {"rename": [["a"]]}]
+)
 def test_a_damaged_description_is_refused(content):
     with pytest.raises(ValueError, match="the entry"):
         Reading.from_json(content)
@@ -65,12 +71,6 @@ def test_options_that_contradict_a_description_are_refused_with_both_values():
     with pytest.raises(PolyadicError, match="--offset is 5 s, but the model has 0 s"):
         replace(known, offset=0.0).with_given({"offset": 5.0}, "the model")
     assert known.with_given({"offset": 5.0}, "the model", known=False).offset == 5
-
-
-@pytest.mark.parametrize("given", [["a=x", "b=x"], ["=x"], ["a="], "abc"])
-def test_classes_that_make_no_sense_are_refused(given):
-    with pytest.raises(PolyadicError, match="class"):
-        parse_classes(given)
 
 
 # ------------------------------------------------------------------------------------------------------------ windows
@@ -129,9 +129,9 @@ def test_marks_of_epochs_last_until_the_next(onsets, lasting):
 def test_moments_label_the_windows_they_are_in():
     beats = recording([(0, 0, "N"), (3, 0.1, "V"), (9.9, 0, "N"), (10, 0, "V"), (15, 0, "N"), (20, 0, "V")], 40)
     starts, classes = np.arange(0, 400, 100), {"N": 0, "V": 1}
-    assert label_by_moments(beats, starts, 100, classes).tolist() == [0, -1, 1, -1]
-    assert label_by_moments(beats, starts, 100, classes, min_share=0.7).tolist() == [-1, -1, 1, -1]
-    assert label_by_moments(beats, starts, 100, {"V": 3}).tolist() == [3, 3, 3, -1]
+    assert label_windows(beats, starts, 100, classes, by_moments=True).tolist() == [0, -1, 1, -1]
+    assert label_windows(beats, starts, 100, classes, 0.7, by_moments=True).tolist() == [-1, -1, 1, -1]
+    assert label_windows(beats, starts, 100, {"V": 3}, by_moments=True).tolist() == [3, 3, 3, -1]
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -422,7 +422,7 @@ def test_labels_and_subjects_are_found_in_paths(tmp_path):
 def test_a_model_remembers_how_its_recordings_were_read(tmp_path):
     people.sleep(tmp_path / "in", 3, epochs=6)
     options = ("--seconds", 5, "--stride", 2.5, "--class", "wake=Sleep stage W", "--class", "other=Sleep stage N2")
-    said = polyadic("fit", "in", *options, "--probe", "plain", "--subject-from", r"S(\d+)", *QUICK, cwd=tmp_path)
+    said = polyadic("fit", "in", *options, "--probe", "plain", "--subject", r"S(\d+)", *QUICK, cwd=tmp_path)
     assert "left out slow channels: Temp rectal (1 Hz)" in said.stderr
     model = load(tmp_path / "model.safetensors")
     assert model.reading_["classes"] == {"wake": ["Sleep stage W"], "other": ["Sleep stage N2"]}
@@ -472,6 +472,19 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
     assert "'p01', 'p09' are the same recording under several names" in said.stderr
     refused = polyadic("evaluate", "model.safetensors", "in", cwd=tmp_path, code=1)
     assert "p01 and p09 are the same recording with two subjects" in refused.stderr
+    prepare = ("prepare", "folder", "in", "s.store", "--seconds", 2, "--label", "activity")
+    polyadic(*prepare, cwd=tmp_path)
+    for command in (
+        ("tune", "s.store", "-o", "t.safetensors"),
+        ("tune", "in", "--seconds", 2, "--label", "activity", "-o", "t.safetensors"),
+        ("report", "model.safetensors", "--data", "s.store", "-o", "r.html"),
+        ("evaluate", "model.safetensors", "s.store"),
+        ("fit", "s.store", "--protocol", "subject", "-o", "t.safetensors"),
+    ):
+        refused = polyadic(*command, cwd=tmp_path, code=1)
+        assert "p01 and p09 are the same recording with two subjects" in refused.stderr
+    polyadic(*prepare, "--subject", "(p0)", "--force", cwd=tmp_path)
+    refuse_copies(WindowStore(tmp_path / "s.store").windows)  # of one subject
 
 
 def test_one_recording_one_subject_and_one_class_are_reported_at_the_start(tmp_path):
@@ -603,9 +616,179 @@ def test_transform_writes_the_labels_that_recordings_have(worn):
 
 def test_evaluate_says_that_recordings_without_the_column_of_labels_have_none(worn):
     said = polyadic("evaluate", "model.safetensors", "new", cwd=worn, code=1).stderr
-    assert "scores need labels, but new has none: the model reads labels from the column 'activity'" in said
-    assert "p01.csv has only 'time'" in said
-    assert "To label new recordings, use polyadic predict" in said
-    assert "--label" not in said
-    given = polyadic("evaluate", "model.safetensors", "new", "--label", "activity", cwd=worn, code=1).stderr
-    assert "there is no column 'activity' (--label)" in given
+    assert "new/p01.csv: there is no column 'activity' (--label)" in said
+
+
+# ------------------------------------------------------------------------------------- names of channels and subjects
+
+
+def table(path: Path, heads: str, seed: int = 0, rows: int = 200) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = np.random.default_rng(seed).normal(size=(rows, len(heads.split(","))))
+    path.write_text(heads + "\n" + "\n".join(",".join(f"{value:.6f}" for value in row) for row in values) + "\n")
+
+
+def test_channels_are_matched_by_name_and_renamed(tmp_path: Path) -> None:
+    table(tmp_path / "in" / "a.csv", "ax,ay")
+    table(tmp_path / "in" / "b.csv", "ay,ax", 1)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=1, fs=50)
+    assert store.channels == ("ax", "ay")
+    swapped = folder(tmp_path / "in" / "b.csv", tmp_path / "b", seconds=1, fs=50)
+    np.testing.assert_array_equal(store.windows.select(recording="b").X, swapped.windows.X[:, ::-1])
+    table(tmp_path / "in" / "c.csv", "AY,AX", 2)
+    with pytest.raises(DataError, match=r"c has the channels 'AY', 'AX', .*--rename AY=ay --rename AX=ax"):
+        folder(tmp_path / "in", tmp_path / "t", seconds=1, fs=50)
+    for chosen in (None, ["ax"]):
+        store = folder(
+            tmp_path / "in", tmp_path / "t", seconds=1, fs=50, rename=["AX=ax", "AY=ay"], channels=chosen, force=True
+        )
+        assert store.channels == ("ax", "ay")[: 2 if chosen is None else 1]
+        assert len(store) == 12
+    assert Reading.from_json(store.reading).rename == (("AX", "ax"), ("AY", "ay"))
+    with pytest.raises(PolyadicError, match="a renamed channel must be OLD=NEW, but is 'AX'"):
+        Reading(rename=["AX"])
+    with pytest.raises(DataError, match=r"has no channel 'az' to rename to 'z' \(--rename\); it has 'a"):
+        folder(tmp_path / "in", tmp_path / "u", seconds=1, fs=50, rename=["az=z"])
+
+
+def test_channels_of_an_edf_file_are_renamed_before_they_are_chosen(tmp_path: Path) -> None:
+    signals = [edfio.EdfSignal(np.arange(2000) % 7, 50, label=label) for label in ("C3", "C4-A1")]
+    edfio.Edf(signals).write(tmp_path / "a.edf")
+    store = folder(tmp_path / "a.edf", tmp_path / "s", seconds=5, rename=["C4-A1=C4"], channels=["C4"])
+    assert store.channels == ("C4",)
+
+
+def test_a_pattern_that_takes_too_long_is_stopped_with_a_clear_message(tmp_path: Path) -> None:
+    table(tmp_path / "in" / f"{'a' * 60}!.csv", "x,y")
+    begun = time.monotonic()
+    with pytest.raises(PolyadicError, match=r"--subject '\(\(a\+\)\+\)\$' takes too long .*: make it simpler"):
+        folder(tmp_path / "in", tmp_path / "s", seconds=1, fs=50, subject="((a+)+)$")
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("pattern", "simple"),
+    [
+        (r"(S\d+)", True),
+        (r"(....)[^/]*$", True),
+        (r"(?:^|/)(sub-[A-Za-z0-9]+)_", True),
+        (r"([^/_]+)_[^/]*$", True),
+        (r"(a|b)\.\w{2}", True),
+        (r"((a+)+)$", False),
+        (r"(a|b)*c", False),
+        (r"(.*)(.*)(.*)(.*)(.*)x", False),
+        (r"(a)\1", False),
+        (r"(?=(a))", False),
+        (r"([", False),
+    ],
+)
+def test_only_simple_patterns_are_run_from_a_model_file(pattern: str, simple: bool) -> None:
+    assert is_simple_pattern(pattern) is simple
+
+
+def test_a_pattern_of_a_model_file_is_run_only_if_it_is_simple(tmp_path: Path) -> None:
+    for number, name in enumerate(("a1", "b2")):
+        people.table(tmp_path / "in" / f"{name}.csv", ["rest", "walk"], number)
+    own = ("--subject", r"((a|b)+\d)")
+    fit = ("fit", "in", "--seconds", 2, "--label", "activity", *QUICK)
+    polyadic(*fit, *own, cwd=tmp_path)
+    failed = polyadic("transform", "model.safetensors", "in", cwd=tmp_path, code=1).stderr
+    assert r"fitted with --subject '((a|b)+\d)'" in failed
+    assert "give the option again" in failed
+    polyadic("transform", "model.safetensors", "in", *own, cwd=tmp_path)
+    polyadic(*fit, "--subject", r"([ab]\d)", "--force", cwd=tmp_path)
+    polyadic("transform", "model.safetensors", "in", "--force", cwd=tmp_path)
+
+
+# --------------------------------------------------------------------------------------- notes before a score is shown
+
+
+def test_files_of_one_subject_are_recognised_by_their_names_and_one_class_per_subject_is_a_warning(tmp_path):
+    for person in range(3):
+        for number, activity in enumerate(("rest", "walk")):
+            people.table(tmp_path / "in" / f"D{number:02d}_SA{person:02d}_R01.csv", [activity], person, each=200)
+    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
+    said = polyadic("fit", "in", *options, cwd=tmp_path)
+    note = (
+        r"Each of 6 files is taken as one subject. If subjects have several files, say so: --subject '(SA\d+)' finds 3"
+    )
+    assert note in " ".join(said.stderr.split())
+    assert "Every subject (6 subjects (from file names)) has windows of one class only" in " ".join(said.stderr.split())
+    assert "6 subjects (from file names)" in said.stdout
+    said = polyadic("fit", "in", *options, "--subject", r"(SA\d+)", "--force", cwd=tmp_path)
+    assert "one class only" not in said.stderr
+    assert "3 subjects (from the pattern)" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["S1_a", "S1_b", "S2_a", "S2_b"], (r"(S\d+)", 2)),
+        (["SA01_x", "SA01_y", "SE02_x", "SE02_y"], (r"(SA\d+|SE\d+)", 2)),
+        (["ann-1", "ann-2", "bob-1", "bob-2"], ("([^/-]+)-[^/]*$", 2)),
+        (["w1a", "w1b", "w2a", "w2b"], (r"([A-Za-z]+\d+)[^/]*$", 2)),
+        (["p01", "p02", "p03", "p04"], None),
+        (["night", "day"], None),
+    ],
+)
+def test_the_pattern_that_names_show_is_suggested(names, expected):
+    assert suggest_pattern(names) == expected
+    assert expected is None or is_simple_pattern(expected[0])
+
+
+def test_classes_without_a_window_are_named_before_the_score(tmp_path):
+    for person in range(3):
+        path = tmp_path / "in" / f"p{person}.csv"
+        people.table(path, ["walk", "rest", "walk"], person, each=200)
+        rows = path.read_text().splitlines()
+        path.write_text("\n".join([*rows[:150], *(row.replace(",walk", ",run") for row in rows[150:170]), *rows[170:]]))
+    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
+    said = polyadic("fit", "in", *options, cwd=tmp_path)
+    assert "no window of 2 s lies within 'run', so this class is missing" in " ".join(said.stderr.split())
+    for person in range(3):
+        people.table(tmp_path / "other" / f"p{person}.csv", ["walk", "rest", "run"], person, each=200)
+    said = polyadic("evaluate", "model.safetensors", "other", cwd=tmp_path)
+    assert "a class that the model does not know: 'run'. Scores are without them" in " ".join(said.stderr.split())
+    np.savez(
+        tmp_path / "w.npz",
+        X=np.random.default_rng(0).normal(size=(40, 2, 64)),
+        fs=32,
+        label=[0, 1] * 20,
+        classes=["a", "b", "c"],
+        subject=np.arange(40) // 10,
+    )
+    said = polyadic("fit", "w.npz", "--probe", "plain", *QUICK, "--force", cwd=tmp_path)
+    assert "No window has the class 'c'" in said.stderr
+    assert "No window has the class 'c'" in polyadic("evaluate", "model.safetensors", "w.npz", cwd=tmp_path).stderr
+
+
+def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):
+    people.wearables(tmp_path / "in", 3)
+    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
+    (tmp_path / "in" / "p02.csv").write_text("time,x,y,z,activity\n0,a,b,c,walk\n")
+    for command in ("predict", "transform", "evaluate"):
+        out = ("-o", f"{command}.csv")
+        failed = polyadic(command, "model.safetensors", "in", *out, cwd=tmp_path, code=1)
+        assert "p02.csv" in failed.stderr
+        assert "--on-error skip" in failed.stderr
+        said = polyadic(command, "model.safetensors", "in", *out, "--on-error", "skip", cwd=tmp_path)
+        assert "left out p02: " in said.stderr
+    rows = csv.DictReader((tmp_path / "predict.csv").read_text().splitlines())
+    assert {row["recording"] for row in rows} == {"p01", "p03"}
+
+
+def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_path):
+    for number in range(30):
+        table(tmp_path / "in" / f"p{number:02d}.csv", "x,y", number)
+    flat = tmp_path / "in" / "p00.csv"
+    flat.write_text("x,y\n" + "".join(f"{number % 7},3.5\n" for number in range(100)))
+    said = polyadic("info", "in", cwd=tmp_path).stdout
+    assert "--fs" in said
+    assert "… (30 in all)" in said
+    assert len(said.splitlines()) < 15
+    facts = json.loads(polyadic("info", "in", "--json", cwd=tmp_path).stdout)
+    assert [len(names) for names in facts["unreadable"].values()] == [30]
+    said = polyadic("info", "in", "--fs", 50, cwd=tmp_path).stdout
+    assert "50 Hz" in said
+    facts = json.loads(polyadic("info", "in/p00.csv", "--fs", 50, "--json", cwd=tmp_path).stdout)
+    assert (facts["seconds"], facts["flat_channels"]) == (2, ["y"])

@@ -76,6 +76,28 @@ def test_a_scoring_of_two_recordings_is_refused(tmp_path):
         folder(tmp_path, tmp_path / "s", seconds=2, scoring="*.txt", channels=["x"])
 
 
+@pytest.mark.parametrize("times", ["inf\t30", "1e300\t30", "0\tinf", "0\t1e300", "-1e300\t0", "nan\t30"])
+def test_impossible_times_of_a_scoring_are_an_error_of_its_recording_alone(times, tmp_path):
+    for name in ("S1", "S2"):
+        people.table(tmp_path / f"{name}.csv", ["walk", "rest"], 0)
+        (tmp_path / f"{name}_events.tsv").write_text("onset\tduration\tlabel\n0\t4\twalk\n4\t4\trest\n")
+    with (tmp_path / "S2_events.tsv").open("a") as file:
+        file.write(f"{times}\twalk\n")
+    options = {"seconds": 2, "scoring": "*_events.tsv", "channels": ["x"]}
+    with pytest.raises(DataError, match=r"S2_events\.tsv, line 4: onset and duration must be numbers of seconds"):
+        folder(tmp_path, tmp_path / "s", **options)
+    store = folder(tmp_path, tmp_path / "s", on_error="skip", **options)
+    assert set(store.windows.recording) == {"S1"}
+    assert [one["name"] for one in store.skipped] == ["S2"]
+
+
+@pytest.mark.parametrize(("onset", "duration"), [(1e300, 0), (0, float("inf")), (float("nan"), 1), (0, -1)])
+def test_impossible_times_of_annotations_are_an_error_in_every_format(onset, duration):
+    note = Annotation(onset, duration, "W")
+    with pytest.raises(DataError, match=r"night: the annotation 'W' .* must have an onset and a duration"):
+        Recording("night", "s", 10.0, ("a",), ("",), np.zeros((1, 9), np.int16), np.ones(1), np.zeros(1), (note,))
+
+
 def staged(path, lines, seconds, window=10.0):
     """The annotations of a recording of some seconds from a file of one stage per line."""
     path.write_text("\n".join(lines) + "\n")

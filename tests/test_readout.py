@@ -6,7 +6,7 @@ The oracles never use the Gram matrix: a feature is the inner product of a windo
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -126,24 +126,6 @@ def test_features_are_scaled_principal_components_of_the_dense_reconstructions(c
     assert_close(spectral(case), dense_features(case), 1e-7)
 
 
-def test_features_follow_the_formula_with_the_square_root_of_the_gram_matrix():
-    case = problem()
-    K = case.patterns.numpy()
-    values, vectors = np.linalg.eigh(K.T @ K)
-    y = case.x.numpy() @ (vectors * np.sqrt(values.clip(0))) @ vectors.T
-    variances, V = np.linalg.eigh(np.cov(y.T, bias=True))
-    s = math.sqrt(case.rank / variances.sum())
-    z = s * (y - y.mean(axis=0)) @ V[:, ::-1]
-    found = spectral(case).numpy()
-    assert_close(np.abs(found), np.abs(z))
-
-
-def test_new_windows_have_the_features_of_the_definition():
-    case, new = problem(), problem(seed=1).x
-    features = fitted(case).features(new, case.windows)
-    assert_close(features[:, : case.rank], dense_features(case, new))
-
-
 @given(problems)
 @steady
 def test_distances_between_features_are_distances_between_reconstructions_up_to_one_factor(case):
@@ -245,12 +227,6 @@ def test_the_pattern_of_every_axis_has_a_positive_sum(case):
     assert bool((axis_patterns(case).sum(dim=0) > 0).all())
 
 
-def test_patterns_of_different_axes_are_orthogonal_and_of_one_norm():
-    patterns = axis_patterns(problem())
-    products = patterns.T @ patterns
-    assert_close(products, products[0, 0] * torch.eye(4, dtype=torch.float64))
-
-
 def test_patterns_that_sum_to_zero_have_a_sign_that_components_do_not_decide():
     case = problem(sizes=(4, 6))
     antisymmetric = case.factors[1] - case.factors[1].flip(0)
@@ -275,17 +251,6 @@ def test_levels_are_standardised_means_over_the_root_of_channels_times_their_wei
         expected = (means - means.mean()) / means.std() / math.sqrt(3) * 0.5 * math.sqrt(case.rank)
         assert_close(found[:, channel], expected)
     assert float((found**2).mean(axis=0).sum()) == pytest.approx(0.25 * case.rank)
-
-
-@pytest.mark.parametrize("readout", [Readout(levels=0), Readout(levels=0.25)])
-def test_there_is_no_level_block_without_weight_or_without_raw_windows(readout):
-    case = problem()
-    accumulator = readout.accumulator(case.rank, len(case.x), 0 if readout.levels else 3)
-    accumulator.add(torch.arange(len(case.x)), case.x, case.residuals)
-    model = readout.fitted(accumulator, case.factors)
-    assert (model.n_features, model.n_channels) == (case.rank, 0)
-    assert model.feature_names(["a", "b", "c"]) == ["z1", "z2", "z3", "z4"]
-    assert_close(model.features(case.x), spectral(case))
 
 
 def test_one_pass_serves_readouts_of_any_shrinkage_and_weight_of_levels():
@@ -321,13 +286,6 @@ def test_rounding_errors_of_windows_without_mean_are_not_blown_up_to_levels():
     assert not fitted(replace(case, windows=windows)).features(case.x, windows)[:, case.rank :].any()
 
 
-def test_small_levels_with_a_large_offset_keep_their_precision():
-    case = problem()
-    windows = case.windows * 1e-3 + 1e6
-    expected = fitted(case).features(case.x, case.windows)
-    assert_close(fitted(replace(case, windows=windows)).features(case.x, windows), expected, 1e-5)
-
-
 # ------------------------------------------------------------------------------ whitening
 
 
@@ -350,14 +308,6 @@ def test_whitened_features_follow_their_definition_and_leave_levels_alone(case, 
     assert_close(features[:, case.rank :], fitted(case).features(case.x, case.windows)[:, case.rank :])
 
 
-def test_whitening_without_shrinkage_makes_differences_between_views_white():
-    case = problem()
-    model = fitted(case, Readout(whiten=Jitter(0.1), shrinkage=0.0, levels=0))
-    d = model.features(case.views) - model.features(case.x)
-    S = d.T @ d / len(d)
-    assert_close(S, S[0, 0] * torch.eye(case.rank, dtype=torch.float64))
-
-
 def test_windows_without_a_view_count_for_the_axes_but_not_for_the_differences():
     case = problem()
     readout = Readout(whiten=Neighbour(), levels=0)
@@ -369,11 +319,6 @@ def test_windows_without_a_view_count_for_the_axes_but_not_for_the_differences()
     assert accumulator.pairs == int(has_view.sum())
     found = readout.fitted(accumulator, case.factors).features(case.x)
     assert_close(found, whitened_by_definition(case, 1.0, has_view.numpy()), 1e-7)
-
-
-def test_strong_shrinkage_gives_the_isometric_features():
-    case = problem()
-    assert_close(spectral(case, Readout(whiten=Jitter(0.1), shrinkage=1e9)), spectral(case), 1e-6)
 
 
 def test_dead_axes_stay_zero_when_whitened_and_do_not_disturb_the_others():
@@ -394,7 +339,7 @@ def test_views_that_equal_their_windows_are_refused(rounding):
         fitted(case, Readout(whiten=Jitter(0.0)))
 
 
-@pytest.mark.parametrize("pairs", [0, 1, 7])
+@pytest.mark.parametrize("pairs", [1, 7])
 def test_fewer_pairs_than_twice_the_rank_are_refused(pairs):
     case = problem()
     readout = Readout(whiten=Neighbour())
@@ -403,15 +348,6 @@ def test_fewer_pairs_than_twice_the_rank_are_refused(pairs):
     accumulator.add(torch.arange(len(case.x)), case.x, case.residuals, views=case.views[:pairs], has_view=has_view)
     with pytest.raises(PolyadicError, match=rf"^whiten needs at least 2·rank = 8 pairs .* there (is|are) {pairs}:"):
         readout.fitted(accumulator, case.factors)
-
-
-def test_twice_the_rank_of_pairs_is_enough():
-    case = problem()
-    readout = Readout(whiten=Neighbour())
-    accumulator = readout.accumulator(case.rank, len(case.x))
-    has_view = torch.arange(len(case.x)) < 8
-    accumulator.add(torch.arange(len(case.x)), case.x, case.residuals, views=case.views[:8], has_view=has_view)
-    assert readout.fitted(accumulator, case.factors).n_features == case.rank
 
 
 def test_whitening_without_shrinkage_is_refused_where_a_feature_never_differs():
@@ -486,57 +422,7 @@ def test_inverse_gives_the_smallest_coefficients_with_the_exact_reconstruction(w
     assert_close(x, case.reconstructions @ torch.linalg.pinv(K).T, 1e-7)
 
 
-def test_inverse_is_exact_where_some_axes_have_a_mean_but_no_variance():
-    case = problem(count=3, rank=6, sizes=(5, 5))
-    model = fitted(case)
-    x = model.inverse(model.features(case.x, case.windows))
-    assert_close(x @ case.patterns.T, case.reconstructions, 1e-8)
-
-
-def test_levels_say_nothing_about_coefficients():
-    case = problem()
-    model = fitted(case)
-    features = model.features(case.x, case.windows)
-    other = features.clone()
-    other[:, case.rank :] = 5
-    assert torch.equal(model.inverse(other), model.inverse(features))
-
-
 # ------------------------------------------------------------------------ what it tells
-
-
-def test_feature_names_are_readable():
-    model = fitted(problem())
-    assert model.feature_names(["EEG Fpz-Cz", "EOG", "EMG"])[3:5] == ["z4", "level EEG Fpz-Cz"]
-    assert model.feature_names() == ["z1", "z2", "z3", "z4", "level 1", "level 2", "level 3"]
-    with pytest.raises(PolyadicError, match="must have 3 names, but has 2"):
-        model.feature_names(["a", "b"])
-
-
-def test_parameters_are_the_matrix_its_offsets_and_the_level_statistics():
-    case = problem()
-    assert fitted(case).n_parameters == 4 * 4 + 4 + 2 * 3
-    assert fitted(case, Readout(levels=0)).n_parameters == 4 * 4 + 4
-    assert fitted(case).n_features == 4 + 3
-
-
-@pytest.mark.parametrize("readout", [Readout(), Readout(whiten=Jitter(0.1))])
-def test_features_are_one_affine_map_of_coefficients_and_one_of_channel_means(readout):
-    case = problem()
-    model = fitted(case, readout)
-    z = case.x.numpy() @ model.matrix.T + model.offset
-    levels = case.windows.numpy().mean(axis=2) * model.level_gain + model.level_offset
-    assert_close(model.features(case.x, case.windows), np.hstack([z, levels]))
-
-
-def test_a_fitted_readout_cannot_be_changed():
-    model = fitted(problem())
-    with pytest.raises(FrozenInstanceError):
-        model.matrix = np.eye(4)
-    for array in model.arrays().values():
-        assert array.dtype == np.float64
-        with pytest.raises(ValueError, match="read-only"):
-            array[...] = 0
 
 
 # ----------------------------------------------------------------------- unusual windows
@@ -551,12 +437,7 @@ def test_quantiles_of_few_windows_are_those_of_all_windows():
     assert_close(model.distances(model.features(case.x, case.windows)), distances)
 
 
-def test_negative_rounding_of_residuals_counts_as_zero():
-    case = problem()
-    assert fitted(replace(case, residuals=-1e-15 * case.residuals)).quantiles[1].tolist() == [0.0] * 5
-
-
-@pytest.mark.parametrize("count", [1, 100, SAMPLED, SAMPLED + 1, 3 * SAMPLED // 2, 10 * SAMPLED + 7])
+@pytest.mark.parametrize("count", [1, SAMPLED + 1, 10 * SAMPLED + 7])
 def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     accumulator = Accumulator(1, count)
     ids = torch.arange(count, dtype=torch.float64)
@@ -568,13 +449,6 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     # One window out of each equal stretch, to one window.
     assert bool((x[:, 0].diff() >= 1).all())
     assert float((x[:, 0] - torch.arange(kept) * count / kept).abs().max()) <= count / kept + 1
-
-
-def test_quantiles_of_many_windows_are_close_to_those_of_all_windows():
-    case = problem(count=30_000)
-    model = fitted(case, Readout(levels=0))
-    exact = np.quantile(np.linalg.norm(model.features(case.x).numpy(), axis=1), QUANTILES[:3])
-    assert np.abs(model.quantiles[0, :3] / exact - 1).max() < 0.05
 
 
 def test_statistics_take_the_same_memory_for_any_number_of_windows():
@@ -597,39 +471,27 @@ def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
     assert torch.equal(same.inverse(features), model.inverse(features))
     assert np.array_equal(same.quantiles, model.quantiles)
     assert same.readout == readout
+    assert same.n_features == len(same.feature_names()) == features.shape[1]
+    with pytest.raises(ValueError, match="read-only"):
+        same.matrix[...] = 0
 
 
-def damaged() -> dict[str, dict[str, np.ndarray]]:
+DAMAGED = {
+    "centre": [np.zeros(3), np.zeros(4, np.int64), np.full(4, np.nan)],
+    "matrix": [np.zeros((5, 5))],
+    "level_scale": [np.array([1.0, -1.0, 1.0]), np.ones(2)],
+    "quantiles": [np.ones((2, 5)) * -1e9, np.ones((2, 5)) * np.arange(5)[::-1]],
+    "extra": [np.zeros(1)],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_arrays_that_no_fit_of_this_model_gives_are_refused(name):
     arrays = fitted(problem()).arrays()
-
-    def with_(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
-        return {**arrays, PREFIX + name: array}
-
-    cases = {f"without {name}": {n: a for n, a in arrays.items() if n != name} for name in arrays}
-    cases |= {f"{name} of another shape": {**arrays, name: array[..., :-1]} for name, array in arrays.items()}
-    cases |= {f"{name} not finite": {**arrays, name: np.full_like(array, np.nan)} for name, array in arrays.items()}
-    cases |= {
-        "something else": with_("extra", np.zeros(1)),
-        "another type": with_("centre", np.zeros(4, np.int64)),
-        "text": with_("centre", np.array(["a"] * 4)),
-        "negative deviation": with_("level_scale", np.array([1.0, -1.0, 1.0])),
-        "quantiles out of order": with_("quantiles", arrays[PREFIX + "quantiles"][:, ::-1].copy()),
-        "negative quantiles": with_("quantiles", arrays[PREFIX + "quantiles"] - 1e9),
-    }
-    return cases
-
-
-@pytest.mark.parametrize("arrays", damaged().values(), ids=damaged().keys())
-def test_arrays_that_no_fit_gives_are_refused(arrays):
-    with pytest.raises(ModelFileError, match="the file's readout"):
-        FittedReadout.from_arrays(Readout(), arrays, rank=4, n_channels=3)
-
-
-def test_arrays_of_another_model_are_refused():
-    arrays = fitted(problem()).arrays()
-    for rank, channels in ((5, 3), (4, 2), (4, 0)):
-        with pytest.raises(ModelFileError, match="its model needs"):
-            FittedReadout.from_arrays(Readout(), arrays, rank, channels)
+    without = {key: array for key, array in arrays.items() if key != PREFIX + name}
+    for changed in (*([without] if without != arrays else []), *(arrays | {PREFIX + name: a} for a in DAMAGED[name])):
+        with pytest.raises(ModelFileError, match="the file's readout"):
+            FittedReadout.from_arrays(Readout(), changed, rank=4, n_channels=3)
 
 
 # --------------------------------------------------------------------------------- errors
@@ -640,13 +502,8 @@ def test_arrays_of_another_model_are_refused():
     [
         ("levels", -0.1),
         ("levels", "auto"),
-        ("levels", math.nan),
-        ("levels", math.inf),
-        ("levels", True),
         ("whiten", "jitter"),
         ("whiten", Jitter),
-        ("shrinkage", -1),
-        ("shrinkage", None),
         ("shrinkage", math.nan),
     ],
 )
@@ -655,18 +512,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(setting, value):
         Readout(**{setting: value})
 
 
-def test_settings_are_frozen_and_compare_by_value():
-    assert Readout(whiten=Jitter(0.1)) == Readout(0.25, Jitter(0.1), 1.0)
-    with pytest.raises(FrozenInstanceError):
-        Readout().levels = 1.0
-
-
-def test_a_readout_of_no_windows_is_refused():
-    with pytest.raises(PolyadicError, match="there are none"):
-        Readout().fitted(Readout().accumulator(4, 60), problem().factors)
-
-
-def test_numbers_that_are_not_finite_are_refused():
+def test_windows_that_are_not_finite_missing_or_of_another_shape_are_refused():
     case = problem()
     for name in ("x", "windows", "residuals"):
         wrong = getattr(case, name).clone()
@@ -675,29 +521,8 @@ def test_numbers_that_are_not_finite_are_refused():
             fitted(replace(case, **{name: wrong}))
     with pytest.raises(PolyadicError, match="must be finite"):
         fitted(replace(case, factors=[case.factors[0] * math.inf, *case.factors[1:]]))
-
-
-def test_features_and_inverse_refuse_other_shapes():
-    case = problem()
-    model = fitted(case)
-    with pytest.raises(PolyadicError, match=r"x must have shape \(windows, 4\)"):
-        model.features(case.x[:, :3], case.windows)
-    with pytest.raises(PolyadicError, match="needs the raw windows"):
-        model.features(case.x)
-    for wrong in (case.windows[:, :2], case.windows[:5], case.windows[..., 0]):
-        with pytest.raises(PolyadicError, match="windows must have shape"):
-            model.features(case.x, wrong)
-    with pytest.raises(PolyadicError, match=r"features must have shape \(windows, 7\)"):
-        model.inverse(case.x)
-
-
-@pytest.mark.parametrize("factors", [[], [torch.ones(3, 5)], [torch.ones(3, 4), torch.ones(4)]])
-def test_factors_of_another_rank_are_refused(factors):
-    with pytest.raises(PolyadicError, match="factors must be matrices with 4 columns"):
-        Readout().fitted(collected(problem(), Readout()), factors)
-
-
-def test_factors_may_be_numpy_arrays():
-    case = problem()
-    model = Readout().fitted(collected(case, Readout()), [factor.numpy() for factor in case.factors])
-    assert_same_readout(model, fitted(case))
+    with pytest.raises(PolyadicError, match="there are none"):
+        Readout().fitted(Readout().accumulator(4, 60), case.factors)
+    for wrong in (None, case.windows[:, :2], case.windows[:5]):
+        with pytest.raises(PolyadicError, match=r"windows must have shape \(60, 3, time\), but"):
+            fitted(case).features(case.x, wrong)

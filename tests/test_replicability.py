@@ -15,6 +15,7 @@ from polyadic.cli import app
 from polyadic.cli.fit import tell_replicability
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
+from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
 from polyadic.explain.replicability import Replicability, estimate_seconds
@@ -125,7 +126,7 @@ def test_impossible_replicability_checks_are_refused():
     with pytest.raises(PolyadicError, match="refits"):
         replicability(model, X, people, refits=0)
     with pytest.raises(PolyadicError, match="model must be a CPD"):
-        replicability(PCAFeatures(2).fit(X), X, people)
+        replicability(PCAFeatures(2, tensorize=None).fit(X), X, people)
 
 
 def test_the_time_is_estimated_from_that_of_the_fit():
@@ -216,87 +217,69 @@ def test_components_that_do_not_replicate_are_numbered_from_1(capsys):
     assert said.endswith("do not interpret components 1, 3")
 
 
-def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, monkeypatch):
-    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
+@pytest.fixture
+def reported(file, tmp_path, monkeypatch):
+    """Run `polyadic report` without drawing; return the replicability of the page, None if it was not checked."""
+    model, seen = tmp_path / "m.safetensors", []
+
+    def write(path, model, data, replicability, **options):
+        seen.append(replicability)
+        path.write_text("<!doctype html>")
+
+    monkeypatch.setattr("polyadic.report.write", write)
     _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
-    before, asked = load(model), []
 
-    def noted(model, windows, seed, hidden):
-        asked.append(seed)
-        return Replicability(np.array([0.95, 0.2]), np.array([1.0, 0.0]), refits=10)
+    def report(*words: object, data=file):
+        given = [] if data is None else ["--data", data]
+        said = _run("report", model, *given, "-o", tmp_path / "r.html", "--force", *words)
+        return seen.pop(), " ".join(said.split())
 
-    monkeypatch.setattr("polyadic.cli.report.checked", noted)
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
-    _run("report", model, "--data", file, "-o", page, "--force", "--no-check")
-    _run("report", model, "-o", page, "--force")
-    assert not asked
-    said = _run("report", model, "--data", file, "-o", page, "--force", "--seed", "3")
-    stored = "m.safetensors: the replicability of the components is now stored in this file"
-    assert stored in " ".join(said.split())
-    after = load(model)
-    assert after.replicability_.returned.tolist() == [1.0, 0.0]
-    assert (after.device, after.verbose) == (before.device, before.verbose)
-    assert np.array_equal(after.factors_[0], before.factors_[0])
-    assert stored not in " ".join(_run("report", model, "--data", file, "-o", page, "--force").split())
-    assert asked == [3]
-    _run("report", model, "--data", file, "-o", page, "--force", "--check")
-    assert asked == [3, 0]
+    return model, report
 
 
-def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, monkeypatch):
-    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
-    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
+def test_report_never_writes_into_a_model(reported, file, tmp_path):
+    model, report = reported
+    before = model.read_bytes()
+    other = tmp_path / "other.npz"
+    with np.load(file) as content:
+        np.savez(other, **dict(content) | {"X": content["X"][::-1] * 3})  # as many windows, but others
+    for data in (file, other):
+        for words in ((), ("--check",)):
+            assert report(*words, data=data)[0] is not None
+    content = json.loads(report("--json", "--seed", "3")[1])
+    expected = replicability(load(model), open_windows(file), refits=10, random_state=3)
+    assert content["replicability"]["match"] == pytest.approx(expected.match.tolist())
+    assert model.read_bytes() == before
+
+
+def test_report_checks_a_model_that_was_not_checked_if_that_is_quick(reported, file, tmp_path):
+    model, report = reported
+    assert report("--no-check")[0] is None
+    assert report(data=None)[0] is None
+    with np.load(file) as content:
+        np.savez(tmp_path / "some.npz", **{key: content[key] if key == "fs" else content[key][:50] for key in content})
+    assert report(data=tmp_path / "some.npz")[0] is None
     slow = load(model)
     slow.fit_seconds_ = 60.0
     slow.save(model)
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
-    _run("report", model, "--data", file, "-o", page, "--force")
-    assert not hasattr(load(model), "replicability_")
-    refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--force", "--check"])
-    assert isinstance(refused.exception, PolyadicError)
-    assert "--data" in str(refused.exception)
+    assert report()[0] is None
+    refused = CliRunner().invoke(app, ["report", str(model), "-o", str(tmp_path / "r.html"), "--force", "--check"])
+    assert "--check needs a tensor model and --data" in str(refused.exception)
+    fit = ("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet", "--force")
+    _run(*fit, "--protocol", "subject")
+    assert report()[0] is not None  # on the part of the split that the model was fitted to
+    _run(*fit, "--check")
+    assert report()[0] is None  # the page shows what the model file has
+    assert report("--check")[0] is not None
 
 
-def test_replicability_on_other_windows_is_shown_but_not_stored(file, tmp_path, monkeypatch):
-    model, page, other = tmp_path / "m.safetensors", tmp_path / "r.html", tmp_path / "other.npz"
-    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
-    with np.load(file) as content:
-        np.savez(other, **{name: content[name] if name == "fs" else content[name][:50] for name in content})
-    noted, asked = [], []
-
-    def write(path, model, *given, check_note, **named):
-        noted.append((hasattr(model, "replicability_"), check_note))
-        path.write_text("<!doctype html>")
-
-    def found(model, windows, seed, hidden):
-        asked.append(len(windows))
-        return Replicability(np.array([0.95, 0.2]), np.array([1.0, 0.0]), refits=10)
-
-    monkeypatch.setattr("polyadic.report.write", write)
-    monkeypatch.setattr("polyadic.cli.report.checked", found)
-    _run("report", model, "--data", other, "-o", page, "--force")
-    said = _run("report", model, "--data", other, "-o", page, "--force", "--check")
-    note = "Checked on windows other than those of the fit"
-    assert noted == [(False, ""), (True, f"{note}.")]
-    assert f"{note}: replicability is not saved in m.safetensors" in " ".join(said.split())
-    assert not hasattr(load(model), "replicability_")
-    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet", "--force", "--protocol", "subject")
-    _run("report", model, "--data", file, "-o", page, "--force")
-    assert asked == [50, load(model)._n_seen]
-    assert hasattr(load(model), "replicability_")
-
-
-def test_a_failing_automatic_check_does_not_prevent_the_report(file, tmp_path, monkeypatch):
-    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
-    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
-
+def test_a_failing_automatic_check_does_not_prevent_the_report(reported, monkeypatch):
     def fail(*given):
         raise PolyadicError("halves are too small")
 
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
     monkeypatch.setattr("polyadic.cli.report.checked", fail)
-    said = _run("report", model, "--data", file, "-o", page)
-    assert "replicability was not checked: halves are too small" in " ".join(said.split())
-    assert page.exists()
+    found, said = reported[1]()
+    assert found is None
+    assert "replicability was not checked: halves are too small" in said
     with pytest.raises(PolyadicError, match="too small"):
-        _run("report", model, "--data", file, "-o", page, "--force", "--check")
+        reported[1]("--check")

@@ -73,32 +73,31 @@ def test_the_page_is_below_6_mb_and_loads_without_a_complaint_or_a_request(page,
     assert not page.page.locator(".too-old").count()
 
 
-def test_every_section_is_there(page):
+def test_the_page_has_every_section_and_the_results_of_the_run(page, written):
     found = page.page.locator("main > section").evaluate_all("all => all.map(one => one.id)")
     assert found == ["result", "components", "timeline", "samples", "probe", "features", "training", "provenance"]
-    places = page.page.locator("section .figure").evaluate_all("all => all.map(one => one.dataset.figure)")
-    assert {"comparison", "confusion", "subjects", "low-label", "training-sweeps", "map pca class"} <= set(places)
-    assert {"timeline-0", "readout", "levels"} <= set(places)
+    result = json.loads((written.parent / "results.json").read_text())
+    first = next(entry for entry in result["summary"] if entry["method"] == "CPD")
+    # The headline is the cross-validation of the model; the run's mean over seeds stands in the table.
+    assert "subjects" in page.page.locator(".beside").inner_text()
+    rows = page.page.locator("#result tbody tr")
+    assert f"{first['balanced_accuracy']:.2f}" in rows.first.inner_text()
+    assert [row.locator("th").inner_text() for row in rows.all()] == ["CPD", "ATD, paper", "PCA", "hand features"]
+    provenance = page.page.locator("#provenance").inner_text()
+    for text in (result["command"], result["data"]["sha256"], result["rows"][0]["split"]):
+        assert text in provenance
+    assert page.page.locator("#result .note").all_inner_texts()[0].startswith("Not converged")
+    assert page.page.locator("#result .note").count() == 1  # model and probe are of one split
 
 
 @pytest.mark.long
-def test_headings_sort_the_tables(page):
+def test_the_table_of_components_is_sorted_by_headings_and_filtered_by_words_and_classes(page):
     share = page.page.get_by_role("button", name="share", exact=True)
     share.click()
     assert column(page, "share") == sorted(column(page, "share"), reverse=True)
     assert page.page.locator("th[aria-sort=descending]").inner_text().startswith("share")
     share.click()
     assert column(page, "share") == sorted(column(page, "share"))
-    page.page.get_by_role("button", name="frequency").click()
-    assert column(page, "frequency") == sorted(column(page, "frequency"), reverse=True)
-    page.page.locator("#component-table").get_by_role("button", name="channel").click()
-    cells = page.page.locator('#component-table td[data-label="channel"]').all()
-    names = [cell.get_attribute("data-value") for cell in cells]  # the strongest
-    assert names == sorted(names)
-
-
-@pytest.mark.long
-def test_words_and_classes_filter_the_components(page):
     words = page.page.locator("#component-table tbody tr").first.get_attribute("data-words").split()
     page.page.locator("#filter").fill(words[1])
     left = page.page.locator("#component-table tbody tr:visible")
@@ -185,8 +184,8 @@ def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
         page.draw_all()
         assert page.overlaps() == []
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-        lines = "[...document.querySelectorAll('pre')].every((box) => box.scrollWidth <= box.clientWidth)"
-        assert page.page.evaluate(lines)
+        cut = "[...document.querySelectorAll('pre, .scroll')].filter((box) => box.scrollWidth > box.clientWidth).length"
+        assert page.page.evaluate(cut) == 0
         page.open_component()
         assert page.overlaps() == []
         assert page.page.evaluate("document.querySelector('#detail').scrollWidth") <= width
@@ -201,48 +200,69 @@ def checked_report(path: Path, replicates: np.ndarray) -> Path:
     return path
 
 
-def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(running, tmp_path):
-    written = checked_report(tmp_path / "r.html", np.arange(16) % 4 > 0)
-    shown = "#component-table tbody tr:visible"
-    rest = {12: "Show 4 more, which do not replicate", 6: "Show 10 more (4 do not replicate)"}
-    for width, count in ((1280, 12), (390, 6)):
-        with Page(running, written, width=width) as page:
-            assert page.page.locator(shown).count() == count
-            assert page.page.locator(f"{shown}.gone").count() == 0
-            button = page.page.locator("#unfold")
-            assert button.inner_text() == rest[count]
-            button.click()
-            assert page.page.locator(shown).count() == 16
-            grey = page.page.locator("tr.gone").first.evaluate("one => getComputedStyle(one).filter")
-            assert grey == "grayscale(1)"
-            button.click()
-            assert page.page.locator(shown).count() == count
-            page.page.locator("#filter").fill("1")
-            assert page.page.locator(f"{shown}.gone").count() > 0  # who searches finds all
-            assert page.complaints == []
-
-
-def test_without_a_component_that_replicates_the_table_has_no_empty_head(running, tmp_path):
-    with Page(running, checked_report(tmp_path / "r.html", np.zeros(3, bool)), width=390) as page:
-        head = page.page.locator("#component-table thead")
-        assert not head.is_visible()
-        button = page.page.locator("#unfold")
-        assert button.inner_text() == "Show all 3, which do not replicate"
+@pytest.mark.parametrize(
+    ("width", "replicates", "count", "rest"),
+    [
+        (1280, np.arange(16) % 4 > 0, 12, "Show 4 more, which do not replicate"),
+        (390, np.arange(16) % 4 > 0, 6, "Show 10 more (4 do not replicate)"),
+        (390, np.zeros(3, bool), 0, "Show all 3, which do not replicate"),
+    ],
+)
+def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(
+    running, tmp_path, width, replicates, count, rest
+):
+    with Page(running, checked_report(tmp_path / "r.html", replicates), width=width) as page:
+        rows = page.page.locator("#component-table tbody tr:visible")
+        button, head = page.page.locator("#unfold"), page.page.locator("#component-table thead")
+        assert (rows.count(), head.is_visible(), button.inner_text()) == (count, count > 0, rest)
+        assert page.page.locator("tr.gone:visible").count() == 0
         button.click()
-        assert head.is_visible()
-        assert page.page.locator("#component-table tbody tr:visible").count() == 3
+        assert (rows.count(), head.is_visible()) == (len(replicates), True)
+        grey = page.page.locator("tr.gone").first.evaluate("one => getComputedStyle(one).filter")
+        assert grey == "grayscale(1)"
+        button.click()
+        assert rows.count() == count
+        page.page.locator("#filter").fill("1")
+        assert page.page.locator("tr.gone:visible").count() > 0  # a search finds all
+        assert page.complaints == []
 
 
 def test_on_a_phone_the_page_is_short_and_links_open_their_sections(running, written):
     with Page(running, written, width=390) as page:
         assert page.page.evaluate("document.documentElement.scrollHeight") < 5000
         assert not page.page.locator("#probe .figure").first.is_visible()
-        page.page.locator('nav a[href="#probe"]').click()
-        page.page.locator('[data-figure="confusion"] .main-svg').first.wait_for()
         page.page.locator('nav a[href="#timeline"]').click()
         page.page.locator('[data-figure="timeline-0"] .main-svg').first.wait_for()
         page.page.locator("#timeline-choice").select_option("1")
         assert page.page.locator("#timeline .figure").get_attribute("data-figure") == "timeline-1"
+        assert page.complaints == []
+
+
+PRINTED = """() => addEventListener("beforeprint", () => {
+  const figures = [...document.querySelectorAll("section .figure")];
+  window.printed = {
+    closed: document.querySelectorAll("details:not([open])").length,
+    empty: figures.filter((place) => !place.querySelector(".main-svg")).map((place) => place.dataset.figure),
+    widths: figures.map((place) => place.querySelector(".main-svg")?.getBoundingClientRect().width),
+    text: getComputedStyle(document.body).color,
+  };
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_paper_has_every_section_and_figure_and_the_page_is_as_before(running, written, width):
+    state = """() => [...document.querySelectorAll("details, [data-figure=comparison] .main-svg, body")].map((one) =>
+        [one.open, Math.round(one.getBoundingClientRect().width), getComputedStyle(one).color])"""
+    with Page(running, written, width=width, scheme="dark") as page:
+        page.page.locator('[data-figure="comparison"] .main-svg').first.wait_for()
+        before = page.page.evaluate(state)
+        page.page.evaluate(PRINTED)
+        assert page.page.pdf(format="A4").startswith(b"%PDF")
+        printed = page.page.evaluate("window.printed")
+        assert (printed["closed"], printed["empty"]) == (0, [])
+        assert max(printed["widths"]) <= 690  # an A4 page has 717 between its margins
+        assert luminance(printed["text"]) < 0.1
+        assert page.page.evaluate(state) == before
         assert page.complaints == []
 
 
@@ -300,7 +320,7 @@ def test_text_has_enough_contrast_and_every_element_has_an_accessible_name(runni
         assert page.page.locator("h1").count() == 1
 
 
-def test_the_window_next_to_the_map_is_drawn_like_plot_preview(page, written):
+def test_the_window_next_to_the_map_is_drawn_like_plot_signals(page, written):
     windows = open_windows(written.parent.parent / "eeg.npz")
     page.page.locator("#window-number").scroll_into_view_if_needed()
     page.page.locator("#window-figure .main-svg").first.wait_for()
@@ -309,7 +329,7 @@ def test_the_window_next_to_the_map_is_drawn_like_plot_preview(page, written):
         "() => { const { data, layout } = document.querySelector('#window-figure');"
         "return { y: data.map(one => [...one.y]), fill: data.map(one => one.fill), ticks: layout.yaxis.ticktext }; }"
     )
-    figure = plot.preview(windows, 16)
+    figure = plot.signals(windows, 16)
     assert np.allclose(drawn["y"], [trace.y for trace in figure.data], atol=0.002)
     assert drawn["fill"] == [trace.fill for trace in figure.data]
     assert drawn["ticks"] == list(figure.layout.yaxis.ticktext)
@@ -411,21 +431,3 @@ def test_less_data_gives_a_shorter_report(running, tmp_path, what):
         assert page.page.locator("#probe").count() == 0
         assert page.page.locator("#samples").count() == (what != "model")
         assert page.page.locator("#window").count() == (what == "unlabelled")
-
-
-def test_the_page_has_the_results_of_the_run(page, written):
-    result = json.loads((written.parent / "results.json").read_text())
-    first = next(entry for entry in result["summary"] if entry["method"] == "CPD")
-    # The headline is the cross-validation of the model; the run's mean over seeds stands in the table.
-    assert "subjects" in page.page.locator(".beside").inner_text()
-    assert f"{first['balanced_accuracy']:.2f}" in page.page.locator("#result tbody tr").first.inner_text()
-    rows = page.page.locator("#result tbody tr")
-    assert [row.locator("th").inner_text() for row in rows.all()] == ["CPD", "ATD, paper", "PCA", "hand features"]
-    assert result["command"] in page.page.locator("#provenance").inner_text()
-    assert result["data"]["sha256"] in page.page.locator("#provenance").inner_text()
-    assert result["rows"][0]["split"] in page.page.locator("#provenance").inner_text()
-    assert page.page.locator("#result .note").all_inner_texts()[0].startswith("Not converged")
-    assert page.page.locator("#result .note").count() == 1  # model and probe are of one split
-    # Inside the table, which scrolls on a phone, the sentence would be cut.
-    assert page.page.locator(".scroll caption:not(.hidden)").count() == 0
-    assert "95 % interval of the mean" in page.page.locator("p.caption").first.inner_text()

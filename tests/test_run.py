@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -101,13 +99,6 @@ def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):
     assert load(tmp_path / "out" / "cpd.safetensors").n_parameters_ > 0
 
 
-def test_windows_without_subjects_are_split_at_random_and_the_table_says_so(tmp_path):
-    signals = synthetic(120)
-    np.savez(tmp_path / "xy.npz", X=signals.X, y=signals.label)
-    result = run("--data", str(tmp_path / "xy.npz"), "--out", str(tmp_path / "out"), *QUICK)
-    assert "protocol paper: random split of windows" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -146,24 +137,6 @@ def test_impossible_requests_give_a_one_line_error_with_exit_code_1_or_2(tmp_pat
     assert re.search(message, re.sub(r"[│╭╮╰╯─\s]+", " ", result.stderr))
 
 
-def test_help_and_import_load_nothing_heavy():
-    code = (
-        "import sys, polyadic, polyadic.cli\n"
-        "from typer.testing import CliRunner\n"
-        "assert CliRunner().invoke(polyadic.cli.app, ['--help']).exit_code == 0\n"
-        "assert CliRunner().invoke(polyadic.cli.app, ['run', '--help']).exit_code == 0\n"
-        "print([name for name in ('torch', 'sklearn', 'scipy', 'numpy') if name in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert result.stdout.strip() == "[]", result.stderr
-
-
-def test_the_version_is_shown():
-    from polyadic import __version__
-
-    assert CliRunner().invoke(app, ["--version"]).stdout.strip() == f"polyadic {__version__}"
-
-
 def test_a_file_with_a_split_of_its_own_keeps_it(tmp_path):
     path = tmp_path / "own.npz"
     np.savez(
@@ -185,12 +158,6 @@ def test_a_preset_follows_the_sampling_rate_of_the_file(tmp_path):
     settings = json.loads(result.stdout)["settings"]
     assert (settings["tensorize"]["n_fft"], settings["tensorize"]["hop"]) == (128, 4)
     assert settings["augment"]["steps"][1]["fs"] == 100
-
-
-def test_known_sampling_rates_bring_a_bandpass_filter(finished):
-    paper = load(finished[1] / "atd-paper.safetensors")
-    assert [type(step).__name__ for step in paper.augment.steps] == ["Jitter", "Bandpass"]
-    assert paper.beta > 0
 
 
 def test_a_row_has_the_scores_of_a_probe_on_the_features_of_the_unlabelled_part():

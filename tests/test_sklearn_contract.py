@@ -22,14 +22,17 @@ class Fainter:
         return self.share * batch
 
 
+FLAT = {"rank": 2, "tensorize": None, "max_sweeps": 3, "device": "cpu"}
+
+
 @parametrize_with_checks(
     [
-        CPD(rank=2, max_sweeps=3, device="cpu"),
-        SALS(rank=2, solver="memory", learning_rate=0.5, max_sweeps=3, device="cpu"),
-        SALS(rank=2, solver="blend", learning_rate=0.5, batch_size=None, max_sweeps=3, device="cpu"),
-        GRSALS(rank=2, solver="blend", learning_rate=0.5, max_sweeps=3, device="cpu"),
-        ATD(rank=2, augment=Fainter(), beta=0.1, solver="blend", learning_rate=0.5, max_sweeps=3, device="cpu"),
-        ATD(rank=2, augment=Fainter(), beta=0.0, solver="memory", learning_rate=0.5, max_sweeps=3, device="cpu"),
+        CPD(**FLAT),
+        SALS(solver="memory", learning_rate=0.5, **FLAT),
+        SALS(solver="blend", learning_rate=0.5, batch_size=None, **FLAT),
+        GRSALS(solver="blend", learning_rate=0.5, **FLAT),
+        ATD(augment=Fainter(), beta=0.1, solver="blend", learning_rate=0.5, **FLAT),
+        ATD(augment=Fainter(), beta=0.0, solver="memory", learning_rate=0.5, **FLAT),
     ]
 )
 def test_every_common_check_of_scikit_learn_passes(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from problems import paper
 from scipy.signal import get_window
 
-from polyadic import SALS, load
+from polyadic import CPD, SALS, load
 from polyadic.errors import PolyadicError
 from polyadic.spectral import PARTS, STFT, recommended_stft
 
@@ -89,43 +90,10 @@ def test_the_papers_four_shapes_come_out(
     assert bool(torch.isfinite(T).all())
 
 
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize(
-    ("channels", "time", "n_fft", "hop"), [(1, 8, 8, 3), (1, 21, 1, 2), (3, 20, 7, 1), (2, 9, 2, 9)]
-)
-def test_shape_predicts_the_shape_of_the_transform_which_is_contiguous(
-    parts: str, channels: int, time: int, n_fft: int, hop: int
-) -> None:
-    stft = STFT(n_fft=n_fft, hop=hop, parts=parts)
-    T = stft(recordings(2, channels, time))
-    assert tuple(T.shape[1:]) == stft.shape(channels, time)
-    assert T.is_contiguous()
-
-
-def test_every_named_part_is_a_channel_of_its_own() -> None:
-    for parts, names in PARTS.items():
-        assert STFT(n_fft=4, hop=2, parts=parts).shape(3, 8)[0] == 3 * len(names)
-
-
 # --------------------------------------------------------------- coefficients
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("parts", PARTS)
-def test_stft_equals_explicit_frames_and_numpys_fft(parts: str, window: str, device: torch.device) -> None:
-    X = recordings(3, 2, 50)
-    floor = np.array([0.01, 0.3])
-    T = STFT(n_fft=16, hop=5, window=window, parts=parts, floor=floor.tolist())(X.to(device))
-    assert_parts_are(T.cpu(), frames(X, 16, 5, window), parts, floor)
-
-
-def test_oracles_cover_every_window_and_all_parts() -> None:
-    assert set(ORACLES) == set(PARTS)
-    for window in WINDOWS:
-        STFT(n_fft=4, hop=1, window=window)
-
-
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=100)
 @given(
     n_fft=st.integers(1, 20),
     hop=st.integers(1, 25),
@@ -138,22 +106,12 @@ def test_stft_equals_its_oracle_at_any_size(
     n_fft: int, hop: int, extra: int, channels: int, window: str, parts: str
 ) -> None:
     X = recordings(2, channels, n_fft + extra)
-    T = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=0.02)(X)
-    assert_parts_are(T, frames(X, n_fft, hop, window), parts, np.full(channels, 0.02))
-
-
-def test_first_parts_of_all_channels_come_before_second_parts() -> None:
-    X = recordings(2, 3, 16)
-    re, im = STFT(n_fft=8, hop=4, parts="re_im")(X).chunk(2, dim=1)
-    for channel in range(3):
-        alone = STFT(n_fft=8, hop=4, parts="re_im")(X[:, channel : channel + 1])
-        torch.testing.assert_close(alone, torch.stack([re[:, channel], im[:, channel]], dim=1))
-
-
-def test_samples_after_the_last_full_frame_are_not_used() -> None:
-    stft = STFT(n_fft=8, hop=5, parts="re_im")
-    X = recordings(1, 1, 22)
-    torch.testing.assert_close(stft(X), stft(X[..., :18]))
+    floor = np.linspace(0.01, 0.3, channels)
+    stft = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=floor)
+    T = stft(X)
+    assert T.is_contiguous()
+    assert tuple(T.shape[1:]) == stft.shape(*X.shape[1:])
+    assert_parts_are(T, frames(X, n_fft, hop, window), parts, floor)
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -168,22 +126,12 @@ def test_float32_equals_float64_to_rounding(parts: str) -> None:
     torch.testing.assert_close(single.to(double.dtype), double, rtol=1e-4, atol=1e-3)
 
 
-def test_the_input_is_not_changed_and_its_memory_layout_does_not_matter() -> None:
-    X = recordings(4, 3, 64)
-    before = X.clone()
-    stft = STFT(n_fft=16, hop=4)
-    expected = stft(X)
-    assert torch.equal(X, before)
-    torch.testing.assert_close(stft(X.permute(2, 0, 1).contiguous().permute(1, 2, 0)), expected)
-    torch.testing.assert_close(stft(torch.stack([X, -X], dim=3).flatten(2)[..., ::2]), expected)
-
-
 # ----------------------------------------------------------------- log floor
 
 
 @pytest.mark.parametrize("parts", LOGARITHMIC)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("unit", [1e-6, 1e-12, 1e6])
+@pytest.mark.parametrize("unit", [1e-12, 1e6])
 def test_the_unit_of_the_recording_only_shifts_log_features(parts: str, dtype: torch.dtype, unit: float) -> None:
     X = recordings(5, 3, 60).to(dtype)
     stft = STFT(n_fft=16, hop=4, parts=parts)
@@ -200,14 +148,6 @@ def test_channels_with_different_units_each_have_their_own_floor(exponents: list
     stft = STFT(n_fft=16, hop=4, floor="channel")
     expected = stft(X) + units.log().repeat(2)[:, None, None]
     torch.testing.assert_close(stft(units[:, None] * X), expected, rtol=0, atol=1e-9)
-
-
-def test_eeg_in_volts_is_not_flattened_as_it_is_by_a_fixed_floor() -> None:
-    microvolts = 10 * recordings(5, 2, 300)
-    volts = (1e-6 * microvolts).float()
-    followed, fixed = (STFT(n_fft=64, hop=16, floor=floor)(volts).std() for floor in ("auto", 1e-3))
-    assert followed > 0.5
-    assert fixed < 0.05
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -234,11 +174,6 @@ def test_the_auto_floor_is_a_share_of_the_amplitude_of_white_noise_of_the_same_p
     noise = torch.randn(200, 2, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loudness = STFT(64, 16, window=window, parts="amplitude")(noise).square().mean().sqrt()
     assert STFT(64, 16, window=window).calibrated(noise).floor[0] == pytest.approx(0.3 * float(loudness), rel=0.02)
-
-
-def test_units_of_other_channels_are_refused() -> None:
-    with pytest.raises(PolyadicError, match="units must have one entry per channel, 3, but has 2"):
-        STFT(n_fft=16, hop=4).calibrated(recordings(4, 3, 60), ("g", "g"))
 
 
 # ------------------------------------------------------------------- centring
@@ -272,14 +207,6 @@ def test_a_gain_of_all_channels_of_a_unit_changes_nothing_after_centring(gains: 
     torch.testing.assert_close(stft.calibrated(louder, units)(louder), stft.calibrated(X, units)(X), rtol=0, atol=1e-9)
 
 
-def test_means_of_another_shape_are_refused() -> None:
-    for mean in ("none", [1.0], [[1.0, math.nan, 0.0, 0.0, 0.0]], [[1.0] * 4], object()):
-        with pytest.raises(PolyadicError, match=r"^mean must be None, 'auto' or "):
-            STFT(n_fft=8, hop=2, mean=mean)
-    with pytest.raises(PolyadicError, match=r"^mean must have 3 rows for 3 channels, but has 2"):
-        STFT(n_fft=8, hop=2, parts="amplitude", mean=np.zeros((2, 5)))(recordings(4, 3, 60))
-
-
 @pytest.mark.parametrize(
     ("length", "fs", "n_fft", "hop"),
     [
@@ -299,11 +226,6 @@ def test_frames_by_the_rule(length: int, fs: float | None, n_fft: int, hop: int)
     found = recommended_stft(length, fs)
     assert (found.n_fft, found.hop) == (n_fft, hop)
     assert (found.parts, found.mean, found.floor, found.window) == ("log_amplitude", "auto", "auto", "hann")
-
-
-def test_the_error_for_windows_too_short_for_frames_mentions_tensorize_none() -> None:
-    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 31: pass tensorize=None if X already"):
-        recommended_stft(31)
 
 
 @pytest.mark.parametrize("parts", LOGARITHMIC)
@@ -328,12 +250,6 @@ def test_silence_everywhere_stays_finite(parts: str, dtype: torch.dtype) -> None
     assert bool(torch.isfinite(stft.calibrated(silence)(silence)).all())
 
 
-def test_one_silent_window_among_others_stays_finite() -> None:
-    X = recordings(3, 2, 60)
-    X[1] = 0
-    assert bool(torch.isfinite(STFT(n_fft=16, hop=4)(X)).all())
-
-
 @pytest.mark.parametrize("parts", LOGARITHMIC)
 def test_a_fitted_floor_is_the_same_for_later_batches(parts: str) -> None:
     X = recordings(6, 2, 60) * torch.logspace(-3, 0, 6, dtype=torch.float64)[:, None, None]
@@ -346,36 +262,11 @@ def test_a_fitted_floor_is_the_same_for_later_batches(parts: str) -> None:
     assert (torch.cat([stft(window[None]) for window in X]) - alone).abs().max() > 0.1
 
 
-def test_fitting_changes_the_floor_alone_and_returns_a_copy() -> None:
-    stft = STFT(n_fft=16, hop=4, window="hann", parts="log_amplitude")
-    fitted = stft.calibrated(recordings(4, 3, 60))
-    assert stft.floor == "auto"
-    assert isinstance(fitted.floor, tuple)
-    assert len(fitted.floor) == 3
-    assert (fitted.n_fft, fitted.hop, fitted.window, fitted.parts) == (16, 4, "hann", "log_amplitude")
-
-
 def test_a_floor_that_is_given_is_not_fitted() -> None:
     for floor in (0.25, (0.25, 0.5)):
         stft = STFT(n_fft=16, hop=4, floor=floor)
         assert stft.calibrated(recordings(4, 2, 60)) == stft
         assert stft.calibrated(1000 * recordings(4, 2, 60)).floor == floor
-
-
-def test_one_given_floor_serves_all_channels() -> None:
-    X = recordings(4, 3, 60)
-    assert torch.equal(STFT(n_fft=16, hop=4, floor=0.1)(X), STFT(n_fft=16, hop=4, floor=[0.1, 0.1, 0.1])(X))
-
-
-def test_equal_floors_make_equal_settings_however_they_are_given() -> None:
-    given_as = [(0.5, 2.0), [0.5, 2], np.array([0.5, 2.0]), torch.tensor([0.5, 2.0])]
-    assert len({STFT(n_fft=8, hop=2, floor=floor) for floor in given_as}) == 1
-    one = [0.5, [0.5], np.float32(0.5), np.array(0.5), np.float64(0.5)]
-    assert len({STFT(n_fft=8, hop=2, floor=floor) for floor in one}) == 1
-
-
-def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
-    assert STFT(n_fft=np.int64(8), hop=np.int32(2)) == STFT(n_fft=8, hop=2)
 
 
 def test_the_floor_is_stored_in_the_model_and_in_its_file(tmp_path: Path) -> None:
@@ -395,67 +286,40 @@ def test_the_floor_is_stored_in_the_model_and_in_its_file(tmp_path: Path) -> Non
 # -------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("argument", ["n_fft", "hop"])
-@pytest.mark.parametrize("value", [0, -4, 2.0, "8", None, True])
-def test_lengths_that_are_not_whole_numbers_of_samples_are_refused(argument: str, value: object) -> None:
-    with pytest.raises(PolyadicError, match=rf"^{argument} must be .*but is {value!r}"):
-        STFT(**{"n_fft": 8, "hop": 2, argument: value})
+REFUSED = [
+    ({"n_fft": 2.0}, r"n_fft must be .*but is 2.0"),
+    ({"hop": 0}, r"hop must be .*but is 0"),
+    ({"window": "kaiser"}, r"window must be one of rectangular, hann, hamming, blackman, but is 'kaiser'"),
+    ({"parts": None}, r"parts must be one of log_re_im, re_im, .*, but is None"),
+    *(({"floor": floor}, r"floor must be 'auto', 'channel' or positive numbers, but is ")
+      for floor in (0, math.inf, "low", [], [1.0, math.nan], ["a"], object())),
+    *(({"mean": mean}, r"mean must be None, 'auto' or finite numbers of shape \(channels, 5\), but ")
+      for mean in ("none", [1.0], [[1.0, math.nan, 0.0, 0.0, 0.0]], [[1.0] * 4], object())),
+    ({"floor": [0.1, 0.2]}, r"floor must be .*each of the 3 channels, but has 2"),
+    ({"parts": "amplitude", "mean": np.zeros((2, 5))}, r"mean must have 3 rows for 3 channels, but has 2"),
+    ({"n_fft": 61}, r"windows must have at least n_fft=61 samples, but have 60: use longer windows or a smaller n_fft"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("argument", ["window", "parts"])
-@pytest.mark.parametrize("value", ["kaiser", "", None, ["hann"]])
-def test_unknown_windows_and_parts_are_refused_with_those_that_are_known(argument: str, value: object) -> None:
-    known = ", ".join({"window": list(WINDOWS), "parts": list(PARTS)}[argument])
-    with pytest.raises(PolyadicError, match=rf"^{argument} must be one of {known}, but is "):
-        STFT(n_fft=8, hop=2, **{argument: value})
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_settings_that_make_no_sense_or_do_not_fit_the_windows_are_refused(settings: Any, message: str) -> None:
+    with pytest.raises(PolyadicError, match=f"^{message}"):
+        STFT(**{"n_fft": 8, "hop": 2} | settings)(recordings(4, 3, 60))
 
 
-@pytest.mark.parametrize(
-    "floor", [0, -1.0, math.nan, math.inf, "low", "", None, [], [1.0, 0.0], [1.0, math.nan], ["a"], object()]
-)
-def test_floors_that_are_not_positive_numbers_are_refused(floor: object) -> None:
-    with pytest.raises(PolyadicError, match=r"^floor must be 'auto', 'channel' or positive numbers, but is "):
-        STFT(n_fft=8, hop=2, floor=floor)
+def test_input_that_is_not_a_floating_point_batch_is_refused() -> None:
+    for wrong in (recordings(3, 64), recordings(1, 2, 3, 64), torch.ones(2, 3, 20, dtype=torch.int16)):
+        with pytest.raises(PolyadicError, match=r"^X must be floating point with three dimensions .*has shape"):
+            STFT(n_fft=8, hop=2)(wrong)
+    with pytest.raises(PolyadicError, match="units must have one entry per channel, 3, but has 2"):
+        STFT(n_fft=16, hop=4).calibrated(recordings(4, 3, 60), ("g", "g"))
+    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 31: pass tensorize=None if X already"):
+        recommended_stft(31)
 
 
-def test_floors_for_another_number_of_channels_are_refused() -> None:
-    stft = STFT(n_fft=8, hop=2, floor=[0.1, 0.2])
-    for use in (stft, stft.calibrated):
-        with pytest.raises(PolyadicError, match=r"^floor must be .*each of the 3 channels, but has 2"):
-            use(recordings(1, 3, 20))
-
-
-@pytest.mark.parametrize("floor", ["auto", 0.1])
-def test_windows_shorter_than_a_frame_are_refused(floor: float | str) -> None:
-    stft = STFT(n_fft=64, hop=2, floor=floor)
-    for use in (stft, stft.calibrated):
-        with pytest.raises(
-            PolyadicError, match=r"^X must have windows of at least n_fft=64 samples, but they have 63 "
-        ):
-            use(recordings(2, 3, 63))
-    with pytest.raises(PolyadicError, match="n_fft=64 samples, but have 63"):
-        stft.shape(3, 63)
-    assert stft.shape(3, 64) == (6, 33, 1)
-    assert stft(recordings(2, 3, 64)).shape == (2, 6, 33, 1)
-
-
-@pytest.mark.parametrize("shape", [(64,), (3, 64), (1, 2, 3, 64)])
-def test_input_of_other_dimensions_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(PolyadicError, match=r"^X must .*three dimensions \(windows, channels, time\).*has shape"):
-        STFT(n_fft=8, hop=2)(recordings(*shape))
-
-
-@pytest.mark.parametrize("dtype", [torch.int16, torch.int64, torch.bool, torch.complex64])
-def test_input_that_is_not_floating_point_is_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(PolyadicError, match=r"^X must be floating point .*type torch"):
-        STFT(n_fft=8, hop=2)(torch.ones(2, 3, 20).to(dtype))
-
-
-@pytest.mark.parametrize("parts", list(PARTS))
-@pytest.mark.parametrize("window", ["rectangular", "hann"])
-def test_a_tensor_may_lie_in_memory_as_the_transform_leaves_it(parts: str, window: str) -> None:
-    X, stft = torch.randn(3, 2, 50), STFT(n_fft=12, hop=7, window=window, parts=parts, floor=0.1)  # type: ignore[arg-type]
-    expected = stft(X)
-    found = torch.full_like(expected.transpose(2, 3).contiguous(), torch.nan).transpose(2, 3)
-    stft.into(X, found)
-    torch.testing.assert_close(found, expected)
+@pytest.mark.parametrize("scale", [1e19, 1e30, 1e37])
+def test_values_too_large_for_float32_are_refused_by_their_size_and_fit_in_float64(scale):
+    X = np.random.default_rng(0).normal(size=(20, 2, 64)) * scale
+    with pytest.raises(PolyadicError, match=r"values in X are too large .* rescale X or pass it as float64"):
+        CPD(rank=2, max_sweeps=1, device="cpu").fit(X.astype(np.float32))
+    assert np.isfinite(CPD(rank=2, max_sweeps=1, device="cpu").fit(X).transform(X)).all()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyadic.data.splits import _CANDIDATES, Split, _edges, split
+from polyadic.data.splits import _CANDIDATES, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
@@ -88,13 +88,6 @@ def test_subjects_are_divided_by_the_fractions_as_closely_as_possible(people, sh
 def test_fractions_of_subjects_are_as_requested_and_no_part_is_empty(people, fractions, sizes):
     made = split(windows_of(people, subject=np.arange(people), label=np.zeros(people, int)), fractions=fractions)
     assert [len(who) for who in people_of(made)] == sizes
-
-
-@SHARED
-@given(shares=st.lists(st.floats(1e-6, 1), min_size=2, max_size=5), more=st.integers(0, 20))
-def test_every_part_gets_someone(shares, more):
-    count = len(shares) + more
-    assert np.diff([0, *_edges(tuple(shares), count), count]).min() >= 1
 
 
 def lacking_and_gap(windows: Windows, made: list[np.ndarray]) -> tuple[int, float]:
@@ -180,11 +173,6 @@ def test_the_paper_splits_three_datasets_by_recording(dataset, recordings, sizes
     assert [len(part) for part in parts_of(made)] == [3 * size for size in sizes]
 
 
-def test_the_papers_fractions_may_be_others():
-    made = split(nights(12, dataset="mgh"), "paper", (1, 1, 1))
-    assert [len(part) for part in parts_of(made)] == [12, 12, 12]
-
-
 def test_protocol_paper_shares_subjects_between_parts_and_the_default_does_not():
     windows = nights(40, people=20)
     shared = people_of(split(windows, "paper"))
@@ -245,15 +233,6 @@ def test_unlabelled_subjects_of_the_publisher_need_no_names():
     people = np.repeat(np.arange(30), 10)
     windows = har(subject=np.where(people < 21, -1, people))
     assert split(windows).unlabelled.tolist() == list(range(210))
-
-
-def test_fractions_overrule_the_publishers_parts():
-    made = split(har(), fractions=(1, 1, 1))
-    assert [len(who) for who in people_of(made)] == [10, 10, 10]
-
-
-def test_a_single_published_part_is_not_an_official_split():
-    assert [len(who) for who in people_of(split(har().select(part="train")))] == [17, 2, 2]
 
 
 def test_a_subject_in_both_published_parts_is_refused_except_under_protocol_paper():
@@ -353,18 +332,6 @@ def test_parts_are_numbers_of_windows(rows):
         Split(windows_of(4), rows, [], [])
 
 
-def test_parts_come_in_increasing_order_each_window_once():
-    assert parts_of(Split(windows_of(9), [5, 1, 5], [8, 0], [])) == [[1, 5], [0, 8], []]
-
-
-def test_windows_that_were_chosen_twice_stay_on_one_side():
-    windows = windows_of(40, label=np.arange(40) % 2)[np.arange(80) % 40]
-    for seed in range(5):
-        made = split(windows, "paper", random_state=seed)
-        sides = [{row % 40 for row in part} for part in parts_of(made)]
-        assert sum(map(len, sides)) == len(set.union(*sides)) == 40
-
-
 @pytest.mark.parametrize(
     ("windows", "arguments", "message"),
     [
@@ -389,11 +356,6 @@ def test_windows_that_were_chosen_twice_stay_on_one_side():
 def test_an_impossible_split_is_refused(windows, arguments, message):
     with pytest.raises(PolyadicError, match=message):
         split(windows, *arguments)
-
-
-def test_classes_that_no_window_has_do_no_harm():
-    windows = nights(20, people=20, label=np.arange(60) % 2 * 3, classes=("a", "b", "c", "d", "e"))
-    assert all(set(windows.label[rows]) == {0, 3} for rows in parts_of(split(windows)))
 
 
 # ------------------------------------------------------------------------ purge
@@ -433,19 +395,6 @@ def test_overlapping_windows_are_purged_as_by_comparing_every_two(rows, length, 
     assert parts_of(made) == slow_purge(windows, parts)
     assert made.test.tolist() == parts[2]
     assert parts_of(Split(windows, *parts, purge=False)) == parts
-
-
-def test_windows_that_only_touch_do_not_overlap():
-    windows = windows_of(4, 8, recording=["r"] * 4, start=[0, 8, 16, 23])
-    assert parts_of(Split(windows, [0], [1], [2])) == [[0], [1], [2]]
-    assert parts_of(Split(windows, [0], [2], [3])) == [[0], [], [3]]
-
-
-def test_windows_of_unknown_start_overlap_none():
-    windows = windows_of(4, 8, recording=["r"] * 4, start=[-1, -1, 0, 5])
-    assert parts_of(Split(windows, [0], [2], [1])) == [[0], [2], [1]]
-    assert parts_of(Split(windows, [0], [1], [2])) == [[0], [1], [2]]
-    assert parts_of(Split(windows, [0, 3], [1], [2])) == [[0], [1], [2]]
 
 
 def test_windows_purged_from_training_no_longer_purge_unlabelled_ones():
@@ -494,11 +443,6 @@ def hashed(parts=((0, 1), (2,), (3, 4)), rows=slice(None), X=None, **changes) ->
 )
 def test_the_hash_changes_with_any_window_its_origin_and_its_side(changes):
     assert hashed(**changes) != hashed()
-
-
-def test_the_hash_distinguishes_windows_of_unknown_origin():
-    windows = windows_of(20)
-    assert Split(windows[:10], [0], [1], [2]).hash != Split(windows[10:], [0], [1], [2]).hash
 
 
 @pytest.mark.parametrize(

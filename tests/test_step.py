@@ -14,11 +14,9 @@ from polyadic.core.algebra import gram, project, reconstruct
 from polyadic.core.step import (
     Objective,
     State,
-    Statistics,
     initial_factors,
     solve_coefficients,
     step,
-    update_bases,
 )
 from polyadic.errors import PolyadicError
 
@@ -97,21 +95,6 @@ def test_partial_fit_is_the_papers_step_on_exactly_that_batch():
         both = np.concatenate([T, 1.1 * T + 0.2])
         literal = oracles.updated_bases(both, oracles.aligned_coefficients(both, literal, objective), literal, 0.3, 0.4)
         assert_same(model.factors_, literal)
-
-
-def test_a_step_keeps_the_type_of_its_input():
-    state = State([factor.float() for factor in bases((4, 3), 2)])
-    T = two_views(5, (4, 3)).float()
-    terms = step([T], state, Objective(0.1, beta=0.1), 2, solver="memory", learning_rate=0.5)
-    assert {tensor.dtype for tensor in (*state.factors, state.memory.Y)} == {torch.float32}
-    assert (state.memory.S.dtype, terms.dtype) == (torch.float64, torch.float64)
-
-
-def test_the_base_update_does_not_change_its_input():
-    factors, statistics = bases((4, 3), 2), Statistics.of(draw(7, 2, seed=3), draw(7, 4, 3))
-    kept = [tensor.clone() for tensor in (*factors, statistics.Y, statistics.S)]
-    update_bases(factors, statistics, 0.1, 0.5)
-    assert all(torch.equal(a, b) for a, b in zip((*factors, statistics.Y, statistics.S), kept, strict=True))
 
 
 def test_initial_bases_have_unit_columns_and_are_equal_on_every_device_and_in_every_type(device):

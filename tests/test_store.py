@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -24,10 +23,9 @@ from problems import paper
 from polyadic import ATD, SALS
 from polyadic._util.random_streams import block_permutation
 from polyadic.augment import Jitter
-from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore
+from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, store_writer
 from polyadic.data import store as store_module
-from polyadic.data.batches import WindowSource, prefetch
-from polyadic.data.samples import Samples
+from polyadic.data.batches import Samples, prefetch
 from polyadic.errors import DataError, PolyadicError
 
 LENGTH = 6
@@ -120,13 +118,6 @@ def test_a_store_consists_of_files_that_numpy_and_json_read(store: WindowStore) 
     assert json.loads((store.path / "store.json").read_bytes())["channels"] == ["C3", "C4", "EOG"]
 
 
-def test_rows_are_read_in_the_requested_order_even_if_repeated(store: WindowStore) -> None:
-    everything = store.read(rows(store))
-    asked = np.random.default_rng(0).integers(0, len(store), 200)
-    np.testing.assert_array_equal(store.read(asked), everything[asked])
-    assert store.read(np.array([], int)).shape == (0, 3, LENGTH)
-
-
 def test_writing_and_reading_take_the_memory_of_a_batch(tmp_path: Path) -> None:
     header = Header(100.0, ("a",), ("",), 2**16, "int16")
     windows, before = Windows(np.zeros((4, 1, 2**16), np.int16), 100), anonymous_memory()
@@ -146,14 +137,6 @@ def anonymous_memory() -> int:
     except FileNotFoundError:
         pytest.skip("needs /proc to look at the memory")
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
-def test_a_store_travels_to_another_process_without_its_samples(store: WindowStore) -> None:
-    packed = pickle.dumps(WindowStore(store.path, shuffle="block"))
-    assert len(packed) < 1000
-    again = pickle.loads(packed)
-    assert again.shuffle == "block"
-    np.testing.assert_array_equal(again.read(rows(again)), store.read(rows(store)))
 
 
 def test_selections_of_a_store_read_the_right_rows(store: WindowStore) -> None:
@@ -232,8 +215,8 @@ def test_a_recording_without_whole_windows_is_skipped_and_noted(tmp_path: Path) 
     ("changes", "message"),
     [
         ({"fs": 200.0}, "is sampled at 200 Hz, but the recordings before it at 100 Hz"),
-        ({"channels": ("C4", "C3", "EOG")}, "has the channels 'C4', 'C3', 'EOG' in another order"),
-        ({"units": ("mV", "uV", "mV")}, "units must be"),
+        ({"channels": ("C4", "Cz", "EOG")}, "has the channels 'C4', 'Cz', 'EOG', but"),
+        ({"units": ("bpm", "uV", "mV")}, "units must be"),
         ({"dtype": "float32"}, "type must be 'int16' as in the store, but is 'float32'"),
         ({"scale": np.array([1.0, 1e39, 1.0])}, "scale and offset must be at most"),
         ({"name": "r00"}, "different names, but 'r00' occurs twice"),
@@ -250,22 +233,6 @@ def test_a_recording_that_does_not_fit_is_refused_and_nothing_of_it_stays(
     assert files(tmp_path / "s") == files(write(tmp_path / "same", (0, 2)).path)
 
 
-@pytest.mark.parametrize(
-    ("starts", "labels", "message"),
-    [
-        ([0], [2], "labels must lie between -1 and 1"),
-        ([0, 1], [0], "number of labels must be 2"),
-        ([-1], [0], "begin between samples 0 and 34"),
-        ([35], [0], "begin between samples 0 and 34"),
-    ],
-)
-def test_starts_and_labels_that_make_no_sense_are_refused(
-    tmp_path: Path, starts: list[int], labels: list[int], message: str
-) -> None:
-    with pytest.raises(DataError, match=message), StoreWriter(tmp_path / "s", HEADER) as writer:
-        writer.add(recording(0), np.array(starts), np.array(labels))
-
-
 def test_windows_already_cut_are_written_as_they_are_in_memory(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(5, 3, LENGTH))
     X[1, 0, 0], X[3, 2, 5] = np.nan, 1e300
@@ -280,7 +247,7 @@ def test_windows_already_cut_are_written_as_they_are_in_memory(tmp_path: Path) -
 
 def test_batches_of_any_size_give_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = files(write(tmp_path / "whole").path)
-    monkeypatch.setattr(store_module, "_WRITTEN_BYTES", 2 * HEADER.window_bytes)
+    monkeypatch.setattr(store_writer, "_WRITTEN_BYTES", 2 * HEADER.window_bytes)
     batched = files(write(tmp_path / "batched").path)
     assert [batched[name] for name in ("samples.npy", "index.npz")] == [
         whole[name] for name in ("samples.npy", "index.npz")
@@ -342,7 +309,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 def test_a_recording_that_fails_in_the_middle_is_left_out_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_WRITTEN_BYTES", HEADER.window_bytes)
+    monkeypatch.setattr(store_writer, "_WRITTEN_BYTES", HEADER.window_bytes)
 
     def failing(*given: Any) -> np.ndarray:
         if next(calls) == 2:
@@ -352,8 +319,8 @@ def test_a_recording_that_fails_in_the_middle_is_left_out_as_a_whole(
     with StoreWriter(tmp_path / "s", HEADER) as writer:
         writer.add(recording(0), *places(0), part="test")
         with monkeypatch.context() as patch:
-            cut, calls = store_module.cut_windows, iter(range(9))
-            patch.setattr(store_module, "cut_windows", failing)
+            cut, calls = store_writer.cut_windows, iter(range(9))
+            patch.setattr(store_writer, "cut_windows", failing)
             with pytest.raises(OSError, match="Input/output"):
                 writer.add(recording(3), *places(3))
     assert files(tmp_path / "s") == files(write(tmp_path / "same", (0,)).path)
@@ -509,19 +476,12 @@ def test_a_file_that_is_missing_or_of_another_size_is_named_at_once(store: Windo
         WindowStore(store.path)
 
 
-def test_stores_of_other_versions_are_refused_in_one_sentence(store: WindowStore, tmp_path: Path) -> None:
+def test_stores_of_later_versions_are_refused_in_one_sentence(store: WindowStore) -> None:
     content = json.loads((store.path / "store.json").read_bytes()) | {"version": 3, "polyadic": "9.0"}
-    content["checksum"] = store_module._checksum(content)
+    content["checksum"] = store_module.checksum(content)
     (store.path / "store.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"the store store was written by polyadic 9\.0: upgrade polyadic"):
         WindowStore(store.path)
-    old = tmp_path / "old.store"
-    old.mkdir()
-    for name in ("manifest.json", "00000.npy", "00000.index.npy", "00000.json"):
-        (old / name).write_bytes(b"")
-    with pytest.raises(DataError, match=r"the store old\.store was written by polyadic 0\.2; prepare it again"):
-        WindowStore(old)
-    write(old, force=True).verify()
 
 
 def test_folders_that_are_not_stores_are_errors(tmp_path: Path) -> None:
@@ -559,22 +519,13 @@ def test_a_block_order_is_a_permutation_that_keeps_the_rows_of_a_buffer_together
         assert buffer != 80 or 2 < len(groups) < len(sizes)
 
 
-def test_a_block_order_is_a_function_of_seed_and_sweep() -> None:
-    keys = [(seed, sweep) for seed in range(4) for sweep in range(4)]
-    orders = {key: block_permutation(SIZES, 8, *key).tolist() for key in keys}
-    torch.manual_seed(5)
-    assert all(block_permutation(SIZES, 8, *key).tolist() == order for key, order in orders.items())
-    assert len({tuple(order) for order in orders.values()}) == 16
-    assert block_permutation([], 8, 0, 0).tolist() == []
-
-
-def test_blocks_are_recordings_in_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_windows_in_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = write(tmp_path / "s")
     assert full.order(0, 0) is None
     monkeypatch.setattr(store_module, "_BLOCK_BYTES", 6 * HEADER.window_bytes)
     monkeypatch.setattr(store_module, "_BUFFER_BYTES", 6 * HEADER.window_bytes)
     block = WindowStore(tmp_path / "s", shuffle="block")
-    sizes = [3 + 4, 5 + 6, 3 + 4, 5]  # windows of r00 and r01, r02 and r03, …
+    sizes = [6] * 5
     expected = block_permutation(sizes, 6, 4, 2).tolist()
     assert block.order(4, 2).tolist() == expected  # type: ignore[union-attr]
     assert block.windows.order(4, 2).tolist() == expected  # type: ignore[union-attr]
@@ -721,18 +672,6 @@ def test_parts_come_in_order_and_at_most_three_ahead() -> None:
     assert list(prefetch(Samples(disk), ())) == []
 
 
-def test_reading_continues_while_a_part_is_processed() -> None:
-    disk = Disk(pause=0.02)
-    parts = prefetch(Samples(disk), PARTS)
-    _, _, waited = next(parts)
-    assert waited > 0
-    until = time.monotonic() + 20
-    while disk.asked < 3:  # nobody asks for the next part, and yet it is read
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    assert len(list(parts)) == len(PARTS) - 1
-
-
 @pytest.mark.parametrize("row", [0, 17])
 def test_an_error_of_the_reading_thread_comes_at_its_part_and_leaves_no_thread(row: int) -> None:
     disk, got = Disk(fails=row), []
@@ -754,26 +693,10 @@ def test_a_reader_that_is_left_early_stops() -> None:
     assert disk.asked <= 3
 
 
-def test_a_fit_whose_disk_fails_raises_and_leaves_no_thread() -> None:
-    source = WindowSource(Samples(Disk(fails=30)), None, None, 0, torch.device("cpu"), torch.float32)
-    with pytest.raises(OSError, match="Input/output"):
-        list(source.batches(PARTS, 0))
-    assert threads() == []
-
-
-def test_samples_in_memory_are_not_prefetched() -> None:
-    X = np.zeros((40, 2, 3), np.float32)
-    for ids, batch, waited in prefetch(Samples(X), PARTS):
-        assert not batch.digits.any()
-        assert waited == 0
-        X[ids[-1] + 1 : ids[-1] + 5] = 0
-    assert threads() == []
-
-
-def test_windows_that_are_not_finite_are_reported_by_index(tmp_path: Path) -> None:
-    X = np.zeros((40, 2, 3), np.float32)
-    X[21, 1, 1] = np.inf
-    samples = Samples(X)
-    for ids in (PARTS[5], slice(20, 24)):
-        with pytest.raises(PolyadicError, match="sample 21 contains infinity"):
-            samples.checked(samples.read(ids), ids, torch.device("cpu"), torch.float32)
+def test_a_store_of_an_earlier_version_is_refused_with_one_sentence(tmp_path):
+    folder = tmp_path / "old.store"
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{}")
+    np.save(folder / "00000.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"^the store old.store was written by polyadic 0.2: prepare it again$"):
+        WindowStore(folder)

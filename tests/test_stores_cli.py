@@ -7,7 +7,6 @@ import json
 import signal
 import time
 
-import edfio
 import numpy as np
 import pytest
 import trees
@@ -69,15 +68,6 @@ def test_skipped_recordings_are_reported_and_recorded(sleep):
     assert outcome["classes"] == {"W": 14, "N1": 2, "N2": 8, "N3": 6, "R": 8}
 
 
-def test_a_damaged_store_is_found_by_verify(sleep):
-    polyadic(*PREPARE, cwd=sleep)
-    samples = sleep / "s.store" / "samples.npy"
-    content = bytearray(samples.read_bytes())
-    content[5000] ^= 1
-    samples.write_bytes(content)
-    assert "samples.npy" in polyadic("info", "s.store", "--verify", cwd=sleep, code=1).stderr
-
-
 def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(sleep):
     trees.night(sleep / "sleep-edfx" / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
     polyadic(*PREPARE, cwd=sleep)
@@ -114,7 +104,7 @@ def test_impossible_requests_give_a_one_line_error(sleep, arguments, message):
     assert not list(sleep.glob(".f*")) + list(sleep.glob(".m*"))
 
 
-def test_arrays_become_a_store_and_the_same_model(tmp_path):
+def test_arrays_become_a_store(tmp_path):
     signals = synthetic(90)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     polyadic("prepare", "arrays", "w.npz", "w.store", cwd=tmp_path)
@@ -122,11 +112,6 @@ def test_arrays_become_a_store_and_the_same_model(tmp_path):
     order = np.argsort(signals.subject, kind="stable")
     np.testing.assert_array_equal(store.windows.X, signals.X[order])
     assert store.windows.label.tolist() == signals.label[order].tolist()
-    for data, out in (("w.store", "a.safetensors"), ("w.store", "b.safetensors")):
-        polyadic("fit", data, "--rank", 2, "--sweeps", 2, "-o", out, cwd=tmp_path)
-    a, b = (load(tmp_path / f"{name}.safetensors") for name in "ab")
-    for first, second in zip(a.factors_, b.factors_, strict=True):
-        np.testing.assert_array_equal(first, second)
 
 
 def test_a_killed_prepare_leaves_no_store_and_the_same_command_starts_anew(tmp_path):
@@ -145,26 +130,3 @@ def test_a_killed_prepare_leaves_no_store_and_the_same_command_starts_anew(tmp_p
     polyadic(*arguments, cwd=tmp_path)
     WindowStore(tmp_path / "s.store").verify()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "s.store"]
-
-
-def test_a_folder_of_your_own_with_classes_channels_and_subjects_from_the_command_line(tmp_path):
-    (tmp_path / "own").mkdir()
-    rng = np.random.default_rng(0)
-    for name in ("anna-1", "anna-2", "bert-1"):
-        signals = [
-            edfio.EdfSignal(rng.normal(size=1000), sampling_frequency=100, label=label) for label in ("C3", "C4")
-        ]
-        notes = [
-            edfio.EdfAnnotation(0, 4, "rest"),
-            edfio.EdfAnnotation(4, 5, "move"),
-            edfio.EdfAnnotation(9, 1, "cough"),
-        ]
-        edfio.Edf(signals, annotations=notes).write(tmp_path / "own" / f"{name}.edf")
-    choice = ("--seconds", 2, "--channel", "C4", "--class", "rest", "--class", "move", "--subject", "([a-z]+)-")
-    polyadic("prepare", "folder", "own", "s.store", *choice, cwd=tmp_path)
-    windows = WindowStore(tmp_path / "s.store").windows
-    assert windows.channels == ("C4",)
-    assert windows.classes == ("rest", "move")
-    # Of ten seconds the last two are half "move" and half something that is no class.
-    assert windows.label.reshape(3, 5).tolist() == [[0, 0, 1, 1, -1]] * 3
-    assert set(windows.subject) == {"anna", "bert"}

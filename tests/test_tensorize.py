@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from problems import paper
-from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 from torch import Tensor, nn
 
 from polyadic import ATD, GRSALS, SALS, export, load, plot, report
 from polyadic.augment import Jitter
-from polyadic.baselines import PCAFeatures
 from polyadic.core.tensorizer import (
     Axis,
     FunctionTensorizer,
@@ -33,7 +27,6 @@ from polyadic.core.tensorizer import (
 )
 from polyadic.data import Windows, synthetic
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.explain import suggest_rank
 from polyadic.export import Features
 from polyadic.spectral import STFT
 from polyadic.testing import TensorizerContract
@@ -134,10 +127,6 @@ class TestFunction(TensorizerContract):
 class TestModule(TensorizerContract):
     tensorizer = ModuleTensorizer(network().double())
 
-    @pytest.fixture(autouse=True)
-    def _one_type(self) -> None:
-        """Nothing to prepare; the module computes in its own type and gives back the batch's."""
-
 
 # ------------------------------------------------------------------- the contract
 
@@ -228,10 +217,6 @@ def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(ki
     np.testing.assert_allclose(Features(tmp_path / "m.onnx")(signals.X), Z, rtol=1e-3, atol=1e-3 * np.abs(Z).max())
 
 
-def test_the_rank_of_wavelet_tensors_can_be_suggested(signals):
-    assert suggest_rank(signals, [1, 2], tensorize=Haar(), n_windows=30, refits=1, max_sweeps=5).rank in (1, 2)
-
-
 def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tmp_path, monkeypatch):
     from polyadic._util.immutable import Immutable
 
@@ -265,29 +250,7 @@ def test_atd_decomposes_the_feature_maps_of_a_frozen_network(signals, tmp_path):
         load(tmp_path / "m.safetensors")
 
 
-def test_later_training_of_a_module_does_not_change_a_fitted_model(signals):
-    module = network()
-    model = paper(SALS, rank=2, tensorize=module, max_sweeps=1).fit(signals)
-    before = model.transform(signals)
-    with torch.no_grad():
-        for weight in module.parameters():
-            weight.add_(1.0)
-    assert np.array_equal(model.transform(signals), before)
-
-
-def test_a_module_of_single_precision_takes_double_windows(signals):
-    model = paper(SALS, rank=2, tensorize=network(), max_sweeps=1).fit(signals.X.astype(np.float64))
-    assert model.transform(signals.X.astype(np.float64)).dtype == np.float64
-
-
 # ------------------------------------------------------------------- parameters
-
-
-def test_tensorizers_and_augmentations_clone_to_themselves():
-    stft, jitter = STFT(16, 8), Jitter(0.1)
-    model = clone(paper(ATD, rank=2, tensorize=stft, augment=jitter))
-    assert model.tensorize is stft
-    assert model.augment is jitter
 
 
 def test_nested_parameters_put_a_changed_copy_in_place():
@@ -305,16 +268,6 @@ def test_nested_parameters_put_a_changed_copy_in_place():
         paper(SALS).set_params(tensorize__n_fft=8)
 
 
-def test_a_grid_search_tries_frame_lengths(signals):
-    pipeline = make_pipeline(
-        paper(SALS, rank=3, tensorize=STFT(16, 8), max_sweeps=2), LogisticRegression(C=1e-3, max_iter=1000)
-    )
-    search = GridSearchCV(pipeline, {"sals__tensorize__n_fft": [16, 64]}, cv=2).fit(signals.X, signals.label)
-    assert search.best_estimator_[0].tensorize.n_fft == search.best_params_["sals__tensorize__n_fft"]
-    assert search.cv_results_["param_sals__tensorize__n_fft"].tolist() == [16, 64]
-    assert len({tuple(scores) for scores in zip(search.cv_results_["mean_fit_time"], strict=True)}) == 2
-
-
 @pytest.mark.parametrize("wrong", ["STFT", 5, STFT])
 def test_an_object_that_is_not_a_tensorizer_is_refused(wrong):
     with pytest.raises(PolyadicError, match="tensorize must be None, a Tensorizer such as STFT, a torch module or"):
@@ -324,11 +277,3 @@ def test_an_object_that_is_not_a_tensorizer_is_refused(wrong):
 
 
 # ---------------------------------------------------------------- files of baselines
-
-
-def test_load_reads_the_file_of_a_baseline(signals, tmp_path):
-    model = PCAFeatures(dim=3, tensorize=STFT(32, 16)).fit(signals)
-    model.save(Path(tmp_path, "pca.safetensors"))
-    again = load(tmp_path / "pca.safetensors")
-    assert type(again) is PCAFeatures
-    assert np.array_equal(again.transform(signals), model.transform(signals))

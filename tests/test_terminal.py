@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 from command_line import Command, polyadic
 from problems import paper
-from rich.table import Table
 from terminals import in_a_terminal
 
-from polyadic import ATD, SALS, load
+from polyadic import ATD, load
 from polyadic._util.progress import file_bar, stage_bar, sweep_bar
-from polyadic._util.terminal import console, echo, print_json, printable
+from polyadic._util.terminal import echo, print_json, print_table, printable
 from polyadic.augment import Jitter
 from polyadic.data import synthetic
-from polyadic.evaluate import WindowClassifier
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\x08[/b][red]b\u202e\r\nZZ"
 """A name that sets a terminal's title, rings, colours, goes back, is no sound markup, turns the text round, goes on."""
@@ -52,14 +50,11 @@ def test_a_name_is_one_line_of_signs_that_can_be_seen():
 def test_every_output_function_escapes_hostile_names(capsys):
     echo(HOSTILE)
     echo(HOSTILE, err=True, colour="red")
-    table = Table(HOSTILE.replace("[/b]", ""))
-    table.add_row(HOSTILE.replace("[/b]", ""))
-    console().print(table)
-    console(err=True).print(HOSTILE, markup=False)
+    print_table(("", "n"), [(HOSTILE, "1")], title=HOSTILE)
     print_json({HOSTILE: HOSTILE})
     out, err = capsys.readouterr()
     assert_harmless(out)
-    assert_harmless(err.replace("\nZZ", ""))  # in running text a line may end
+    assert_harmless(err)
     assert json.loads(out[out.index("{") :]) == {HOSTILE: HOSTILE}
 
 
@@ -97,7 +92,7 @@ def test_names_from_data_and_files_never_command_the_terminal(hostile):
         ("fit", w, *QUICK, "-o", m, "--probe", "--force"),
         ("predict", m, w, "-o", f"l{FILE}.csv"),
         ("transform", m, w, "-o", f"f{FILE}.npy"),
-        ("evaluate", m, w, "--seeds", "1"),
+        ("evaluate", m, w, "--repeats", "1"),
         ("prepare", "arrays", w, s),
         ("info", s, "--verify"),
         ("info", s),
@@ -195,10 +190,7 @@ def test_progress_on_a_full_disk_does_not_end_the_fit(here):
     "end",
     [
         "a pipe",
-        *(
-            pytest.param(end, marks=pytest.mark.long)
-            for end in ("2>&1 | head -1", "2>&1 | true", "2>&1 >/dev/null | head -1", "2>&-", ">&- 2>&-")
-        ),
+        *(pytest.param(end, marks=pytest.mark.long) for end in ("2>&1 | true", "2>&-", ">&- 2>&-")),
     ],
 )
 def test_a_reader_that_goes_away_does_not_end_the_fit(end, here):
@@ -208,24 +200,6 @@ def test_a_reader_that_goes_away_does_not_end_the_fit(end, here):
         in_a_shell(f"{FIT} {end}", here)
     assert load(here / "m.safetensors").n_sweeps_ >= 2
     assert sorted(path.name for path in here.iterdir()) == ["m.safetensors", "w.npz"]
-
-
-@pytest.mark.parametrize(
-    ("line", "file"),
-    [
-        ("predict m.safetensors w.npz", "labels.csv"),
-        pytest.param("transform m.safetensors w.npz", "features.npy", marks=pytest.mark.long),
-        pytest.param(
-            f"run --data w.npz --seeds 1 {' '.join(QUICK)}", "polyadic-run/results.json", marks=pytest.mark.long
-        ),
-    ],
-)
-def test_other_commands_also_write_their_files_if_the_pipe_is_closed(line, file, here):
-    signals = synthetic(60, 2, 64)
-    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(signals)
-    WindowClassifier(features).fit(signals).save(here / "m.safetensors")
-    in_a_shell(f"polyadic {line} 2>&1 | true", here)
-    assert (here / file).exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
@@ -261,12 +235,12 @@ def test_from_python_a_broken_standard_error_costs_nothing_either(terminal, monk
 
 @pytest.mark.parametrize(
     "encoding",
-    ["ascii", *(pytest.param(name, marks=pytest.mark.long) for name in ("cp1252", "latin-1", "ascii:strict", "cp437"))],
+    ["ascii", pytest.param("cp1252", marks=pytest.mark.long)],
 )
 def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
     lines = [
         f"{FIT} --probe",
-        "polyadic evaluate m.safetensors w.npz --seeds 2",
+        "polyadic evaluate m.safetensors w.npz --repeats 2",
         "polyadic info m.safetensors",
         "polyadic prepare arrays w.npz w.store",
         "polyadic info w.store",
@@ -275,16 +249,9 @@ def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
         "polyadic --help",
         "polyadic fit --help",
     ]
-    for line in lines if encoding in ("ascii", "cp1252") else lines[:2]:
+    for line in lines:
         done = polyadic(*line.split()[1:], cwd=here, PYTHONIOENCODING=encoding, PYTHONWARNINGS="ignore")
         assert done.stdout
-
-
-def test_a_new_interpreter_prints_in_the_encoding_of_its_terminal(here):
-    for encoding in ("ascii", "cp1252"):
-        done = in_a_shell("polyadic run --help", here, PYTHONIOENCODING=encoding)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "Usage" in done.stdout
 
 
 def test_json_is_the_same_in_every_encoding(tmp_path):

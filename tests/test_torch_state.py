@@ -11,10 +11,10 @@ import pytest
 import torch
 from problems import paper
 
-from paper.baselines import BYOL, CPALS, STL, UMLDA, AutoEncoder, ReferenceCNN, SimCLR
-from polyadic import ATD, GRSALS, SALS, export, load, suggest_rank
+from paper.baselines import SimCLR
+from polyadic import ATD, SALS, export, load, suggest_rank
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
-from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
+from polyadic.baselines import MiniRocket, PCAFeatures
 from polyadic.data import synthetic
 from polyadic.spectral import STFT
 
@@ -59,18 +59,9 @@ MODELS = {
     "ATD, full batch, memory": lambda: paper(
         ATD, rank=3, tensorize=FRAMES, augment=VIEWS, batch_size=None, max_sweeps=2
     ),
-    "SALS, memory": lambda: paper(SALS, rank=3, tensorize=FRAMES, solver="memory", max_sweeps=2),
-    "GRSALS": lambda: paper(GRSALS, rank=3, tensorize=FRAMES, max_sweeps=2),
     "function": lambda: paper(ATD, rank=3, tensorize=torch.abs, augment=noisy, beta=0.0, max_sweeps=2),
     "SimCLR": lambda: SimCLR(4, augment=VIEWS, **DEEP),
-    "BYOL": lambda: BYOL(4, augment=VIEWS, **DEEP),
-    "AutoEncoder": lambda: AutoEncoder(4, **DEEP),
-    "ReferenceCNN": lambda: ReferenceCNN(**DEEP),
     "PCA": lambda: PCAFeatures(dim=4, tensorize=FRAMES),
-    "CPALS": lambda: CPALS(rank=2, tensorize=FRAMES),
-    "UMLDA": lambda: UMLDA(dim=4, tensorize=FRAMES),
-    "STL": lambda: STL(tensorize=FRAMES),
-    "Hand": lambda: HandFeatures(),
     "MiniRocket": lambda: MiniRocket(),
 }
 

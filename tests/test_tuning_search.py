@@ -114,8 +114,8 @@ def test_shares_of_subjects_add_up_to_the_balanced_accuracy_of_left_out_subjects
 
 
 def test_fits_share_second_moments_and_come_out_the_same(windows, monkeypatch):
-    passes, finish = [], moments.SecondMoments.finish
-    monkeypatch.setattr(moments.SecondMoments, "finish", lambda self: (passes.append(1), finish(self))[1])
+    passes, finish = [], moments.Moments.finish
+    monkeypatch.setattr(moments.Moments, "finish", lambda self: (passes.append(1), finish(self))[1])
     frames = recommended_stft(64, 64.0)
     alone = [CPD(rank, tensorize=frames, device="cpu").fit(windows) for rank in (2, 3)]
     assert len(passes) == 2
@@ -136,40 +136,46 @@ def test_tries_that_differ_in_the_readout_alone_share_a_fit(windows):
 # ------------------------------------------------------------ stopped, resumed
 
 
-def test_the_same_seed_gives_the_same_tries_and_a_journal_resumes_them(windows, tmp_path, monkeypatch):
-    path = tmp_path / "tries.jsonl"
+def test_the_same_seed_gives_the_same_tries_and_a_journal_resumes_them(windows, tmp_path):
+    path, tried = tmp_path / "tries.jsonl", []
     first = tune(windows, tries=4, folds=2, journal=path)
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])  # killed while it wrote the last but one
-    calls = []
-    monkeypatch.setattr(run, "append_try", lambda *given: calls.append(given))
-    again = tune(windows, tries=4, folds=2, journal=path)
-    assert len(calls) == 2
+    path.write_bytes(b"".join(lines[:-2]))
+    again = tune(windows, tries=4, folds=2, journal=path, on_try=lambda *args: tried.append(args[-1].seconds))
+    assert len(path.read_bytes().splitlines()) == len(lines) == 1 + len(tried)
+    assert [json.loads(line)["seconds"] for line in lines[1:-2]] == tried[:-2]  # taken from the journal
     assert [(tried.settings, tried.score) for tried in again.tries] == [
         (old.settings, old.score) for old in first.tries
     ]
     assert (again.nested, again.settings) == (first.nested, first.settings)
-    with pytest.raises(PolyadicError, match="journal of other windows, another seed or another version"):
-        tune(windows[:80], tries=1, folds=2, journal=path)
     path.write_text("no journal\n")
     with pytest.raises(PolyadicError, match="not a journal of polyadic tune"):
         tune(windows, tries=1, folds=2, journal=path)
 
 
-def test_after_a_kill_at_any_byte_all_complete_lines_remain_and_the_journal_resumes(tmp_path):
-    path, tried = tmp_path / "j.jsonl", Try(Settings(32, 4), np.array([0.25, 0.5]), 1.5, True, False)
-    journal.append(path, {"tune": "mark"})
-    start = path.stat().st_size
-    for _ in range(2):
-        journal.append_try(path, 0, tried)
-    text = path.read_bytes()
-    middle = (start + len(text)) // 2
-    for size in range(start, len(text) + 1):
-        path.write_bytes(text[:size])
-        journal.append_try(path, 1, tried)
-        known = journal.read_tries(path, "mark")
-        assert known[1][tried.settings, True].score == 0.75, size
-        assert (0 in known) == (size >= middle), size
+def test_a_journal_of_other_data_or_options_is_refused_with_the_difference(windows, tmp_path):
+    path = tmp_path / "tries.jsonl"
+    tune(windows, tries=1, folds=2, journal=path)
+    noise = windows.X.copy()
+    noise[-1, -1, -1] += 1e-3
+
+    def changed(**values):
+        kept = {"X": windows.X, "label": windows.label, "subject": windows.subject, "fs": windows.fs}
+        return Windows(**{**kept, "recording": windows.recording, "start": windows.start, **values})
+
+    for given, options, said in (
+        (changed(X=noise), {}, r"\(other samples\)"),
+        (changed(label=1 - windows.label), {}, r"\(other labels\)"),
+        (changed(subject=[f"other {name}" for name in windows.subject]), {}, r"\(other subjects\)"),
+        (changed(start=windows.start + 1), {}, r"\(other recordings\)"),
+        (changed(fs=32.0), {}, r"\(sampling rate 64\.0 then, 32\.0 now\)"),
+        (windows[:80], {}, r"\(shape \[96, 3, 64\] then, \[80, 3, 64\] now, other samples, "),
+        (windows, {"folds": 3}, r"\(folds 2 then, 3 now\): use the same data and options"),
+        (windows, {"random_state": 1}, r"\(random_state 0 then, 1 now\)"),
+    ):
+        with pytest.raises(PolyadicError, match=said):
+            tune(given, **{"tries": 1, "folds": 2, "journal": path, **options})
+    tune(windows, tries=2, folds=2, journal=path)  # a longer search of the same kind
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_claims_no_score_of_left_out_subjects(windows):
@@ -195,22 +201,23 @@ def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_forc
     np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
     monkeypatch.chdir(tmp_path)
     words = ["tune", "w.npz", "--folds", "2", "--device", "cpu"]
-    real, written = journal.append_try, []
+    real, written = journal.Journal.record, []
 
-    def stop_at_the_third(path, search, tried):
-        real(path, search, tried)
+    def stop_at_the_third(self, search, tried):
+        real(self, search, tried)
         written.append((search, tried.settings, tried.full))
         if len(written) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "append_try", stop_at_the_third)
+    monkeypatch.setattr(journal.Journal, "record", stop_at_the_third)
     stopped = CliRunner().invoke(app, [*words, "--tries", "3"])
     assert "Stopped before the search could be validated" in stopped.output
     assert load(tmp_path / "model.safetensors").rank == 4
-    assert len((tmp_path / "model.tries.jsonl").read_text().split("\n")) == 1 + 1 + 3
+    assert len((tmp_path / "model.tries.jsonl").read_text().splitlines()) == 1 + 3
+    other = CliRunner().invoke(app, ["tune", "w.npz", "--folds", "3", "--device", "cpu", "--resume"])
+    assert "(folds 2 then, 3 now)" in str(other.exception)
     again = CliRunner().invoke(app, [*words, "--tries", "3", "--resume"])
     assert again.exit_code == 0, again.output
-    assert len(written) == len(set(written)) > 3  # no try is repeated
     assert not (tmp_path / "model.tries.jsonl").exists()
     assert CliRunner().invoke(app, [*words, "--tries", "3", "--resume"]).exit_code != 0  # nothing to resume
 

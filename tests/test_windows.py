@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import paper
 
-from polyadic.data.windows import Index, Windows
+from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
 SHARED = settings(derandomize=True, deadline=None, max_examples=60)
@@ -89,18 +89,6 @@ def test_a_choice_of_a_choice_is_one_of_the_first_windows(first, second, third):
     assert_are(windows[first][second][third], windows, np.array(first)[second][third] if second else [])
 
 
-def test_selecting_windows_leaves_the_original_unchanged():
-    windows = a_dozen()
-    windows[::-1][2:5].split = "another"
-    assert_are(windows, a_dozen(), np.arange(12))
-
-
-def test_the_split_goes_with_a_choice():
-    windows = a_dozen()
-    windows.split = "abc:test"
-    assert windows[:3].split == "abc:test"
-
-
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
@@ -118,11 +106,6 @@ def test_the_split_goes_with_a_choice():
 def test_rows_that_are_not_there_are_refused(rows, error, message):
     with pytest.raises(error, match=message):
         a_dozen()[rows]
-
-
-def test_windows_are_not_looped_over():
-    with pytest.raises(TypeError, match="cannot be iterated"):
-        iter(a_dozen())
 
 
 @pytest.mark.parametrize(
@@ -145,11 +128,6 @@ def test_windows_are_not_looped_over():
 )
 def test_windows_are_selected_by_subject_recording_part_and_label(wanted, rows):
     assert_are(a_dozen().select(**wanted), a_dozen(), list(rows))
-
-
-def test_a_subject_that_is_a_number_is_selected_by_it():
-    windows = Windows(np.zeros((3, 1, 4)), subject=[7, 8, 7])
-    assert windows.select(subject=7).shape == windows.select(subject="7").shape == (2, 1, 4)
 
 
 @pytest.mark.parametrize(
@@ -198,10 +176,6 @@ def test_samples_of_an_array_and_of_a_memory_map_are_not_copied(tmp_path):
     assert windows.on_disk
     assert windows[1:].on_disk
     np.testing.assert_array_equal(windows[[3, 1]].X, X[[3, 1]])
-
-
-def test_a_list_of_lists_is_as_good_as_an_array():
-    assert Windows([[[1, 2], [3, 4]]]).shape == (1, 2, 2)
 
 
 def test_only_the_requested_windows_are_read():
@@ -283,19 +257,6 @@ def test_pieces_of_one_recording_are_one_recording_again():
     assert joined.index.recording[0] != joined.index.recording[12]
 
 
-def test_concatenated_windows_do_not_change_with_the_input_list():
-    parts = [a_dozen(), a_dozen()[3:6]]
-    joined = Windows.concatenate(parts)
-    parts[1] = parts[0]
-    np.testing.assert_array_equal(joined.X[12:], a_dozen().X[3:6])
-
-
-def test_windows_of_which_some_are_on_disk_are_read_from_disk():
-    there, here = Windows(Fake(3)), Windows(np.zeros((3, 1, 4)))
-    assert Windows.concatenate([there, here]).on_disk
-    assert not Windows.concatenate([here, here]).on_disk
-
-
 def test_concatenated_windows_keep_the_split_they_share():
     first, second = a_dozen(), a_dozen()
     first.split = second.split = "abc:test"
@@ -369,13 +330,6 @@ def test_labels_are_numbers_from_0_on_with_names(label, classes, codes, names):
 # ------------------------------------------------------------------ the index
 
 
-def test_columns_that_are_not_given_are_unknown():
-    windows = Windows(np.zeros((3, 1, 4)))
-    assert windows.subject.tolist() == windows.recording.tolist() == windows.part.tolist() == [""] * 3
-    assert windows.start.tolist() == windows.label.tolist() == [-1] * 3
-    assert (windows.fs, windows.classes, windows.channels, windows.split) == (None, (), (), "")
-
-
 @pytest.mark.parametrize(
     "subject",
     [
@@ -393,19 +347,6 @@ def test_a_subject_has_the_same_name_whatever_it_is_given_as(subject):
     windows = Windows(np.zeros((3, 1, 4)), subject=subject)
     assert windows.subject.tolist() == windows.recording.tolist() == ["7", "", "12"]
     assert np.array_equal(np.asarray(subject).astype(str), given.astype(str))
-
-
-def test_recordings_are_distinguished_without_widening_subject_names():
-    windows = Windows(np.zeros((4, 1, 4)), subject=list("aabb"), recording=["long name " * 9, "x", "y", "y"])
-    assert len(windows.index.names) == 3
-    assert windows.index.recording[2] == windows.index.recording[3]
-    assert windows.subject.dtype.itemsize == 4
-
-
-def test_a_person_in_two_parts_is_two_recordings_if_none_are_named():
-    windows = Windows(np.zeros((3, 1, 4)), subject=list("aab"), part=["train", "test", "test"])
-    assert windows.part.tolist() == ["train", "test", "test"]
-    assert len(windows.index.names) == 3
 
 
 ZEROS = np.zeros((4, 2, 8))
@@ -447,35 +388,6 @@ ZEROS = np.zeros((4, 2, 8))
 def test_arguments_that_do_not_fit_the_windows_are_refused_by_name(arguments, message):
     with pytest.raises(PolyadicError, match=message):
         Windows(**({"X": ZEROS} | arguments))
-
-
-@pytest.mark.parametrize(
-    ("windows", "text"),
-    [
-        (a_dozen(), "<Windows (12, 2, 8), 50 Hz, 3 subjects, 3 classes>"),
-        (a_dozen()[3:4], "<Windows (1, 2, 8), 50 Hz, 1 subject, 3 classes>"),
-        (Windows(ZEROS, label=[5] * 4), "<Windows (4, 2, 8), 0 subjects, 1 class>"),
-        (Windows(ZEROS, 0.5, subject=["a", "", "b", "a"]), "<Windows (4, 2, 8), 0.5 Hz, 2 subjects, 0 classes>"),
-    ],
-)
-def test_repr_of_windows_describes_them(windows, text):
-    assert repr(windows) == text
-
-
-def test_a_long_index_built_from_columns_equals_one_built_from_codes():
-    count, each = 200_000, 1000
-    index = Index(
-        np.repeat(np.arange(count // each), each).astype(np.int32),
-        np.tile(np.arange(each), count // each).astype(np.int64),
-        np.zeros(count, np.int32),
-        *(np.array([f"{text}{number}" for number in range(count // each)]) for text in ("recording", "subject")),
-        *(np.full(count // each, "") for _ in range(2)),
-    )
-    windows = Windows.from_index(Fake(count), index, a_dozen())
-    assert len(windows.select(subject=["subject17", "subject3"])) == 2 * each
-    again = Index.from_columns(count, windows.subject, windows.recording, windows.start, windows.label)
-    assert again.names[again.recording].tolist() == windows.recording.tolist()
-    assert again.subjects[again.recording].tolist() == windows.subject.tolist()
 
 
 def test_windows_go_through_scikit_learns_cross_validation():

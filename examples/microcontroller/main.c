@@ -79,7 +79,7 @@ int main(void)
     for (now = 0; now < POLYADIC_SAMPLES + 2 * POLYADIC_STRIDE; now++) {
         for (channel = 0; channel < POLYADIC_CHANNELS; channel++)
             sample[channel] = read_sensor(channel, now);
-        if (polyadic_push(&stream, sample, result)) {
+        if (polyadic_push(&stream, sample, result) > 0) {
             print_number("sample ", now + 1, ": ");
             print_result(result);
         }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from paper.baselines.autoencoder import AutoEncoder
-from paper.baselines.cnn import ReferenceCNN
-from paper.baselines.contrastive import BYOL, SimCLR
 from paper.baselines.cp_als import CPALS
+from paper.baselines.deep import BYOL, AutoEncoder, ReferenceCNN, SimCLR
 from paper.baselines.stl import STL
 from paper.baselines.umlda import UMLDA
 

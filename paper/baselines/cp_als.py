@@ -6,9 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-import tensorly
 import torch
-from tensorly.decomposition import parafac
 from torch import Tensor
 
 from paper.baselines.shared import restored_factors
@@ -52,6 +50,9 @@ class CPALS(Baseline):
     random_state: Any = 0
 
     def _learn(self, X: Any, y: Any) -> None:
+        import tensorly
+        from tensorly.decomposition import parafac
+
         source = self._source(X)
         whole = torch.cat([T.cpu() for T in self._passes(source.samples, most=0)()]).numpy()
         try:

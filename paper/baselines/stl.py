@@ -105,31 +105,13 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         return len(self.history_["loss"])
 
     def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each class.
-
-        Parameters
-        ----------
-        X : as for `fit`
-
-        Returns
-        -------
-        (N, C), the same kind of array as X
-        """
+        """Predict the probability of each class: (N, C), the same kind of array as X."""
         logits = self.transform(X)
         probabilities = torch.softmax(torch.as_tensor(logits), dim=1)
         return probabilities if isinstance(logits, Tensor) else probabilities.numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class of each window.
-
-        Parameters
-        ----------
-        X : as for `fit`
-
-        Returns
-        -------
-        (N,)
-        """
+        """Predict the most probable class of each window: (N,)."""
         check_is_fitted(self)
         best = torch.as_tensor(self.transform(X)).argmax(dim=1).cpu().numpy()
         chosen: NDArray[Any] = self.classes_[best]
@@ -174,13 +156,7 @@ def _moments(passes: Callable[[], Iterable[Tensor]]) -> tuple[Tensor, float]:
 
 
 class _Problem:
-    """The objective and its gradient as a function of one vector with all factors and biases.
-
-    Parameters
-    ----------
-    passes : the scaled tensors
-    members : (N, C), 1 for the class of each window, else 0
-    """
+    """The objective and its gradient as a function of one vector with all factors and biases."""
 
     def __init__(self, passes: Callable[[], Iterable[Tensor]], members: Tensor, alpha: float) -> None:
         self.passes = passes
@@ -240,16 +216,7 @@ class _Problem:
 
 
 def _rank_one(Y: Tensor) -> list[Tensor]:
-    """Compute the unit vectors of the best rank-one approximation of each tensor, as columns, by power iteration.
-
-    Parameters
-    ----------
-    Y : (C, I, J, …)
-
-    Returns
-    -------
-    matrices of shapes (I, C), (J, C), …
-    """
+    """Return the best rank-one approximations of tensors (C, I, J, …): unit vectors as columns, (I, C), (J, C), …"""
     factors = []
     for mode in range(1, Y.ndim):
         unfolded = Y.movedim(mode, 1).reshape(len(Y), Y.shape[mode], -1)

@@ -24,6 +24,7 @@ from joblib import Parallel, delayed
 from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels.people import drawn, read_set
+from paper.markdown import table
 from paper.results import provenance, write_result
 from paper.scoring import level_columns, unthreaded
 from polyadic import CPD
@@ -122,33 +123,26 @@ def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] |
 
 def page(result: dict[str, Any]) -> str:
     """Return the tables in Markdown."""
-    lines = [
-        "# How the default front end and readout were chosen",
-        "",
-        "Balanced accuracy in percent on held-out development subjects, with ten labels per class (mean of three parts "
-        "of the subjects and three draws) and with all labels (mean of three parts). One setting is changed at a time.",
-        "",
+    text = (
+        "# How the default front end and readout were chosen\n\nBalanced accuracy in percent on held-out development "
+        "subjects, with ten labels per class (mean of three parts of the subjects and three draws) and with all labels "
+        "(mean of three parts). One setting is changed at a time.\n\n"
         f"Made by `{result['command']}` on {result['date']}, commit {result['commit']}, "
-        f"{result['machine']['processor']}.",
-    ]
+        f"{result['machine']['processor']}.\n"
+    )
     sets = list(result["tables"])
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
     for name in sets:
         for row in result["tables"][name]:
-            rows.setdefault((row["what"], row["setting"]), {})[name] = row
-    for what in dict.fromkeys(kind for kind, _ in rows):
-        lines += [
-            "",
-            f"## {what.capitalize()}",
-            "",
-            "| setting | " + " | ".join(f"{n}, 10 | {n}, all" for n in sets) + " |",
+            rows.setdefault(row["what"], {}).setdefault(row["setting"], {})[name] = row
+    heads = ["setting", *(f"{name}, {count}" for name in sets for count in COUNTS)]
+    for what, found in rows.items():
+        lines = [
+            [setting, *(f"{by[n][str(c)]:.1f}" if n in by else "–" for n in sets for c in COUNTS)]
+            for setting, by in found.items()
         ]
-        lines += ["|---|" + "---:|" * (2 * len(sets))]
-        for (kind, setting), found in rows.items():
-            if kind == what:
-                cells = [f"{found[n][count]:.1f}" if n in found else "–" for n in sets for count in ("10", "all")]
-                lines.append(f"| {setting} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        text += f"\n## {what.capitalize()}\n\n{table(heads, lines)}"
+    return text
 
 
 def main() -> None:

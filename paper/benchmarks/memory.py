@@ -75,7 +75,7 @@ def measure(store: Path, hop: int, flip: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("out", type=Path, nargs="?", help="result file; without it, the result is only printed")
     parser.add_argument("--gib", type=float, default=12.0, help="size of the store in GiB")
     parser.add_argument("--hop", type=int, default=32, help="hop length in samples; 32 in the paper")
     parser.add_argument("--flip", action="store_true", help="augment only by a change of sign, which is fast")
@@ -89,7 +89,9 @@ def main() -> None:
         # Measure in a separate process, so that the memory for writing the store is not counted.
         command = [sys.executable, "-m", "paper.benchmarks.memory", "--store", str(store.path), "--hop", str(given.hop)]
         answer = subprocess.run([*command, *["--flip"] * given.flip], check=True, capture_output=True, text=True)
-    write_result(given.out or Path("memory.json"), {**provenance("cpu"), **json.loads(answer.stdout)})
+    print(answer.stdout)
+    if given.out:
+        write_result(given.out, {**provenance("cpu"), **json.loads(answer.stdout)})
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from paper.labels.people import read_set
+from paper.markdown import table
 from paper.results import provenance, write_result
 from polyadic import CPD, export
 from polyadic.data import Windows
@@ -33,6 +34,7 @@ from polyadic.evaluate import WindowClassifier
 
 PROJECT = Path(__file__).parents[2] / "examples" / "microcontroller"
 CLOCK_HZ = 64e6
+BOARDS = {"m4f": "m4.map", "m0plus": "m0.map"}
 RUNS, REPEATS = 5, 200
 MODELS = (("HAR", 32), ("HAR", 16), ("HAR", 64), ("GeoTec phone", 32))
 
@@ -85,8 +87,7 @@ def in_c(classifier: WindowClassifier, test: Windows, expected: np.ndarray, int8
     return {
         "weights": "int8" if int8 else "float",
         "table_bytes": written.table_bytes,
-        "m4f": sizes((project / "build" / "m4.map").read_text()),
-        "m0plus": sizes((project / "build" / "m0.map").read_text()),
+        **{board: sizes((project / "build" / file).read_text()) for board, file in BOARDS.items()},
         "scratch_bytes": written.scratch_bytes,
         "stream_bytes": written.stream_bytes,
         "instructions": instructions,
@@ -139,49 +140,33 @@ def measured(name: str, rank: int, learned: Windows, test: Windows) -> dict[str,
         }
 
 
-def table(content: dict[str, Any]) -> str:
+def page(content: dict[str, Any]) -> str:
     """Return the rows in Markdown, for the page on deployment."""
-    lines = [
-        "| model | weights | flash, M4F | flash, M0+ | memory with a stream | instructions per window | "
-        "at 64 MHz, at least | labels changed | accuracy (model) |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    on_board, on_host = [], []
     for row in content["rows"]:
+        name = f"{row['model']}, rank {row['rank']}"
         for code in row["c"]:
-            flash = [needed(code[processor]["flash"]) for processor in ("m4f", "m0plus")]
-            lines.append(
-                f"| {row['model']}, rank {row['rank']} | {code['weights']} | {flash[0] / 1024:.1f} KiB | "
-                f"{flash[1] / 1024:.1f} KiB | {code['stream_bytes'] / 1024:.1f} KiB | {code['instructions']:,} | "
-                f"{code['least_ms_at_64_mhz']:.1f} ms | {code['other_labels']} of {row['compared_windows']:,} | "
-                f"{100 * code['accuracy']:.1f} % ({100 * row['accuracy']:.1f} %) |"
-            )
-    lines += [
-        "",
-        "| model | C, float | C, int8 | ONNX, float | ONNX, int8 | ONNX file, float | ONNX file, int8 | "
-        "accuracy of ONNX, int8 |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in content["rows"]:
+            # Tables, code and library functions, without the selftest and the application.
+            parts = [[code[board]["flash"][part] for part in ("tables", "code", "libraries")] for board in BOARDS]
+            flash = [f"{sum(sizes) / 1024:.1f} KiB" for sizes in parts]
+            memory, cost = f"{code['stream_bytes'] / 1024:.1f} KiB", f"{code['instructions']:,}"
+            changed = f"{code['other_labels']} of {row['compared_windows']:,}"
+            share = f"{100 * code['accuracy']:.1f} % ({100 * row['accuracy']:.1f} %)"
+            cells = [*flash, memory, cost, f"{code['least_ms_at_64_mhz']:.1f} ms", changed, share]
+            on_board.append([name, code["weights"], *cells])
         times = [f"{entry['this_machine_us']:,.0f} µs" for entry in (*row["c"], *row["onnx"])]
         files = [f"{entry['bytes'] / 1024:.0f} KiB" for entry in row["onnx"]]
-        cells = " | ".join([*times, *files, f"{100 * row['onnx'][1]['accuracy']:.1f} %"])
-        lines.append(f"| {row['model']}, rank {row['rank']} | {cells} |")
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"The first table is for a Cortex-M4F under QEMU. The second is the time for one window on one thread of a "
-            f"shared machine ({content['machine']['processor']}, {content['date']}, commit {content['commit']}). In "
-            "the file of PTB-XL, all leads except II have 2.5 s of signal and -32.768, the code for missing samples, "
-            "for the rest: its rows show sizes, and its accuracy is not meaningful.",
-            "",
-        ]
+        on_host.append([name, *times, *files, f"{100 * row['onnx'][1]['accuracy']:.1f} %"])
+    heads = ["model", "weights", "flash, M4F", "flash, M0+", "memory with a stream", "instructions per window"]
+    heads += ["at 64 MHz, at least", "labels changed", "accuracy (model)"]
+    kinds = ["C, float", "C, int8", "ONNX, float", "ONNX, int8", "ONNX file, float", "ONNX file, int8"]
+    return (
+        f"{table(heads, on_board)}\n{table(['model', *kinds, 'accuracy of ONNX, int8'], on_host)}\n"
+        "The first table is for a Cortex-M4F under QEMU. The second is the time for one window on one thread of a "
+        f"shared machine ({content['machine']['processor']}, {content['date']}, commit {content['commit']}). In "
+        "the file of PTB-XL, all leads except II have 2.5 s of signal and -32.768, the code for missing samples, "
+        "for the rest: its rows show sizes, and its accuracy is not meaningful.\n"
     )
-
-
-def needed(flash: dict[str, int]) -> int:
-    """Return the flash of a model: tables, code and library functions, without the selftest and the application."""
-    return sum(flash[part] for part in ("tables", "code", "libraries"))
 
 
 def main(data: str, out: str) -> None:
@@ -197,7 +182,7 @@ def main(data: str, out: str) -> None:
     }
     content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")} | tools
     write_result(Path(out), content)
-    Path(out).with_suffix(".md").write_text(table(content))
+    Path(out).with_suffix(".md").write_text(page(content))
 
 
 if __name__ == "__main__":

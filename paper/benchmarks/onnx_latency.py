@@ -20,6 +20,7 @@ import numpy as np
 import onnxruntime  # noqa: F401  imported here so that its import is not timed
 import torch
 
+from paper.markdown import table
 from paper.results import provenance, write_result
 from polyadic import ATD, export
 from polyadic.evaluate import make_probe
@@ -72,28 +73,19 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def table(content: dict[str, Any]) -> str:
+def page(content: dict[str, Any]) -> str:
     """Return the rows in Markdown, for the page on deployment."""
-    lines = [
-        "| dataset | window | file | features | with a probe | `transform` in torch |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    lines = []
     for row in content["rows"]:
-        channels, time_ = row["window"]
-        times = " | ".join(
-            f"{row[key]['median']:.2f} ms" for key in ("features_ms", "probabilities_ms", "transform_ms")
-        )
-        window = f"{channels} × {time_:,}, {row['seconds_of_signal']:g} s"
-        lines.append(f"| {row['preset']} | {window} | {row['bytes']['features'] / 1e3:,.0f} kB | {times} |")
+        channels, samples = row["window"]
+        times = [f"{row[key]['median']:.2f} ms" for key in ("features_ms", "probabilities_ms", "transform_ms")]
+        window = f"{channels} × {samples:,}, {row['seconds_of_signal']:g} s"
+        lines.append([row["preset"], window, f"{row['bytes']['features'] / 1e3:,.0f} kB", *times])
+    heads = ["dataset", "window", "file", "features", "with a probe", "`transform` in torch"]
     machine, largest = content["machine"], max(row["largest_difference_to_transform"] for row in content["rows"])
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"Median of {REPEATS} single windows on one thread ({machine['processor']}, {content['date']}). Features "
-            f"differ from `transform` by at most {largest:.0e} of their root mean square.",
-            "",
-        ]
+    return (
+        f"{table(heads, lines)}\nMedian of {REPEATS} single windows on one thread ({machine['processor']}, "
+        f"{content['date']}). Features differ from `transform` by at most {largest:.0e} of their root mean square.\n"
     )
 
 
@@ -107,7 +99,7 @@ def main(out: str) -> None:
     content = provenance("cpu") | {"rows": rows}
     content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")}
     write_result(Path(out), content)
-    Path(out).with_suffix(".md").write_text(table(content))
+    Path(out).with_suffix(".md").write_text(page(content))
 
 
 if __name__ == "__main__":

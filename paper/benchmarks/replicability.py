@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from paper.benchmarks.front_end import development, scored
+from paper.markdown import table
 from paper.results import provenance, write_result
 from polyadic import CPD, match
 from polyadic.data import Windows
@@ -94,42 +95,32 @@ def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[di
 
 def page(result: dict[str, Any]) -> str:
     """Return the tables in Markdown."""
-    lines = [
-        "# Which components replicate in other subjects",
-        "",
-        "CPD with default settings, fitted to both halves of several splits of the",
-        "development subjects. Mean over the splits (minimum to maximum): percentage of components with a match above",
-        "0.9 in the other half, and mean match. `nearest`: match of a component with the most similar other one of its",
-        "own model; if that is close to 0.9, a match of 0.9 is not informative. `noise`: white noise instead of HAR.",
-        "",
-        "| set | rank | profiles | fit | splits | above 0.9 | mean match | nearest |",
-        "|---|---:|---|---|---:|---:|---:|---:|",
-    ]  # fmt: skip
-    keys = list(dict.fromkeys((row["set"], row["rank"], row["profiles"], row["fit"]) for row in result["rows"]))
-    for key in keys:
-        rows = [row for row in result["rows"] if (row["set"], row["rank"], row["profiles"], row["fit"]) == key]
+    names = ("set", "rank", "profiles", "fit")
+    lines = []
+    for key in dict.fromkeys(tuple(row[name] for name in names) for row in result["rows"]):
+        rows = [row for row in result["rows"] if tuple(row[name] for name in names) == key]
         above, alike, near = ([row[name] for row in rows] for name in ("above", "match", "nearest"))
-        lines.append(
-            f"| {' | '.join(map(str, key))} | {len(rows)} | {100 * np.mean(above):.0f} % ({100 * min(above):.0f} to "
-            f"{100 * max(above):.0f}) | {np.mean(alike):.2f} ({min(alike):.2f} to {max(alike):.2f}) | "
-            f"{np.mean(near):.2f} |"
-        )
-    if result["accuracy"]:
-        lines += [
-            "",
-            "Features learned from all development subjects, non-negative profiles: fitness, and balanced accuracy in",
-            "percent, trained with labels of two thirds of the subjects and tested on the others.",
-            "",
-            "| set | rank | fit | fitness | 10 labels per class | all labels |",
-            "|---|---:|---|---:|---:|---:|",
-        ]  # fmt: skip
-        lines += [
-            f"| {row['set']} | {row['rank']} | {row['fit']} | {row['fitness']:.3f} | {row['10']:.1f} | "
-            f"{row['all']:.1f} |"
-            for row in result["accuracy"]
-        ]
-    origin = f"Commit {result['commit']}, {result['date']}." if "commit" in result else ""
-    return "\n".join([*lines, "", origin, ""])
+        share = f"{100 * np.mean(above):.0f} % ({100 * min(above):.0f} to {100 * max(above):.0f})"
+        match_ = f"{np.mean(alike):.2f} ({min(alike):.2f} to {max(alike):.2f})"
+        lines.append([*map(str, key), str(len(rows)), share, match_, f"{np.mean(near):.2f}"])
+    scores = [
+        [row["set"], str(row["rank"]), row["fit"], f"{row['fitness']:.3f}", f"{row['10']:.1f}", f"{row['all']:.1f}"]
+        for row in result["accuracy"]
+    ]
+    return f"""# Which components replicate in other subjects
+
+CPD with default settings, fitted to both halves of several splits of the development subjects. Mean over the splits \
+(minimum to maximum): percentage of components with a match above 0.9 in the other half, and mean match. `nearest`: \
+match of a component with the most similar other one of its own model; if that is close to 0.9, a match of 0.9 is not \
+informative. `noise`: white noise instead of HAR.
+
+{table([*names, "splits", "above 0.9", "mean match", "nearest"], lines)}
+Features learned from all development subjects, non-negative profiles: fitness, and balanced accuracy in percent, \
+trained with labels of two thirds of the subjects and tested on the others.
+
+{table(["set", "rank", "fit", "fitness", "10 labels per class", "all labels"], scores)}
+Commit {result["commit"]}, {result["date"]}.
+"""
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from paper.labels.people import Count, drawn, halves, read_set
 from paper.labels.tables import mean_and_error
-from paper.markdown import as_code, machine_name, table
+from paper.markdown import machine_name, table
 from paper.results import provenance, write_result
 from polyadic import CPD, tune
 from polyadic.data import Windows
@@ -96,7 +96,7 @@ Balanced accuracy in percent on subjects that `tune` has not seen: mean of {SPLI
 which accounts for subjects shared between splits; p of the paired test with the same correction. *Changed*: in how \
 many splits `tune` did not keep the recommended settings.
 
-Written by {as_code(result["command"])} on {result["date"]}, commit {result["commit"]}, \
+Written by `{result["command"]}` on {result["date"]}, commit {result["commit"]}, \
 {machine_name(result["machine"])}.
 
 {table(heads, lines)}

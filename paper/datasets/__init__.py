@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from paper.datasets.har import har
-from paper.datasets.mgh import mgh
-from paper.datasets.ptb_xl import ptb_xl
-from paper.datasets.sleep_edf import sleep_edf
+from paper.datasets.recordings import mgh, ptb_xl, sleep_edf
 
 __all__ = ["har", "mgh", "ptb_xl", "sleep_edf"]

@@ -7,7 +7,7 @@ SisFall, 22 of 36 in EEGMAT, 112 of 187 in LUDB. The labels of the other subject
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +36,21 @@ FILES = {
 }
 """File name of each set."""
 
+_TITLES = {
+    "har": "HAR",
+    "geotec": "GeoTec phone",
+    "sisfall": "SisFall",
+    "eegmat": "EEGMAT",
+    "ludb": "LUDB heart axis",
+}
+_UNITS = {
+    "har": ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3,
+    "geotec": ("m/s2",) * 3 + ("rad/s",) * 3,
+    "sisfall": ("g",) * 3 + ("deg/s",) * 3 + ("g",) * 3,
+    "eegmat": ("uV",) * 20,
+    "ludb": ("count",) * 12,
+}
+_N_SPLITS = {"geotec": 30, "ludb": 30}
 _MOST_REDRAWS = 1000
 _DEVELOPMENT_SHARE = 0.6
 _SIMCLR_HAR: dict[str, Any] = {"views": "jitter 0.05"}
@@ -147,62 +162,49 @@ def read_set(folder: Path, name: str) -> LabelSet:
     if not path.exists():
         raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --data must be the folder that contains it")
     with np.load(path) as file:
-        return _READERS[name](dict(file))
+        arrays = dict(file)
+    if name == "har":
+        development = np.arange(len(arrays["X_train"]) + len(arrays["X_test"])) < len(arrays["X_train"])
+        arrays |= {
+            key: np.concatenate([arrays[f"{key}_train"], arrays[f"{key}_test"]]) for key in ("X", "y", "subject")
+        }
+        arrays["recording"], arrays["start"] = np.concatenate([arrays["exp_pos_train"], arrays["exp_pos_test"]]).T
+    if name == "sisfall":  # two subjects share one name of a recording
+        arrays["recording"] = np.char.add(arrays["subject"], arrays["recording"])
+    if name == "ludb":  # a person has one window, and those without a known heart axis (-1) are left out
+        known = arrays["y"] >= 0
+        arrays |= {key: arrays[key][known] for key in ("X", "y", "subject", "recording", "start")}
+    if name != "har":
+        development = _share_of(arrays["subject"], _DEVELOPMENT_SHARE)
+    windows = Windows(
+        arrays["X"] * arrays["scale"].astype(np.float32) if "scale" in arrays else arrays["X"],
+        fs=float(arrays["fs"]),
+        units=_UNITS[name],
+        label=arrays["y"].astype(int),
+        subject=[str(subject) for subject in arrays["subject"]],
+        recording=[str(recording) for recording in arrays["recording"]],
+        start=arrays["start"],
+        channels=[str(channel) for channel in arrays["channels"]],
+    )
+    tuned = {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR} if name in ("har", "geotec") else {}
+    return LabelSet(name, _TITLES[name], windows, development, _settings(name), tuned, _N_SPLITS.get(name, 10))
 
 
-def _har(arrays: dict[str, Any]) -> LabelSet:
-    both = {name: np.concatenate([arrays[f"{name}_train"], arrays[f"{name}_test"]]) for name in ("X", "y", "subject")}
-    recording, start = np.concatenate([arrays["exp_pos_train"], arrays["exp_pos_test"]]).T
-    units = ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3
-    windows = _windows(both["X"], both["y"], both["subject"], 50.0, units, arrays, recording, start)
-    development = np.arange(len(windows)) < len(arrays["X_train"])
-    return LabelSet("har", "HAR", windows, development, preset("har"), {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR})
-
-
-def _geotec(arrays: dict[str, Any]) -> LabelSet:
-    units = ("m/s2",) * 3 + ("rad/s",) * 3
-    X, label, who = (arrays[name] for name in ("X", "y", "subject"))
-    windows = _windows(X, label, who, 50.0, units, arrays, arrays["recording"], arrays["start"])
-    har, triads = preset("har"), ((0, 1, 2), (3, 4, 5))
-    views = Compose([*har.augment.steps[:2], Rotate3D(triads)])
-    frames = STFT(32, har.tensorize.hop, window="rectangular", parts="log_re_im", floor="channel")
-    paper = Preset("geotec", 50.0, (6, 64), frames, views, har.parameters)
-    tuned: dict[str, dict[str, Any]] = {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR}
-    return LabelSet("geotec", "GeoTec phone", windows, _share_of(arrays["subject"], 14 / 23), paper, tuned, 30)
-
-
-def _sisfall(arrays: dict[str, Any]) -> LabelSet:
-    # The paper's settings for HAR, which has the same triads; twice its hop, for as many frames in 4 s as in 2.56 s.
-    units = ("g",) * 3 + ("deg/s",) * 3 + ("g",) * 3
-    arrays["recording"] = np.char.add(arrays["subject"], arrays["recording"])  # two subjects share one name
+def _settings(name: str) -> Preset:
+    """Return the paper's settings for a set, or for the most similar one of the paper."""
     har = preset("har")
-    paper = replace(har, name="sisfall", shape=(9, 200), tensorize=replace(har.tensorize, hop=4))
-    return _integers("sisfall", "SisFall", arrays, units, paper)
-
-
-def _eegmat(arrays: dict[str, Any]) -> LabelSet:
-    # The paper's settings for Sleep-EDF, also EEG at 100 Hz; frames and hop halved, because windows have 4 s, not 30 s.
-    sleep = preset("sleep_edf")
-    paper = replace(sleep, name="eegmat", shape=(20, 400), tensorize=replace(sleep.tensorize, n_fft=128, hop=16))
-    return _integers("eegmat", "EEGMAT", arrays, ("uV",) * 20, paper)
-
-
-def _ludb(arrays: dict[str, Any]) -> LabelSet:
-    # The paper's settings for PTB-XL, also 12-lead ECG of 10 s, with frames of the same duration at 250 Hz.
-    # A person has one window, and those without a known heart axis (-1) are left out.
-    known = arrays["y"] >= 0
-    arrays |= {name: arrays[name][known] for name in ("X", "y", "subject", "recording", "start")}
-    return _integers("ludb", "LUDB heart axis", arrays, ("count",) * 12, preset("ptb_xl", 250.0), 30)
-
-
-def _integers(
-    name: str, title: str, arrays: dict[str, Any], units: tuple[str, ...], paper: Preset, n_splits: int = 10
-) -> LabelSet:
-    """Return a set whose file has integers and their scale, and whose development subjects are sampled."""
-    X = arrays["X"] * arrays["scale"].astype(np.float32)
-    label, who, fs = arrays["y"], arrays["subject"], float(arrays["fs"])
-    windows = _windows(X, label, who, fs, units, arrays, arrays["recording"], arrays["start"])
-    return LabelSet(name, title, windows, _share_of(who, _DEVELOPMENT_SHARE), paper, n_splits=n_splits)
+    if name == "geotec":
+        views = Compose([*har.augment.steps[:2], Rotate3D(((0, 1, 2), (3, 4, 5)))])
+        frames = STFT(32, har.tensorize.hop, window="rectangular", parts="log_re_im", floor="channel")
+        return Preset("geotec", 50.0, (6, 64), frames, views, har.parameters)
+    if name == "sisfall":  # the triads of HAR; twice its hop, for as many frames in 4 s as in 2.56 s
+        return replace(har, name=name, shape=(9, 200), tensorize=replace(har.tensorize, hop=4))
+    if name == "eegmat":  # as Sleep-EDF, EEG at 100 Hz; frames and hop halved, because windows have 4 s, not 30 s
+        sleep = preset("sleep_edf")
+        return replace(sleep, name=name, shape=(20, 400), tensorize=replace(sleep.tensorize, n_fft=128, hop=16))
+    if name == "ludb":  # as PTB-XL, 12-lead ECG of 10 s, with frames of the same duration at 250 Hz
+        return preset("ptb_xl", 250.0)
+    return har
 
 
 def _synthetic() -> LabelSet:
@@ -212,37 +214,6 @@ def _synthetic() -> LabelSet:
     parameters = {**PAPER_METHOD, "rank": 4, "max_sweeps": 2, "batch_size": 32}
     paper = Preset("synthetic", 64.0, (3, 64), STFT(n_fft=16, hop=8, floor="channel"), views, parameters)
     return LabelSet("synthetic", "synthetic", windows, _share_of(windows.subject, 0.5), paper, n_splits=2)
-
-
-_READERS: dict[str, Callable[[dict[str, Any]], LabelSet]] = {
-    "har": _har,
-    "geotec": _geotec,
-    "sisfall": _sisfall,
-    "eegmat": _eegmat,
-    "ludb": _ludb,
-}
-
-
-def _windows(
-    X: NDArray[Any],
-    y: NDArray[Any],
-    who: NDArray[Any],
-    fs: float,
-    units: tuple[str, ...],
-    arrays: dict[str, Any],
-    recording: NDArray[Any],
-    start: NDArray[Any],
-) -> Windows:
-    return Windows(
-        X,
-        fs=fs,
-        units=units,
-        label=y.astype(int),
-        subject=[str(name) for name in who],
-        recording=[str(name) for name in recording],
-        start=start,
-        channels=[str(name) for name in arrays["channels"]],
-    )
 
 
 def _share_of(people: NDArray[Any], share: float) -> NDArray[np.bool_]:

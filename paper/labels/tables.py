@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from paper.drawing import new_figure, save_figure
+from paper.drawing import new_figure
 from paper.labels.methods import DEFAULT
 from paper.labels.people import COUNTS
-from paper.markdown import as_code, as_text, machine_name, table
+from paper.markdown import as_text, machine_name, table
 from polyadic.evaluate import corrected_resampled, holm
 
 Result = dict[str, Any]
@@ -76,7 +76,7 @@ def page(result: Result) -> str:
         "learn features without labels, *probe* to train the probe with all labels of the first split, *features* to "
         "compute features of all labelled windows.",
         "",
-        f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
+        f"Written by `{result['command']}` on {result['date']}, commit {result['commit']}, "
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
         "",
     ]
@@ -239,4 +239,4 @@ def draw(result: Result, data: str, path: Path) -> None:
     axis.set_xticks(places, [str(count) for count in COUNTS])
     axis.set(xlabel="labels per class", ylabel="balanced accuracy (%)", title=result["sets"][data]["title"])
     axis.legend(fontsize=7, loc="best")
-    save_figure(figure, path)
+    figure.savefig(path, dpi=130)

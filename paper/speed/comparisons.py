@@ -15,10 +15,9 @@ from tensorly.tenalg import unfolding_dot_khatri_rao
 from torch import Tensor
 
 from paper import reference
-from paper.speed.measure import median_and_range, repeat_in_turn
+from paper.speed.measure import median_and_range, repeat_in_turn, seconds_per_sweep
 from paper.speed.sweeps import build_model, fit_quietly, random_windows
 from paper.speed.textbook import TextbookSweeps, spectra
-from paper.timing import seconds_per_sweep
 from polyadic import SALS
 from polyadic._util.threads import thread_pool
 from polyadic.core import step as als

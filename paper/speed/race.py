@@ -11,7 +11,6 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from paper.drawing import new_figure, save_figure
+from paper.drawing import new_figure
 from paper.markdown import mean_and_std, table
 from paper.results import choose_device, provenance, show, stage_bar, write_result
 from paper.scoring import probe_accuracy
+from paper.speed.measure import seconds_per_sweep
 from paper.speed.tables import footer
-from paper.timing import seconds_per_sweep
 from polyadic import ATD
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
 from polyadic.core import step as als
@@ -53,7 +52,6 @@ CANDIDATES: dict[str, tuple[dict[str, Any], int]] = {
 
 _SHARE = 0.99
 _LAST = 3
-_TOL, _PATIENCE = 1e-3, 3
 
 Row = dict[str, Any]
 Result = dict[str, Any]
@@ -132,9 +130,8 @@ def _run_seed(
         # Run one warm-up sweep, because some code is compiled and some memory allocated on first use.
         _fit_with_clock(ATD(**settings, max_sweeps=1), X)
         model, seconds, bases = _fit_with_clock(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
-        losses = model.history_["loss"]
-        row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": losses}
-        yield row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": sweeps_to_stop(losses)}
+        row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": model.history_["loss"]}
+        yield row | {"accuracy": _accuracies(model, bases, labelled)}
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
@@ -175,16 +172,6 @@ def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDA
     return als.solve_coefficients(project(T, bases), G, als.Objective(alpha=alpha)).cpu().numpy()
 
 
-def sweeps_to_stop(losses: list[float]) -> int | None:
-    """Return the number of sweeps after which the loss has changed by at most 0.1 % in three sweeps, None if never."""
-    calm = 0
-    for number, (before, after) in enumerate(pairwise(losses), 2):
-        calm = calm + 1 if abs(after - before) <= _TOL * abs(before) else 0
-        if calm == _PATIENCE:
-            return number
-    return None
-
-
 def reached(row: Row, target: float) -> float | None:
     """Return the seconds until the accuracy stays at or above the target for two sweeps, or None if it never does.
 
@@ -198,56 +185,39 @@ def reached(row: Row, target: float) -> float | None:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Summarise each candidate with one number per seed, None if a target was not reached.
+    """Summarise each candidate with one number per seed, None if the target was not reached.
 
-    The converged accuracy is the mean of the last three sweeps. For each seed there are two targets, the same for all
-    candidates: 99 % of the converged accuracy of the paper's solver, and 99 % of the converged accuracy of the
-    candidate that is best on average. `sooner` is the paper's seconds divided by the candidate's. The stopping rule is
-    the paper's: a change of less than 0.1 % in three sweeps.
+    The converged accuracy is the mean of the last three sweeps. The target is 99 % of the converged accuracy of the
+    paper's solver for the same seed. `sooner_to_paper` is the paper's seconds divided by the candidate's.
     """
     names = list(dict.fromkeys(row["candidate"] for row in rows))
     runs = {name: [row for row in rows if row["candidate"] == name] for name in names}
-    converged = {name: [float(np.mean(row["accuracy"][-_LAST:])) for row in runs[name]] for name in names}
-    best = max(names, key=lambda name: float(np.mean(converged[name])))
+    targets = [_SHARE * _converged(row) for row in runs[REFERENCE]]
+    slowest = [reached(*pair) for pair in zip(runs[REFERENCE], targets, strict=True)]
     entries = []
     for name in names:
-        entry: Row = {"candidate": name, "best": name == best, "converged": converged[name]}
         sweeps = [np.diff(row["seconds"], prepend=0.0) for row in runs[name]]
-        entry["sweep_seconds"] = float(np.median([seconds_per_sweep(seconds) for seconds in sweeps]))
-        for label, whose in (("paper", REFERENCE), ("best", best)):
-            targets = [_SHARE * accuracy for accuracy in converged[whose]]
-            seconds, slowest = (
-                [reached(*pair) for pair in zip(runs[which], targets, strict=True)] for which in (name, REFERENCE)
-            )
-            entry[f"seconds_to_{label}"] = seconds
-            pairs = zip(slowest, seconds, strict=True)
-            entry[f"sooner_to_{label}"] = [None if a is None or b is None else a / b for a, b in pairs]
-        for key in ("seconds", "accuracy"):
-            stops = [(row, row["sweeps_to_stop"]) for row in runs[name]]
-            entry[f"{key}_at_stop"] = [None if sweep is None else row[key][sweep - 1] for row, sweep in stops]
+        seconds = [reached(*pair) for pair in zip(runs[name], targets, strict=True)]
+        pairs = zip(slowest, seconds, strict=True)
+        entry: Row = {"candidate": name, "converged": [_converged(row) for row in runs[name]]}
+        entry["sweep_seconds"] = float(np.median([seconds_per_sweep(some) for some in sweeps]))
+        entry["seconds_to_paper"] = seconds
+        entry["sooner_to_paper"] = [None if a is None or b is None else a / b for a, b in pairs]
         entries.append(entry)
     return entries
+
+
+def _converged(row: Row) -> float:
+    return float(np.mean(row["accuracy"][-_LAST:]))
 
 
 def markdown(result: Result) -> str:
     """Return a table with a row for each candidate: medians over the seeds, minimum and maximum in parentheses."""
     lines = []
     for entry in result["summary"]:
-        stop = f"{_median_and_range(entry['seconds_at_stop'])} s, {_median_and_range(entry['accuracy_at_stop'])} %"
-        lines.append(
-            [
-                entry["candidate"] + (" (best)" if entry["best"] else ""),
-                f"{entry['sweep_seconds']:.3g}",
-                mean_and_std(entry["converged"]),
-                _median_and_range(entry["seconds_to_paper"]),
-                _median_and_range(entry["sooner_to_paper"]),
-                _median_and_range(entry["seconds_to_best"]),
-                _median_and_range(entry["sooner_to_best"]),
-                stop,
-            ]
-        )
-    heads = ["", "s per sweep", "converged, %", "s to 99 % of the paper's", "speed-up", "s to 99 % of the best's"]
-    heads += ["speed-up", "at the stopping rule"]
+        times = [_median_and_range(entry[key]) for key in ("seconds_to_paper", "sooner_to_paper")]
+        lines.append([entry["candidate"], f"{entry['sweep_seconds']:.3g}", mean_and_std(entry["converged"]), *times])
+    heads = ["", "s per sweep", "converged, %", "s to 99 % of the paper's", "speed-up"]
     seeds = len(result["seeds"])
     text = f"# Accuracy against seconds of the fit, {result['dataset']}, {seeds} seed{'s' * (seeds != 1)}\n\n"
     return text + table(heads, lines) + "\n" + footer(result)
@@ -274,4 +244,4 @@ def plot(result: Result, path: Path) -> None:
         axis.plot(seconds, accuracy, color=f"C{number}", marker="o", markersize=3, linewidth=1.6, label=name)
     axis.set(xscale="log", xlabel="seconds of the fit", ylabel="accuracy of the probe (%)")
     axis.legend(fontsize=8, loc="lower right")
-    save_figure(figure, path)
+    figure.savefig(path, dpi=130)

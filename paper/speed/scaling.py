@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from paper.speed.measure import repeat_in_turn, timed_calls
+from paper.speed.measure import repeat_in_turn, seconds_per_sweep, timed_calls
 from paper.speed.sweeps import fit_quietly
-from paper.timing import seconds_per_sweep
 from polyadic import ATD
 from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose, Jitter

@@ -13,8 +13,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from paper import reference
-from paper.speed.measure import Peak, median_and_range, repeat_in_turn, timed_calls
-from paper.timing import seconds_per_sweep
+from paper.speed.measure import Peak, median_and_range, repeat_in_turn, seconds_per_sweep, timed_calls
 from polyadic import ATD, CPD
 from polyadic.presets import Preset, preset
 from polyadic.spectral import recommended_stft
@@ -128,7 +127,7 @@ def _measure_defaults(settings: Preset, X: Any) -> Row:
         "windows": len(X),
         "tensor": [len(factor) for factor in model.factors_],
         "solver": model.solver_,
-        "pass_seconds": seconds[0] - sweep if model.solver_ == "moments" else 0.0,
+        "pass_seconds": model.fit_seconds_ - sum(seconds),
         "sweep_seconds": sweep,
         "readout_seconds": readout,
         "parameters": model.n_parameters_,

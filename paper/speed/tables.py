@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paper import reference
-from paper.markdown import as_code, machine_name, table
+from paper.markdown import machine_name, table
 
 Result = dict[str, Any]
 
@@ -34,7 +34,7 @@ def footer(result: Result) -> str:
     where = f"{machine['gpu']} ({where})" if "gpu" in machine else where
     load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
     small = " Sizes of a quick run: the figures are not representative." if result.get("quick") else ""
-    return f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
+    return f"`{result['command']}`, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
 
 
 def _number(value: float) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -30,10 +32,12 @@ from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.augment import Augmentation, Jitter, as_augmentation, split_pairing
-from polyadic.core import moments, persist
+from polyadic.core import persist
 from polyadic.core.algebra import reconstruct
 from polyadic.core.graph import Graph
+from polyadic.core.moments import Moments, are_shared, keep_shared, shared
 from polyadic.core.nonnegative import warn_of_vanished
+from polyadic.core.passes import Passes
 from polyadic.core.solve import KEPT_BYTES, Progress, Settings, empty_history, plain_sweep, solve
 from polyadic.core.step import Objective, State, Statistics, feature_extractor, initial_factors, step
 from polyadic.core.tensorizer import (
@@ -46,13 +50,13 @@ from polyadic.core.tensorizer import (
     tensors,
     time_axis,
 )
-from polyadic.data.batches import WindowSource, check_modes, prefetch
+from polyadic.data.batches import Samples, WindowSource, check_modes, choose_device, integer_random_state, prefetch
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
 from polyadic.data.reading import Reading
-from polyadic.data.samples import Samples, choose_device, integer_random_state
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.scale.gpu import kernels
 from polyadic.spectral import recommended_stft
 
 __all__ = ["ATD", "CPD", "GRSALS", "SALS", "WindowEstimator", "all_or_nothing", "describe_fit", "labelled_windows"]
@@ -65,15 +69,12 @@ _BATCH_BYTES = 2**25
 _GPU_BATCHES = 32
 _BATCH_SIZE = 128
 _LEARNING_RATE = 0.05
-_WIDEST = 256
-"""Maximum number of tensor entries, per component and restart, for second moments on a CPU: beyond, the pass over the
-data costs more than the sweeps."""
 _MOST_ROUNDS = 10_000
 """Maximum number of fixed-point iterations per step; the paper uses 1, and 100 are more than enough to converge."""
 _RESTART = 0x5E7A  # separates the random stream of further restarts from all others
 _RESUMABLE_CHANGES = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; `random_state` is compared by its seed."""
-_RESOLVED = ("solver_", "batch_size_", "nonnegative_", "attempt_", "converged_")
+_RESOLVED = ("solver_", "batch_size_", "nonnegative_", "compression_", "attempt_", "converged_")
 """Values of "auto" parameters and the outcome of the fit, stored for information only."""
 
 
@@ -156,7 +157,16 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
         """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
-        return as_tensorizer(self.tensorize)
+        if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
+            return as_tensorizer(self.tensorize)
+        if len(shape) == 2:
+            raise PolyadicError(
+                f"X must be windows (N, channels, time), but has shape {shape}: cut one recording (time, channels) "
+                "into windows first, a data frame with Windows.from_dataframe(df, fs=…, seconds=…), or pass "
+                "tensorize=None to factorise a table as it is"
+            )
+        # Three-dimensional input is windows of channels by time; any other already holds tensors.
+        return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
 
     def _augmentation(self) -> Augmentation | None:
         """Return the augmentation of an estimator that has one."""
@@ -173,7 +183,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         if reset:
             self.fs_, self.channel_names_ = recorded_signals(X)
         else:
-            X = match_signals(X, getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
+            known = (getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
+            X = match_signals(X, *known, units=getattr(self, "units_", ()))
         samples = Samples(X)
         # Leave a wrong number of columns to scikit-learn, whose error message users know.
         flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
@@ -183,7 +194,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
         return samples
 
-    def _source(self, X: Any, reset: bool = True) -> WindowSource:
+    def _source(self, X: Any, reset: bool = True, calibrate: bool = True) -> WindowSource:
         """Return the source of batches of X; with `reset`, also set seed, shape, calibration and axes of the model."""
         samples = self._samples(X, reset)
         device = choose_device(self.device, samples.data)
@@ -191,8 +202,11 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             self.seed_ = integer_random_state(self.random_state)
             self.units_ = tuple(str(unit) for unit in getattr(X, "units", ()))
             # Always use the pool: otherwise the last digits of the floors would depend on device and augmentation.
-            with thread_pool():
-                self.tensorize_ = self._calibrated(samples, self.units_)
+            tensorizer = self._tensorizer(samples.shape)
+            if calibrate or (tensorizer is not None and type(tensorizer).measured is Tensorizer.measured):
+                with thread_pool():
+                    tensorizer = self._calibrated(samples, self.units_)
+            self.tensorize_ = tensorizer
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
             self.reading_ = dict(getattr(X, "reading", {}))
@@ -387,7 +401,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     rank : number of components; default 32
     tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
         `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" (default)
-        uses `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
+        uses `polyadic.spectral.recommended_stft` for windows, and None for X with more than three dimensions
     readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
         themselves, as in the paper. "auto" (default) is `Readout()`
     nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
@@ -395,12 +409,14 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     consensus : average the components on which the restarts agree, then sweep until the next check of the loss,
         instead of keeping the best restart (default False); the components replicate better and fit slightly worse
     alpha : weight of the Tikhonov (ridge) term; default 1e-3
+    compression : the fit reads the data twice: to find the leading axes of each mode, and for the second moments of
+        windows compressed to them, from which all sweeps are computed. "auto" (default) drops axes until the rest
+        loses 3 % of the energy or, if necessary, until second moments have at most 2,048 × 2,048 entries; a tuple
+        gives the number of axes of each mode; None compresses nothing (tensors of up to 16,384 entries)
     max_sweeps : maximum number of sweeps, default 200; `fit` warns if the loss has not converged by then. A sweep
-        updates the coefficients of all windows and each basis. Tensors of up to 16,384 entries (1 GiB of second
-        moments) need a single pass over the data for all sweeps; larger ones are fitted in mini-batches of 128
-        windows, with one pass and many updates of the bases in each sweep
+        updates the coefficients of all windows and each basis, and reads no data
     tol, patience : stop when the relative change of the loss is below `tol` in `patience` checks in a row; default
-        1e-3 and 3. The loss is checked after every sweep, on second moments after every fourth. tol=0 disables this
+        1e-3 and 3. The loss is checked after every fourth sweep. tol=0 disables this
     device : "auto" (default; CUDA if available), "cpu", "cuda", …
     random_state : random seed of the initialisation, the order of the windows and the augmentations; default 0
     verbose : 1 shows a progress bar; default 0
@@ -414,6 +430,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     attempt_ : number of the restart that was kept, from 1; `restarts` + 1 for the consensus
     tensorize_, readout_ : the calibrated tensorizer and the fitted readout, or None
     solver_, batch_size_, nonnegative_ : the values in use, with "auto" resolved
+    compression_ : `ranks`, the number of axes kept of each mode, and `energy`, the share of ‖T‖² that they hold
     split_ : hash and part of the split that X belongs to, or ""
     fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
     probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
@@ -435,6 +452,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     n_sweeps_: int
     _memory: Statistics | None
     _n_seen: int
+    compression_: dict[str, Any] | None
+    _collects: ClassVar[bool] = True
+    """Whether a fit collects moments in two passes; otherwise its sweeps read the data."""
 
     def __init__(
         self,
@@ -446,6 +466,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         restarts: int = 1,
         consensus: bool = False,
         alpha: float = 1e-3,
+        compression: Literal["auto"] | tuple[int, ...] | None = "auto",
         max_sweeps: int = 200,
         tol: float = 1e-3,
         patience: int = 3,
@@ -460,6 +481,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self.restarts = restarts
         self.consensus = consensus
         self.alpha = alpha
+        self.compression = compression
         self.max_sweeps = max_sweeps
         self.tol = tol
         self.patience = patience
@@ -501,16 +523,17 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         if checkpoint is None and resume:
             raise PolyadicError("resume=True needs the file of the checkpoint, but checkpoint is None: pass checkpoint")
         with all_or_nothing(self), ExitStack() as stack:
-            source, objective, settings = self._begin(X)
+            source, objective, settings = self._begin(X, calibrate=not self._collects)
             self._n_seen = source.n_windows
             observers: list[Callable[[Progress], None]] = []
-            progress = None
+            progress = saved = None
             if self.verbose:
                 observers.append(stack.enter_context(self._bar(source, settings)))
             if checkpoint is not None:
                 saved = stack.enter_context(self._checkpoints(source, checkpoint, resume, checkpoint_every))
-                progress = saved.load(source.device)
-                observers.insert(0, saved)  # a sweep that was reported is not lost
+                if not self._collects:
+                    progress = saved.load(source.device)
+                    observers.insert(0, saved)  # a sweep that was reported is not lost
             if after_sweep is not None:
                 observers.append(lambda current: after_sweep(self._at(current)))
 
@@ -518,10 +541,13 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 for observer in observers:
                     observer(current)
 
-            stack.enter_context(self._pool(source.device))
+            begun = time.perf_counter()
+            moments = self._collect(source, saved) if self._collects else None
+            passes = time.perf_counter() - begun
+            stack.enter_context(self._pool(source.device) if moments is None else thread_pool())
             progress = solve(
                 lambda attempt: self._initial_factors(source, attempt),
-                self._sweep(source, objective, settings),
+                self._sweep(source, objective, settings) if moments is None else moments.sweep_of(objective),
                 objective,
                 settings,
                 observe if observers else None,
@@ -530,18 +556,86 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             assert progress.best is not None
             self.history_, self.n_sweeps_ = progress.best_history, len(progress.best_history["loss"])
             self.attempt_ = settings.attempts if self.consensus else int(np.argmin(progress.finished)) + 1
-            self.fit_seconds_, self.waited_ = progress.spent, source.waited
+            self.fit_seconds_, self.waited_ = progress.spent + passes, source.waited
             self.converged_ = progress.all_converged if self.consensus else settings.is_converged(self.history_["loss"])
             self._keep(progress.best)
             self._warn_of_outcome(progress.best)
-            # After the last checkpoint: a fit that is interrupted here only repeats this pass on resume.
-            self._fit_readout(source)
+            # After the last checkpoint: a fit that is interrupted here only repeats this on resume.
+            self._fit_readout(source, moments)
         return self
 
-    def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, Objective, Settings]:
+    def _collect(self, source: WindowSource, saved: Any = None) -> Moments:
+        """Collect the moments of the windows in two passes, and calibrate the tensorizer on the way."""
+        key = self._share_key(source)
+        passes: Any = shared(key)
+        if passes is None:
+            passes = Passes(source, self.tensorize_, self.units_, self.compression)
+            if saved is not None:
+                saved.load_passes(passes)
+                passes.after_block = saved.save_passes
+            with self._pool(source.device):
+                collected = passes.run()
+            if saved is not None:
+                saved.save_passes(passes, now=True)
+            keep_shared(key, passes, collected.nbytes)
+        self.tensorize_ = source.tensorize = passes.tensorize
+        moments: Moments = passes.moments
+        self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
+        return moments
+
+    def _share_key(self, source: WindowSource, *further: Hashable) -> Hashable:
+        """Return what identifies the moments of a fit, for `moments.sharing`; None outside of it."""
+        if not are_shared():
+            return None
+        tensorize = self.tensorize_
+        known = tensorize is None or tensorize.describe() is None
+        described = repr(persist.encode(tensorize)) if known else id(tensorize)
+        data = (id(source.samples.data), source.dtype, source.device, self.units_)
+        return (*data, described, repr(self.compression), *further)
+
+    @plain_torch()
+    def refit_parts(self, X: Any, parts: Sequence[np.ndarray], random_states: Sequence[int]) -> list[list[np.ndarray]]:
+        """Return the bases of fits to several parts of the windows, with the tensorizer of this model.
+
+        The windows are read once for the axes of the modes and once for the moments of all parts.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        parts : masks (N,), one for each fit
+        random_states : the seed of each fit
+
+        Returns
+        -------
+        for each fit, matrices of shapes (I, R), (J, R), …
+        """
+        check_is_fitted(self)
+        source, objective, settings = self._begin(X, reset=False)
+        key = self._share_key(source, *(part.tobytes() for part in parts))
+        _, collected = shared(key) or (None, None)
+        if collected is None:
+            passes = Passes(source, self.tensorize_, self.units_, self.compression)
+            with self._pool(source.device):
+                collected = passes.of_parts([torch.from_numpy(part) for part in parts])
+            # With the data, so that their id stays theirs.
+            keep_shared(key, (source, collected), sum(moments.nbytes for moments in collected))
+        bases = []
+        with thread_pool():
+            for moments, seed in zip(collected, random_states, strict=True):
+                progress = solve(
+                    partial(self._initial_factors, source, seed=seed),
+                    moments.sweep_of(objective),
+                    objective,
+                    settings,
+                )
+                assert progress.best is not None
+                bases.append([factor.numpy() for factor in progress.best.factors])
+        return bases
+
+    def _begin(self, X: Any, reset: bool = True, calibrate: bool = True) -> tuple[WindowSource, Objective, Settings]:
         """Check parameters and input, and resolve what depends on both: non-negativity, solver, batch size."""
         self._check_parameters()
-        source = self._source(X, reset)
+        source = self._source(X, reset, calibrate)
         suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
         self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
         objective = replace(self._objective(len(source.samples)), nonnegative=self.nonnegative_)
@@ -559,12 +653,6 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         )
         return source, objective, settings
 
-    def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
-        if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
-            return super()._tensorizer(shape)
-        # Three-dimensional input is windows of channels by time; any other already holds tensors.
-        return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
-
     def _objective(self, count: int) -> Objective:
         """Return the objective for this number of windows.
 
@@ -573,43 +661,28 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         return Objective(alpha=float(self.alpha))
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
-        """Return solver, batch size and learning rate: second moments if they are cheap to collect, else mini-batches.
+        """Return solver, batch size and learning rate."""
+        return "moments", None, 1.0
 
-        On a GPU they always are. On a CPU, beyond 256 tensor entries per component and restart, the pass over the data
-        costs more than the sweeps.
-        """
-        shape = self._tensor_shape(source)
-        cheap = source.device.type == "cuda" or math.prod(shape) <= _WIDEST * self.rank * self.restarts
-        if cheap and moments.fits_budget(shape, source.dtype):
-            return "moments", None, 1.0
-        return "blend", _BATCH_SIZE, _LEARNING_RATE
-
-    def _initial_factors(self, source: WindowSource, attempt: int = 0) -> list[Tensor]:
+    def _initial_factors(self, source: WindowSource, attempt: int = 0, seed: int | None = None) -> list[Tensor]:
         """Return the initial bases of a restart; the order of windows and their views are the same in all restarts."""
         shape = self._tensor_shape(source)
         # The minimum of any fit: the bases and one Gram matrix in float64.
         check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
-        seed = integer_seed(self.seed_, _RESTART, attempt) if attempt else self.seed_
-        return initial_factors(shape, self.rank, seed, source.dtype, source.device, self.nonnegative_)
-
-    def _sweep(self, source: WindowSource, objective: Objective, settings: Settings) -> Any:
-        """Return the function that runs a sweep, by the fastest available path."""
-        key = None
-        if moments.are_shared() and (self.tensorize_ is None or self.tensorize_.describe() is None):
-            key = (id(source.samples.data), repr(persist.encode(self.tensorize_)), source.dtype, source.device)
-        plain = plain_sweep(source, objective, settings, key)
-        if source.device.type != "cuda":
-            return plain
-        from polyadic.scale.gpu.cuda_graphs import captured_sweep
-
-        return captured_sweep(source, objective, settings, self._tensor_shape(source), plain)
+        seed = self.seed_ if seed is None else seed
+        seed = integer_seed(seed, _RESTART, attempt) if attempt else seed
+        # Sweeps on moments are too small for a GPU.
+        device = torch.device("cpu") if self._collects else source.device
+        return initial_factors(shape, self.rank, seed, source.dtype, device, self.nonnegative_)
 
     @contextmanager
     def _bar(self, source: WindowSource, settings: Settings) -> Iterator[Callable[[Progress], None]]:
         """Yield an observer that shows a progress bar."""
         from polyadic._util.progress import sweep_bar
 
-        with sweep_bar(type(self).__name__, settings.max_sweeps, source.n_windows) as bar:
+        # A default fit reads all windows before its first sweep: for floors, axes and moments.
+        reads = 3 if self._collects else 1
+        with sweep_bar(type(self).__name__, settings.max_sweeps, reads * source.n_windows) as bar:
             source.on_batch = bar.windows
 
             def show(progress: Progress) -> None:
@@ -657,6 +730,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         with all_or_nothing(self):
             new = not hasattr(self, "factors_")
             source, objective, _ = self._begin(X, reset=new)
+            self.compression_ = None
             if new:
                 self._n_seen, self.n_sweeps_ = 0, 0
                 self._memory = None
@@ -922,13 +996,17 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         if not known and not (isinstance(self.readout, str) and self.readout == "auto"):
             raise PolyadicError(f"readout must be 'auto', None or a polyadic.readout.Readout, but is {self.readout!r}")
 
-    def _fit_readout(self, source: WindowSource) -> None:
-        """Fit the readout in one pass over the windows, in batches and constant memory."""
+    def _fit_readout(self, source: WindowSource, moments: Moments | None = None) -> None:
+        """Fit the readout, from moments or in one pass over the windows, in batches and constant memory."""
         if hasattr(self, "probe_"):
             del self.probe_
         readout = Readout() if isinstance(self.readout, str) else self.readout
         self.readout_ = None
         if readout is None:
+            return
+        if moments is not None and readout.whiten is None:
+            factors = self._factors(torch.device("cpu"), source.dtype)
+            self.readout_ = readout.fitted(moments.accumulator(factors, float(self.alpha)), self.factors_)
             return
         count, extract = source.n_windows, self._extractor(source.device, source.dtype)
         n_channels = source.samples.shape[1] if source.tensorize is not None else 0
@@ -1132,6 +1210,14 @@ def describe_fit(model: CPD) -> str:
 class _StochasticCPD(CPD):
     """Base class of the paper's estimators: mini-batches with a step size."""
 
+    _collects = False
+    compression = None
+    compression_ = None
+
+    def __init__(self, rank: int, **shared: Any) -> None:
+        super().__init__(rank, **shared)
+        del self.compression  # not one of their parameters
+
     solver: Literal["auto", "blend", "memory"]
     learning_rate: float
     batch_size: int | Literal["auto"] | None
@@ -1143,6 +1229,15 @@ class _StochasticCPD(CPD):
 
     def _auto_batch_size(self, source: WindowSource) -> int | None:
         return _BATCH_SIZE
+
+    def _sweep(self, source: WindowSource, objective: Objective, settings: Settings) -> Any:
+        """Return the function that runs a sweep, by the fastest available path."""
+        plain = plain_sweep(source, objective, settings)
+        if source.device.type != "cuda" or not kernels.available(source.device, source.dtype):
+            return plain
+        from polyadic.scale.gpu.cuda_graphs import captured_sweep
+
+        return captured_sweep(source, objective, settings, self._tensor_shape(source), plain)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

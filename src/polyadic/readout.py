@@ -91,14 +91,7 @@ class Readout(Immutable):
             )
 
     def accumulator(self, rank: int, n_windows: int, n_channels: int = 0) -> Accumulator:
-        """Create the accumulator of the statistics that this readout needs.
-
-        Parameters
-        ----------
-        rank : number of components
-        n_windows : total number of windows
-        n_channels : number of channels of the raw windows; 0 if there are none, and so no levels
-        """
+        """Create the accumulator of the statistics; `n_channels` is 0 if there are no raw windows, and so no levels."""
         return Accumulator(rank, n_windows, n_channels if self.levels > 0 else 0)
 
     def fitted(self, statistics: Accumulator, factors: Sequence[Tensor | NDArray[Any]]) -> FittedReadout:
@@ -116,9 +109,6 @@ class Readout(Immutable):
         PolyadicError : if there are no windows, fewer than 2·R pairs for whitening, or all pairs are equal
         """
         exact = [torch.as_tensor(factor).detach().to("cpu", torch.float64) for factor in factors]
-        if not exact or any(factor.ndim != 2 or factor.shape[1] != statistics.rank for factor in exact):
-            shapes = [tuple(factor.shape) for factor in exact]
-            raise PolyadicError(f"factors must be matrices with {statistics.rank} columns, but have shapes {shapes}")
         if statistics.count == 0:
             raise PolyadicError("a readout must be fitted to at least one window, but there are none")
         if not (statistics.is_finite() and all(bool(torch.isfinite(factor).all()) for factor in exact)):
@@ -167,19 +157,11 @@ class Readout(Immutable):
         return _Map(whitened * scale, restored / scale, centre)
 
 
-class _Root(NamedTuple):
-    """A root with ‖root·x‖ = ‖Kx‖, its pseudoinverse, and an orthonormal basis of the null space of K."""
+def _gram_root(factors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute a root with ‖root·x‖ = ‖Kx‖, its pseudoinverse, and an orthonormal basis of the null space of K.
 
-    root: Tensor
-    back: Tensor
-    unseen: Tensor
-
-
-def _gram_root(factors: Sequence[Tensor]) -> _Root:
-    """Compute G^½ of components scaled to unit norm, times their norms.
-
-    It equals G^½ up to a rotation, which the principal axes undo, and keeps the precision of weak components next to
-    strong ones.
+    The root is G^½ of components scaled to unit norm, times their norms. It equals G^½ up to a rotation, which the
+    principal axes undo, and keeps the precision of weak components next to strong ones.
     """
     G = gram(factors)
     norms = G.diagonal().clamp_min(0).sqrt()
@@ -191,7 +173,7 @@ def _gram_root(factors: Sequence[Tensor]) -> _Root:
     values, vectors = values[kept], vectors[:, kept]
     root = (vectors * values.sqrt()) @ vectors.T * norms
     back = inverse[:, None] * ((vectors * values.rsqrt()) @ vectors.T)
-    return _Root(root, back, unseen)
+    return root, back, unseen
 
 
 class _Map(NamedTuple):
@@ -250,7 +232,7 @@ def _level_statistics(statistics: Accumulator, wanted: bool) -> dict[str, Tensor
 class FittedReadout:
     """A fitted, immutable readout that computes features.
 
-    Spectral features are matrix·x + offset, levels are level_gain·(mean of the channel) + level_offset.
+    Spectral features are matrix·(x − centre), levels are level_gain·(mean of the channel − level_mean).
 
     Parameters
     ----------
@@ -314,11 +296,6 @@ class FittedReadout:
         gain = np.zeros_like(self.level_scale)
         return np.divide(weight, self.level_scale, out=gain, where=self.level_scale > 0)
 
-    @property
-    def level_offset(self) -> _Array:
-        """The offset of the levels, added after multiplying by the gain: (C,)."""
-        return -self.level_gain * self.level_mean
-
     def feature_names(self, channel_names: Sequence[str] = ()) -> list[str]:
         """Return the names of the feature columns; channels without names are numbered from 1.
 
@@ -328,9 +305,7 @@ class FittedReadout:
         >>> FittedReadout(Readout(), *numbers).feature_names(["EEG Fpz-Cz"])
         ['z1', 'z2', 'level EEG Fpz-Cz']
         """
-        names = list(channel_names) or [str(number + 1) for number in range(self.n_channels)]
-        if self.n_channels and len(names) != self.n_channels:
-            raise PolyadicError(f"channel_names must have {self.n_channels} names, but has {len(names)}")
+        names = channel_names or range(1, self.n_channels + 1)
         levels = [f"level {name}" for name in names] if self.n_channels else []
         return [f"z{number + 1}" for number in range(self.rank)] + levels
 
@@ -346,18 +321,12 @@ class FittedReadout:
         -------
         (b, F), in the type and on the device of `x`
         """
-        if x.ndim != 2 or x.shape[1] != self.rank:
-            raise PolyadicError(f"x must have shape (windows, {self.rank}), but has shape {tuple(x.shape)}")
         means = None
         if self.n_channels:
-            expected = f"(windows, {self.n_channels} channels, time)"
-            if windows is None:
+            if windows is None or windows.shape[:2] != (len(x), self.n_channels):
+                given = "is None" if windows is None else f"has shape {tuple(windows.shape)}"
                 raise PolyadicError(
-                    f"this readout has levels and needs the raw windows {expected}, but windows is None"
-                )
-            if windows.ndim != 3 or windows.shape[:2] != (len(x), self.n_channels):
-                raise PolyadicError(
-                    f"windows must have shape {expected} for {len(x)} windows, but has shape {tuple(windows.shape)}"
+                    f"this readout has levels: windows must have shape ({len(x)}, {self.n_channels}, time), but {given}"
                 )
             means = windows.mean(dim=2, dtype=torch.float64).to(x.device)
         return self._of_means(x, means).to(x.dtype)
@@ -372,23 +341,11 @@ class FittedReadout:
         return spectral if means is None else torch.cat([spectral, (means - mean) * gain], dim=1)
 
     def inverse(self, features: Tensor) -> Tensor:
-        """Map features back to coefficients; level columns are ignored.
+        """Map features (b, F) back to coefficients (b, R); level columns are ignored.
 
         The result is the minimum-norm solution with the same reconstruction as the original window. Along axes without
         variance over the unlabelled windows, the information is lost.
-
-        Parameters
-        ----------
-        features : (b, F)
-
-        Returns
-        -------
-        (b, R), in the type and on the device of `features`
         """
-        if features.ndim != 2 or features.shape[1] != self.n_features:
-            raise PolyadicError(
-                f"features must have shape (windows, {self.n_features}), but have shape {tuple(features.shape)}"
-            )
         back, centre = (torch.tensor(array, device=features.device) for array in (self.back, self.centre))
         return (features[:, : self.rank].double() @ back.T + centre).to(features.dtype)
 
@@ -416,24 +373,11 @@ class FittedReadout:
     def from_arrays(
         cls, readout: Readout, arrays: Mapping[str, NDArray[Any]], rank: int, n_channels: int = 0
     ) -> FittedReadout:
-        """Restore the readout of a model file.
-
-        Parameters
-        ----------
-        readout : its settings
-        arrays : the arrays of the model file; those of other parts are ignored
-        rank : number of components
-        n_channels : number of channels of the raw windows; 0 if there are none
+        """Restore the readout of a model file; arrays of other parts of the file are ignored.
 
         Raises
         ------
         ModelFileError : if shapes or values of the arrays are invalid
-
-        Examples
-        --------
-        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), [], [], np.zeros((2, 5))
-        >>> FittedReadout.from_arrays(Readout(), FittedReadout(Readout(), *numbers).arrays(), rank=2).n_features
-        2
         """
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         expected: dict[str, tuple[int, ...]] = {"matrix": (rank, rank), "back": (rank, rank), "centre": (rank,)}
@@ -446,8 +390,7 @@ class FittedReadout:
         for name, array in own.items():
             if np.asarray(array).dtype != np.float64 or not np.isfinite(array).all():
                 raise ModelFileError(f"the file's readout must hold finite float64 numbers, but {name!r} does not")
-        if not (own.get("level_scale", np.zeros(0)) >= 0).all():
-            raise ModelFileError("the file's readout has levels with a negative standard deviation")
-        if (np.diff(own["quantiles"], axis=1) < 0).any() or (own["quantiles"] < 0).any():
-            raise ModelFileError("the file's readout has quantiles that are negative or out of order")
+        quantiles, scale = own["quantiles"], own.get("level_scale", np.zeros(0))
+        if (scale < 0).any() or (np.diff(quantiles, axis=1) < 0).any() or (quantiles < 0).any():
+            raise ModelFileError("the file's readout has negative deviations or quantiles, or quantiles out of order")
         return cls(readout, **{**dict.fromkeys(_OF_LEVELS, np.zeros(0)), **own})

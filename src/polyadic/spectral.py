@@ -7,7 +7,7 @@ The library's default is `recommended_stft`: log amplitudes minus the mean spect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer
 from polyadic._util.threads import for_each
+from polyadic.core.readout_statistics import levels_and_variances
 from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Scale, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu import kernels
@@ -33,7 +34,9 @@ _FLOORS = ("auto", "channel")
 _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 SHORTEST_FRAME, _LONGEST = 16, 1024
 _MOST_FRAMES = 32
-_WITH_KERNEL = ("log_re_im", "re_im", "log_amplitude", "amplitude")
+_FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude"), tuple(2**power for power in range(5, 12))
+"""The parts and the frame lengths for which there is a fused kernel."""
+_TOO_LARGE = "the values in X are too large for a Fourier transform in {}: rescale X or pass it as float64"
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
@@ -43,6 +46,13 @@ class Part(NamedTuple):
     name: str
     fill: Callable[[Tensor, Tensor], object]
     logarithm: bool = False
+
+
+class _Constants(NamedTuple):
+    """The floor of each channel (channels,), and the mean (parts · channels, frequencies) or None, on a device."""
+
+    floor: Tensor
+    mean: Tensor | None
 
 
 def _amplitude(Z: Tensor, out: Tensor) -> None:
@@ -59,17 +69,15 @@ def _magnitude(values: Tensor, out: Tensor) -> None:
         torch.abs(values, out=out)
 
 
+_PHASE = Part("phase", lambda Z, out: torch.angle(Z, out=out))
 PARTS: dict[str, tuple[Part, ...]] = {
     "log_re_im": (
         Part("log|Re|", lambda Z, out: _magnitude(Z.real, out), True),
         Part("log|Im|", lambda Z, out: _magnitude(Z.imag, out), True),
     ),
     "re_im": (Part("Re", lambda Z, out: out.copy_(Z.real)), Part("Im", lambda Z, out: out.copy_(Z.imag))),
-    "amplitude_phase": (Part("amplitude", _amplitude), Part("phase", lambda Z, out: torch.angle(Z, out=out))),
-    "log_amplitude_phase": (
-        Part("log amplitude", _amplitude, True),
-        Part("phase", lambda Z, out: torch.angle(Z, out=out)),
-    ),
+    "amplitude_phase": (Part("amplitude", _amplitude), _PHASE),
+    "log_amplitude_phase": (Part("log amplitude", _amplitude, True), _PHASE),
     "log_amplitude": (Part("log amplitude", _amplitude, True),),
     "amplitude": (Part("amplitude", _amplitude),),
 }
@@ -131,13 +139,11 @@ class STFT(Tensorizer, trusted=True, threaded=True):
                 raise PolyadicError(f"floor must be 'auto', 'channel' or positive numbers, but is {self.floor!r}")
             object.__setattr__(self, "floor", floors[0] if len(floors) == 1 else tuple(floors))
         if self.mean is not None and not (isinstance(self.mean, str) and self.mean == "auto"):
-            mean = _numbers(self.mean)
-            if mean.ndim != 2 or mean.shape[1] != self.n_fft // 2 + 1 or not np.isfinite(mean).all():
+            mean, frequencies = _numbers(self.mean), self.n_fft // 2 + 1
+            if mean.ndim != 2 or mean.shape[1] != frequencies or not np.isfinite(mean).all():
+                given = f"has shape {mean.shape}" if mean.size else f"is {self.mean!r}"
                 raise PolyadicError(
-                    f"mean must be None, 'auto' or finite numbers of shape (channels, {self.n_fft // 2 + 1}), but has "
-                    f"shape {mean.shape}"
-                    if mean.size
-                    else f"mean must be None, 'auto' or numbers, but is {self.mean!r}"
+                    f"mean must be None, 'auto' or finite numbers of shape (channels, {frequencies}), but {given}"
                 )
             object.__setattr__(self, "mean", tuple(map(tuple, mean.tolist())))
 
@@ -158,33 +164,32 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """
         self._check(X)
         T = X.new_empty(len(X), *self.shape(X.shape[1], X.shape[2]))
-        self._fill(X, T)
+        self.into(X, T)
         return T
 
     def into(self, X: Tensor, T: Tensor) -> Tensor | None:
-        """Write the tensors into T; return their squared norms where these cost nothing, else None.
-
-        T has the shape of `transform(X)`. It is faster if frames come before frequencies in memory.
+        """Write `transform(X)` into T, which is faster if frames come before frequencies in memory.
 
         Returns
         -------
-        (N,) float64, or None
-
-        Examples
-        --------
-        >>> X, stft = torch.randn(5, 1, 8), STFT(n_fft=4, hop=2, floor=0.1)
-        >>> T = torch.empty(5, *stft.shape(1, 8))
-        >>> _ = stft.into(X, T)
-        >>> bool((T == stft(X)).all())
-        True
+        (N,) float64, the squared norms of the tensors, where a kernel computes them; else None
         """
         self._check(X)
-        return self._fill(X, T)
+        constants = self.constants(X.shape[1], X.device, X.dtype)
+        pieces = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
+        suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
+        if self._has_kernel and suits and kernels.available(X.device, X.dtype):
+            from polyadic.scale.gpu.kernels.fourier import stft
+
+            weights = None if self.window == "rectangular" else self._weights(X)
+            floor, mean = constants
+            return torch.cat([stft(piece, weights, self.hop, part, floor, self.parts, mean) for piece, part in pieces])
+        for_each(lambda piece: self._by_torch(*piece, constants), pieces)
+        return None
 
     @property
-    def has_kernel(self) -> bool:
-        """Whether a GPU can use a polyadic kernel; log-valued tensors may then also be in half precision."""
-        return self.parts in _WITH_KERNEL and self.n_fft > 1
+    def _has_kernel(self) -> bool:
+        return self.parts in _FUSED[0] and self.n_fft in _FUSED[1]
 
     def layout(self, length: int, device: torch.device) -> Layout:
         """Return the memory layout: the frequencies of a frame are contiguous, as a Fourier transform leaves them.
@@ -197,26 +202,15 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if device.type != "cuda":
             return Layout((0, 2, 1), half=False, capturable=False, row_step=length)
         step = -(-length // self.hop) * self.hop
-        if not self.has_kernel:
+        if not self._has_kernel:
             return Layout((0, 1, 2), half=False, capturable=False, row_step=step)
         # The relative error of half precision, 0.02 %, is far below the noise in a logarithm of real data.
         half = all(part.logarithm for part in PARTS[self.parts])
         return Layout((0, 2, 1), half=half, capturable=True, row_step=step)
 
-    def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
+    def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> _Constants:
         """Return the log floor of each channel, and the mean."""
         return _constants_on(self, channels, device, dtype)
-
-    def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
-        """Fill T, piece by piece; the fused kernel also returns the squared norms."""
-        constants = _constants_on(self, X.shape[1], X.device, X.dtype)
-        suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
-        if kernels.available(X.device, X.dtype) and self.has_kernel and suits:
-            pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
-            return torch.cat([self._by_kernel(piece, part, constants) for piece, part in pieces])
-        both = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
-        for_each(lambda piece: self._by_torch(*piece, constants), both)
-        return None
 
     def _by_torch(self, X: Tensor, T: Tensor, constants: _Constants) -> None:
         """Transform one piece with torch and numpy, on any device."""
@@ -234,39 +228,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if constants.mean is not None:
             T.sub_(constants.mean[:, None, :] if turned else constants.mean[:, :, None])
 
-    def _by_kernel(self, X: Tensor, T: Tensor, constants: _Constants) -> Tensor:
-        """Transform one piece on a GPU: with a fused kernel, or with a Fourier transform and a kernel for the parts."""
-        from polyadic.scale.gpu.kernels import fourier, signals
-
-        weights = None if self.window == "rectangular" else self._weights(X)
-        # Odd n_fft has as many frequencies as n_fft - 1, so the fused kernel could not tell them apart.
-        squares = (
-            None
-            if self.n_fft % 2
-            else fourier.stft(X, weights, self.hop, T, constants.floor, self.parts, constants.mean)
-        )
-        if squares is not None:
-            return squares
-        if weights is not None:
-            Z = self._coefficients(X).transpose(2, 3).contiguous().flatten(0, 2)
-            return signals.parts(Z, T, constants.floor, self.parts, T.shape[3], constants.mean)
-        # If rows begin at multiples of the hop, one strided view covers all frames without copying; frames that cross
-        # the end of a row are ignored.
-        (X, step), length = signals.rows(X), X.shape[2]
-        if step % self.hop:
-            step = -(-length // self.hop) * self.hop
-            X = torch.nn.functional.pad(X, (0, step - length)).contiguous()
-        count = ((X.shape[0] * X.shape[1] - 1) * step + length - self.n_fft) // self.hop + 1
-        Z = torch.fft.rfft(X.as_strided((count, self.n_fft), (self.hop, 1)))
-        return signals.parts(Z, T, constants.floor, self.parts, step // self.hop, constants.mean)
-
     def _pieces(self, X: Tensor, of: Tensor | None = None) -> Sequence[Tensor]:
-        """Split the batch into pieces whose coefficients fit a CPU cache, or leave room in GPU memory.
-
-        Parameters
-        ----------
-        of : a tensor with as many rows, to split in the same way instead of X
-        """
+        """Split X, or another tensor like X, into pieces that fit a CPU cache or leave room in GPU memory."""
         channels, frequencies, frames = self.shape(X.shape[1], X.shape[2])
         size = channels // len(PARTS[self.parts]) * frequencies * frames * 2 * X.element_size()
         return torch.split(X if of is None else of, max(1, _PIECE_BYTES.get(X.device.type, 2**30) // size))
@@ -289,30 +252,47 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         >>> STFT(n_fft=4, hop=2, floor=0.5).calibrated(torch.randn(2, 1, 8)).floor
         0.5
         """
-        self._check(X)
-        if len(units) not in (0, X.shape[1]):
-            raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
-        settings = self
-        if isinstance(self.floor, str):
-            squares = self._squares(X)
-            if not bool(torch.isfinite(squares).all()) or float(X.abs().max()) > torch.finfo(X.dtype).max / self.n_fft:
-                raise PolyadicError(
-                    f"the values in X are too large for a Fourier transform in {X.dtype}: rescale X or pass it as "
-                    "float64"
-                )
-            if self.floor == "channel":
-                floors = _CHANNEL_SHARE * _audible(squares.sqrt())
-            else:
-                weight = torch.linalg.vector_norm(self._weights(squares))
-                floors = FLOOR_SHARE * weight * _audible(_pooled(squares, units).sqrt())
-            settings = replace(self, floor=tuple(floors.tolist()))
+        settings = self.measured([X], units)
         settings._floors(X.shape[1])
-        if settings.mean == "auto":
-            settings = replace(settings, mean=replace(settings, mean=None)._spectra(X).tolist())
-        return settings
+        plain = settings.without_mean()
+        if plain is None:
+            return settings
+        sums = [plain.transform(piece).sum(dim=0, dtype=torch.float64) for piece in self._pieces(X)]
+        return settings.centred(torch.stack(sums).sum(dim=0) / len(X))
+
+    def measured(self, batches: Iterable[Tensor], units: Sequence[str] = ()) -> STFT:
+        """Return a copy with the floors computed from batches of windows (b, channels, time)."""
+        if not isinstance(self.floor, str):
+            return self
+        count, squares, largest = 0, torch.zeros((), dtype=torch.float64), 0.0
+        for X in batches:
+            self._check(X)
+            if len(units) not in (0, X.shape[1]):
+                raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
+            count, largest = count + len(X), max(largest, float(X.abs().max()))
+            squares = squares + (self._squares(X) * len(X)).cpu()
+            if not bool(torch.isfinite(squares).all()) or largest > torch.finfo(X.dtype).max / self.n_fft:
+                raise PolyadicError(_TOO_LARGE.format(X.dtype))
+        squares = squares / count
+        if self.floor == "channel":
+            floors = _CHANNEL_SHARE * _audible(squares.sqrt())
+        else:
+            weight = torch.linalg.vector_norm(self._weights(squares))
+            floors = FLOOR_SHARE * weight * _audible(_pooled(squares, units).sqrt())
+        return replace(self, floor=tuple(floors.tolist()))
+
+    def without_mean(self) -> STFT | None:
+        """Return a copy that subtracts no mean, if the mean is to be computed and the floors are set; else None."""
+        return replace(self, mean=None) if isinstance(self.mean, str) and not isinstance(self.floor, str) else None
+
+    def centred(self, mean: Tensor) -> STFT:
+        """Return a copy that subtracts a mean tensor (parts · channels, frequencies, frames), averaged over frames."""
+        if not bool(torch.isfinite(mean).all()):  # squared amplitudes overflow
+            raise PolyadicError(_TOO_LARGE.format("float32"))
+        return replace(self, mean=mean.mean(dim=2).tolist())
 
     def _squares(self, X: Tensor) -> Tensor:
-        """Return the mean squares from which floors are computed, by channel: (channels,) float64.
+        """Return the mean squares from which floors are computed: (channels,) float64.
 
         They are those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
         """
@@ -321,21 +301,18 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
         def measure(number: int) -> None:
             piece = pieces[number]
-            squares = _mean_squares(self._coefficients(piece)) if self.floor == "channel" else _variances(piece)
+            if self.floor == "channel":  # in float64: in float32 a square may overflow
+                squares = torch.view_as_real(self._coefficients(piece)).double().square().mean(dim=(0, 2, 3, 4))
+            else:
+                squares = levels_and_variances(piece)[1].mean(dim=0)
             sums[number] = squares * len(piece)
 
         for_each(measure, range(len(pieces)))
         return sums.sum(dim=0) / len(X)
 
-    def _spectra(self, X: Tensor) -> Tensor:
-        """Return the mean of the tensors over windows and frames: (parts · channels, frequencies) float64."""
-        pieces = self._pieces(X)
-        means = [self.transform(piece).double().mean(dim=(0, 3)) * len(piece) for piece in pieces]
-        return torch.stack(means).sum(dim=0) / len(X)
-
     def uncentred(self, T: Tensor) -> Tensor:
         """Add the mean back to tensors (N, parts · channels, frequencies, frames)."""
-        mean = _constants_on(self, T.shape[1] // len(PARTS[self.parts]), T.device, T.dtype).mean
+        mean = self.constants(T.shape[1] // len(PARTS[self.parts]), T.device, T.dtype).mean
         return T if mean is None else T + mean[:, :, None]
 
     @property
@@ -357,14 +334,16 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         (14, 129, 86)
         """
         if time < self.n_fft:
-            raise PolyadicError(f"windows must have at least n_fft={self.n_fft} samples, but have {time}")
+            raise PolyadicError(
+                f"windows must have at least n_fft={self.n_fft} samples, but have {time}: use longer windows or a "
+                "smaller n_fft"
+            )
         return len(PARTS[self.parts]) * channels, self.n_fft // 2 + 1, (time - self.n_fft) // self.hop + 1
 
     def check(self, sample_shape: Sequence[int]) -> None:
         """Raise if windows are too short, or if floor or mean are not set for this number of channels."""
         self.shape(*sample_shape)
-        if isinstance(self.floor, str) or np.size(self.floor) not in (1, sample_shape[0]):
-            raise PolyadicError(f"the STFT has floor {self.floor!r}, which does not fit {sample_shape[0]} channels")
+        self._floors(sample_shape[0])
         self._means(sample_shape[0])
 
     def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis]:
@@ -409,26 +388,19 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
 
     def _check(self, X: Tensor) -> None:
-        """Raise unless X is a floating-point batch of windows of at least `n_fft` samples."""
         if X.ndim != 3 or not X.is_floating_point():
             raise PolyadicError(
                 "X must be floating point with three dimensions (windows, channels, time) for an STFT, but has shape "
                 f"{tuple(X.shape)} and type {X.dtype}"
             )
-        if X.shape[2] < self.n_fft:
-            raise PolyadicError(
-                f"X must have windows of at least n_fft={self.n_fft} samples, but they have {X.shape[2]} (shape "
-                f"{tuple(X.shape)}): use longer windows or a smaller n_fft"
-            )
+        self.shape(*X.shape[1:])
 
     def _floors(self, channels: int) -> Tensor:
         """Return one floor for each channel: (channels,) float64."""
-        given = torch.as_tensor(self.floor, dtype=torch.float64)
-        if given.numel() not in (1, channels):
-            raise PolyadicError(
-                f"floor must be one number or one for each of the {channels} channels, but has {given.numel()}"
-            )
-        return given.expand(channels)
+        if isinstance(self.floor, str) or np.size(self.floor) not in (1, channels):
+            given = f"is {self.floor!r}" if isinstance(self.floor, str) else f"has {np.size(self.floor)}"
+            raise PolyadicError(f"floor must be one number or one for each of the {channels} channels, but {given}")
+        return torch.as_tensor(self.floor, dtype=torch.float64).expand(channels)
 
     def _means(self, channels: int) -> Tensor | None:
         """Return the mean to subtract: (parts · channels, frequencies) float64, or None."""
@@ -444,10 +416,16 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """Write the ONNX form: a fixed convolution with the DFT matrix, then the parts of its result."""
         channels, time = sample_shape
         first, frequencies, frames = self.shape(channels, time)
+        dft = self._dft()
+        if graph.centre is not None:
+            window = graph.add("Sub", window, graph.constant(graph.centre[:, None], np.float32))
         rows = graph.add("Reshape", window, graph.constant([-1, 1, time], np.int64))
-        filters = self._dft().reshape(2 * frequencies, 1, self.n_fft)
+        filters = dft.reshape(2 * frequencies, 1, self.n_fft)
         Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[self.hop])
         Z = graph.add("Reshape", Z, graph.constant([-1, channels, 2, frequencies, frames], np.int64))
+        if graph.centre is not None:  # the transform of the level that was subtracted
+            levels = graph.centre.astype(np.float32)[:, None, None, None] * dft.sum(axis=2)[..., None]
+            Z = graph.add("Add", Z, graph.constant(levels, np.float32))
         Z = self._onnx_parts(graph, Z)
         mean = self._means(channels)
         if mean is not None:
@@ -491,7 +469,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         length = n if n % 2 else n // 2
         radices = _radices(length)
         angles = -2 * np.pi * np.arange(length) / n
-        amplitude = "amplitude" in self.parts
+        spectrum = np.fft.rfft(taper).real[:3]  # all others are 0
         return CForm(
             shape=self.shape(channels, time),
             code=files("polyadic.scale.gpu.kernels").joinpath("fourier.c").read_text(encoding="utf-8"),
@@ -502,13 +480,15 @@ class STFT(Tensorizer, trusted=True, threaded=True):
                 "HAS_RADIX_4": int(4 in radices),
                 "HAS_RADIX_2": int(2 in radices),
                 "HAS_OTHER_RADIX": int(not {2, 4}.issuperset(radices)),
-                "AMPLITUDE": int(amplitude),
+                "TAPER_BINS": len(spectrum),
+                "AMPLITUDE": int("amplitude" in self.parts),
                 "LOGARITHM": int(self.parts.startswith("log_")),
                 "PHASE": int(self.parts.endswith("phase")),
             },
             tables={
                 "radix": np.array(radices),
                 "taper": taper[: n // 2 + 1],  # all tapers are symmetric about n/2
+                "taper_spectrum": spectrum,
                 "twiddle": np.stack([np.cos(angles), np.sin(angles)], axis=1),
                 **({"floor": floors} if self.parts.startswith("log_") else {}),
             },
@@ -518,10 +498,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         )
 
     def _dft(self) -> NDArray[np.float64]:
-        """Return the real and imaginary parts of the DFT matrix, including the window: (2, n_fft // 2 + 1, n_fft).
-
-        Computed by transforming unit impulses, so that window, sign and scale agree with the STFT.
-        """
+        """Return the real and imaginary parts of the DFT matrix, including the window: (2, n_fft // 2 + 1, n_fft)."""
         impulses = torch.eye(self.n_fft, dtype=torch.float64, device="cpu")[None]
         columns = replace(self, parts="re_im", floor=1.0, mean=None).transform(impulses)[0, :, :, 0]
         weights: NDArray[np.float64] = columns.reshape(2, self.n_fft, -1).transpose(1, 2).numpy()
@@ -543,33 +520,18 @@ def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
 
 
 def _radices(length: int) -> list[int]:
-    """Return the radices of the stages of an FFT: 4 as often as possible, then prime factors; [1] for length 1.
-
-    Examples
-    --------
-    >>> _radices(360), _radices(1)
-    ([4, 2, 3, 3, 5], [1])
-    """
-    found, left = [], length
+    """Return the radices of the stages of an FFT: 4 as often as possible, then prime factors; [1] for length 1."""
+    radices = []
     for radix in (4, 2, *range(3, length + 1, 2)):
-        while left % radix == 0:
-            found.append(radix)
-            left //= radix
-        if left == 1:
-            break
-    return found or [1]
-
-
-class _Constants(NamedTuple):
-    """The floor of each channel (channels,), and the mean (parts · channels, frequencies) or None, on a device."""
-
-    floor: Tensor
-    mean: Tensor | None
+        while length % radix == 0:
+            radices.append(radix)
+            length //= radix
+    return radices or [1]
 
 
 @lru_cache(maxsize=64)
 def _constants_on(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> _Constants:
-    """Return the constants, cached because a CUDA graph cannot copy them from the host and must keep them alive."""
+    # Cached, because a CUDA graph cannot copy them from the host and must keep them alive.
     mean = stft._means(channels)
     return _Constants(stft._floors(channels).to(device, dtype), None if mean is None else mean.to(device, dtype))
 
@@ -581,16 +543,6 @@ def _log_in_place(T: Tensor) -> None:
         np.log(values, out=values)
     else:
         T.log_()
-
-
-def _mean_squares(Z: Tensor) -> Tensor:
-    """Return the mean squares of the real and imaginary parts of each channel: (channels,) float64."""
-    return torch.view_as_real(Z).double().square().mean(dim=(0, 2, 3, 4))  # in float32 a square may overflow
-
-
-def _variances(X: Tensor) -> Tensor:
-    """Return the variance of each channel within windows, averaged over windows: (channels,) float64."""
-    return X.double().var(dim=2, correction=0).mean(dim=0)
 
 
 def _pooled(squares: Tensor, units: Sequence[str]) -> Tensor:

@@ -58,17 +58,6 @@ def test_halves_divide_subjects_and_have_every_class_on_both_sides(seed, n_peopl
         assert set(label[train].tolist()) == set(label[test].tolist()) == classes
 
 
-def test_a_split_without_a_class_on_one_side_is_sampled_again():
-    subject, label = np.repeat(list("abcdef"), 4), np.zeros(24, int)
-    label[subject == "a"] = 1
-    label[subject == "b"] = 1
-    for train, _ in people.halves(label, subject, 20):
-        assert len({"a", "b"} & set(subject[train])) == 1
-    label[subject == "b"] = 0
-    with pytest.raises(PolyadicError, match="all classes"):
-        people.halves(label, subject, 1)
-
-
 def test_labels_are_sampled_per_class_up_to_the_available_number():
     label, rows = np.array([0] * 10 + [1] * 2 + [0] * 5), np.arange(12)
     found = people.drawn(label, rows, 3, [4, 1])
@@ -134,8 +123,7 @@ def test_finished_work_is_not_repeated_except_for_a_truncated_line(quick):
     chosen = tuple(dict.fromkeys(row["method"] for row in result["rows"]))
     again = run(LabelRequest(out, quick=True, seeds=2, device="cpu", methods=chosen), quiet=True)
     assert again["rows"] == result["rows"]
-    assert len(journal.read_bytes().splitlines()) <= len(lines) + 2  # a fit and a score at most
-    assert not (out / "labels-features").exists()
+    assert len(journal.read_bytes().splitlines()) == len(lines) + 1
 
 
 def test_an_augmented_probe_learns_from_views_and_not_from_missing_partners():

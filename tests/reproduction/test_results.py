@@ -43,13 +43,18 @@ def test_the_tables_of_speed_are_rendered_from_their_json(path):
     assert layout(content(path)) == path.with_suffix(".md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("script", "path"), [("onnx_latency", "onnx/cpu.json"), ("microcontroller", "microcontroller/cortex-m.json")]
-)
-def test_the_tables_of_the_deploy_page_are_rendered_from_their_json(script, path):
-    pytest.importorskip("onnxruntime")
+PAGES = {
+    "onnx_latency": "onnx/cpu",
+    "microcontroller": "microcontroller/cortex-m",
+    "front_end": "defaults/front-end",
+    "replicability": "replicability/cpu",
+}
+
+
+@pytest.mark.parametrize(("script", "path"), PAGES.items())
+def test_the_page_of_a_benchmark_is_rendered_from_its_json(script, path):
     module = importlib.import_module(f"paper.benchmarks.{script}")
-    assert module.table(content(RESULTS / path)) == (RESULTS / path).with_suffix(".md").read_text()
+    assert module.page(content(RESULTS / f"{path}.json")) == (RESULTS / f"{path}.md").read_text()
 
 
 @pytest.mark.parametrize("path", [*BENCH, *SPEED], ids=named)

@@ -11,7 +11,7 @@ import torch
 from scipy import signal
 
 from paper.speed import textbook
-from polyadic.augment import Bandpass, Jitter, Rotate3D
+from polyadic.augment import Bandpass
 from polyadic.core import step as als
 from polyadic.presets import preset
 from polyadic.spectral import STFT
@@ -59,25 +59,12 @@ def test_its_filters_are_those_of_the_augmentation():
     assert seen == {0, 1, 2}
 
 
-def test_its_noise_is_as_large_as_the_degree_says_and_its_rotation_keeps_lengths():
-    X = np.random.default_rng(0).normal(size=(20, 6, 150)).astype(np.float32)
-    jittered = np.stack([textbook.AugmentedPairs(X, Jitter(0.1))[n][1] for n in range(20)])
-    amplitude = np.ptp(X, axis=2)[..., None] / 2
-    share = np.abs(jittered - X) / amplitude
-    assert 0.05 < share.max() < 0.2 + 1e-5
-    turned = np.stack([textbook.AugmentedPairs(X, Rotate3D([(0, 1, 2), (3, 4, 5)]))[n][1] for n in range(20)])
-    before, after = ((x.reshape(20, 2, 3, 150) ** 2).sum(axis=2) for x in (X, turned))
-    np.testing.assert_allclose(before, after, rtol=1e-4)
-    assert np.abs(turned - X).max() > 1
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_sweep_visits_every_window_once_and_moves_the_bases(workers, monkeypatch):
+def test_a_sweep_visits_every_window_once_and_moves_the_bases(monkeypatch):
     har = replace(preset("har"), parameters={**preset("har").parameters, "batch_size": 8})
     X = np.random.default_rng(0).normal(size=(20, 9, 128)).astype(np.float32)
     tensorize = har.tensorize.calibrated(torch.from_numpy(X))
     bases = als.initial_factors((18, 33, 33), 2, 0, torch.float32, torch.device("cpu"))
-    sweeper = textbook.TextbookSweeps(X, har, tensorize, bases, workers)
+    sweeper = textbook.TextbookSweeps(X, har, tensorize, bases, workers=0)
     sizes = []
     real = textbook.step
     monkeypatch.setattr(textbook, "step", lambda T, *rest, **more: sizes.append(len(T)) or real(T, *rest, **more))

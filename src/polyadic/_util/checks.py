@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import os
+import reprlib
+import sys
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,7 +15,6 @@ from polyadic.errors import PolyadicError
 __all__ = ["Readable", "check_integer", "check_memory", "check_number", "check_unmasked"]
 
 _LARGEST_INTEGER = 2**63 - 1
-_SHOWN = 60
 
 
 @runtime_checkable
@@ -58,7 +58,7 @@ def check_integer(name: str, value: Any, least: int, none: bool = False) -> None
     if is_integer and least <= value <= _LARGEST_INTEGER:
         return
     most = f" and below 2**63{' or None' if none else ''}" if is_integer and value > 0 else " or None" if none else ""
-    raise PolyadicError(f"{name} must be a whole number >= {least}{most}, but is {_shown(value)}")
+    raise PolyadicError(f"{name} must be a whole number >= {least}{most}, but is {reprlib.repr(value)}")
 
 
 def check_number(name: str, value: Any, least: float, most: float = float("inf"), none: bool = False) -> None:
@@ -66,39 +66,17 @@ def check_number(name: str, value: Any, least: float, most: float = float("inf")
     if none and value is None:
         return
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    if is_real and _is_finite(value) and least <= value <= most:
+    value = value.item() if isinstance(value, np.generic) else value  # numpy would cast the limits to its type
+    if is_real and least <= value <= min(most, sys.float_info.max):
         return
-    upper = "" if most == float("inf") else f" and at most {most:g}"
-    raise PolyadicError(
-        f"{name} must be a number of at least {least:g}{upper}{' or None' if none else ''}, but is {_shown(value)}"
-    )
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False
-
-
-def _shown(value: Any) -> str:
-    """Return the repr of a value, truncated for a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python does not print integers of more than 4,300 digits
-        text = "an integer of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    upper = ("" if most == float("inf") else f" and at most {most:g}") + (" or None" if none else "")
+    raise PolyadicError(f"{name} must be a number of at least {least:g}{upper}, but is {reprlib.repr(value)}")
 
 
 def check_memory(setting: str, needed: int) -> None:
     """Raise if a setting needs more memory than this machine has.
 
     Without this check, the operating system may overcommit memory and kill the process later.
-
-    Parameters
-    ----------
-    setting : the setting for the message, such as "rank=8"
-    needed : required memory in bytes
     """
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

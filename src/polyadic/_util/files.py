@@ -7,10 +7,11 @@ import math
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from polyadic.errors import DataError, PolyadicError
 
@@ -19,15 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOCKED",
-    "Temporary",
     "check_output",
     "check_regular_file",
-    "create_temporary",
     "digest",
     "lock_folder",
     "open_atomically",
     "output_path",
-    "publish",
     "sync_folder",
     "write_array",
     "write_atomically",
@@ -70,68 +68,30 @@ def output_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path))
 
 
-class Temporary(NamedTuple):
-    """An open temporary file next to its target; `publish` renames it to the target."""
+@contextmanager
+def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a temporary file next to `path` for writing; rename it if the block succeeds, remove it otherwise.
 
-    descriptor: int
-    path: Path
-    target: Path
-    mode: int
-
-
-def create_temporary(path: str | os.PathLike[str]) -> Temporary:
-    """Create an empty temporary file next to the target of `path`, open for writing.
-
-    Its mode and owner are those of the file it will replace. For a new file, the system applies the umask: reading the
-    umask in Python would change it for a moment, which other threads could see.
+    A file that replaces another gets its mode; for a new one, the system applies the umask.
     """
     target = output_path(path)
-    try:
-        replaced = target.stat()
-    except FileNotFoundError:
-        replaced = None
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     temporary = target.with_name(f".{target.name[:_NAME_START]}.{secrets.token_hex(8)}.tmp")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, 0o666 if replaced is None else 0o600)
-    try:
-        mode = stat.S_IMODE((os.fstat(descriptor) if replaced is None else replaced).st_mode)
-        if hasattr(os, "fchmod"):
-            os.fchmod(descriptor, 0o600 if replaced is not None else mode | 0o600)
-        if replaced is not None and hasattr(os, "fchown"):
-            with suppress(OSError):  # only root may change the owner
-                os.fchown(descriptor, replaced.st_uid, replaced.st_gid)
-    except BaseException:
-        os.close(descriptor)
-        temporary.unlink(missing_ok=True)
-        raise
-    return Temporary(descriptor, temporary, target, mode)
-
-
-def publish(temporary: str | os.PathLike[str], target: str | os.PathLike[str], mode: int) -> None:
-    """Set the mode of a complete and closed temporary file, and rename it to its target."""
-    os.chmod(temporary, mode)  # noqa: PTH101
-    os.replace(temporary, target)  # noqa: PTH105
-
-
-@contextmanager
-def open_atomically(path: str | os.PathLike[str], durable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing; rename it to `path` if the block succeeds, remove it otherwise.
-
-    Parameters
-    ----------
-    durable : whether to sync the content to disk before renaming, so that a power failure leaves no partial file
-    """
-    temporary = create_temporary(path)
+    descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
     try:
         # With an opener, so that the file object knows its path.
-        with open(temporary.path, "wb", opener=lambda *_: temporary.descriptor) as file:
+        with open(temporary, "wb", opener=lambda *_: descriptor) as file:
             yield file
             file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        publish(temporary.path, temporary.target, temporary.mode)
-    except BaseException:
-        temporary.path.unlink(missing_ok=True)
+            os.fsync(file.fileno())  # before renaming, so that a power failure leaves no partial file
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(target)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = os.fspath(path)  # a full disk is reported without a name
         raise
 
 
@@ -143,11 +103,9 @@ def check_output(path: str | os.PathLike[str]) -> None:
     PolyadicError : if not: not a regular file, no such folder, no permission, or a read-only disk
     """
     try:
-        temporary = create_temporary(path)
+        tempfile.TemporaryFile(dir=output_path(path).parent).close()
     except OSError as error:
         raise PolyadicError(f"{path} cannot be written: {error.strerror}") from error
-    os.close(temporary.descriptor)
-    temporary.path.unlink()
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
@@ -225,11 +183,6 @@ def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] 
     """Raise if a path exists but is not a regular file; a missing file is left to the caller.
 
     Opening a named pipe would block until another process writes to it, in some libraries uninterruptibly.
-
-    Parameters
-    ----------
-    path : the file; links are followed
-    error : the class of the error to raise
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
@@ -100,16 +100,8 @@ def _is_same(value: Any, default: Any) -> bool:
 
 def _value_repr(value: Any) -> str:
     if isinstance(value, tuple | list | np.ndarray) and not _complete.get():
-        array = np.asarray(value, dtype=object) if isinstance(value, np.ndarray) else _as_array(value)
-        if array is not None and array.size > _SHOWN:
-            return f"<{' × '.join(map(str, array.shape))} numbers>"
+        with suppress(ValueError):  # nested sequences of different lengths
+            array = np.asarray(value)
+            if array.dtype.kind in "iuf" and array.size > _SHOWN:
+                return f"<{' × '.join(map(str, array.shape))} numbers>"
     return repr(value)
-
-
-def _as_array(value: Any) -> np.ndarray | None:
-    """Convert nested sequences of numbers to an array; None for anything else."""
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        return None
-    return array if array.dtype.kind in "iuf" else None

@@ -42,17 +42,13 @@ def _bar(*columns: str) -> Any:
 
 
 class SweepBar:
-    """The progress of a fit: a bar on a terminal, else lines.
-
-    It is called with the history after every sweep.
-    """
+    """The progress of a fit: a bar on a terminal, else lines. It is called with the history after every sweep."""
 
     def __init__(self, bar: Any, title: str, max_sweeps: int, n_windows: int) -> None:
         self._bar, self._title, self._max_sweeps, self._n_windows = bar, printable(title), max_sweeps, n_windows
         self._task = None if bar is None else bar.add_task(self._title, total=max_sweeps, status="")
-        self._attempt, self._line, self._loss, self._sweeps = "", "", "", 0
-        self._windows_done = self._bytes = 0
-        self._begun = time.perf_counter()
+        self._line, self._loss, self._sweeps, self._windows_done, self._bytes = "", "", 0, 0, 0
+        self._attempt, self._begun = "", time.perf_counter()
 
     def start(self, attempt: int, attempts: int) -> None:
         """Report the start of a restart, counted from 1."""
@@ -61,26 +57,29 @@ class SweepBar:
 
     def __call__(self, history: dict[str, list[float]]) -> None:
         self._sweeps, self._windows_done = len(history["loss"]), 0
-        done = f"sweep {self._sweeps} of at most {self._max_sweeps}"
-        self._line = f"{self._title}{self._attempt}: {done}, {_describe_loss(history)}"
-        if self._bar is None and (self._sweeps == 1 or self._sweeps % _LINE_EVERY == 0):
-            self.print_line()
+        labels = {name: name.replace("_", "-") for name in history if name not in ("loss", "seconds")}
+        labels |= {"fit_augmented": "augmented", "tikhonov": "Tikhonov"}
+        terms = [f"{label} {history[name][-1]:.4g}" for name, label in labels.items() if history[name][-1] != 0]
         self._loss = f", loss {history['loss'][-1]:.4g}"
-        self._show()
+        self._line = (
+            f"{self._title}{self._attempt}: sweep {self._sweeps} of at most {self._max_sweeps}{self._loss} = "
+            + " + ".join(terms)
+        )
+        if self._sweeps == 1 or self._sweeps % _LINE_EVERY == 0:
+            self.print_line()
+        self.windows(0, 0)
 
     def windows(self, count: int, size: int) -> None:
         """Report a number of further windows and bytes of this sweep as done."""
         self._windows_done += count
         self._bytes += size
-        self._show()
-
-    def _show(self) -> None:
         if self._bar is not None:
             speed = self._bytes / 1e6 / max(time.perf_counter() - self._begun, 1e-9)
+            stage = f"sweep {self._sweeps}/{self._max_sweeps}" if self._sweeps else "reading windows"
             self._bar.update(
                 self._task,
                 completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0),
-                status=f"sweep {self._sweeps}/{self._max_sweeps}{self._loss}, {speed:,.0f} MB/s",
+                status=f"{stage}{self._loss}, {speed:,.0f} MB/s",
                 description=f"{self._title}{self._attempt}",
             )
 
@@ -91,22 +90,9 @@ class SweepBar:
         self._line = ""
 
 
-def _describe_loss(history: dict[str, list[float]]) -> str:
-    """Describe the loss of the last sweep and its nonzero terms."""
-    labels = {name: name.replace("_", "-") for name in history if name not in ("loss", "seconds")}
-    labels |= {"fit_augmented": "augmented", "tikhonov": "Tikhonov"}
-    terms = [f"{label} {history[name][-1]:.4g}" for name, label in labels.items() if history[name][-1] != 0]
-    return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
-
-
 @contextmanager
 def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepBar]:
-    """Show a bar that advances with every batch; without a terminal, print a line for every tenth sweep.
-
-    Parameters
-    ----------
-    n_windows : number of windows in a sweep
-    """
+    """Show a bar that advances with every batch of `n_windows`; without a terminal, print a line every tenth sweep."""
     with _bar("{task.fields[status]}") if _has_terminal() else nullcontext() as bar:
         sweeps = SweepBar(bar, title, max_sweeps, n_windows)
         yield sweeps
@@ -115,15 +101,9 @@ def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepBar]
 
 @contextmanager
 def stage_bar(title: str, hidden: bool = False, unit: str = "") -> Iterator[Callable[[int, int, object], None]]:
-    """Show a bar that advances with every stage, with throughput and time left. Only shown on a terminal.
+    """Show a bar on a terminal; yield a function to call with the work done, the total work and the current stage.
 
-    Parameters
-    ----------
-    unit : name of the counted items, in the plural; without it no throughput is shown
-
-    Yields
-    ------
-    a function to call with the work done, the total work, and the current stage
+    Throughput is shown if the counted items have a name, in the plural.
     """
     if hidden or not _has_terminal():
         yield lambda done, total, stage: None
@@ -149,12 +129,7 @@ def window_bar(title: str, n_windows: int, hidden: bool) -> Iterator[Callable[[i
 
 @contextmanager
 def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, int, int, int], None]]:
-    """Show a bar that advances with every file: files, windows, MB/s, time left. Only shown on a terminal.
-
-    Yields
-    ------
-    a function to call with the file's name, files done, total files, windows so far, bytes so far
-    """
+    """Show a bar; yield a function to call with a file's name, files done, total files, windows and bytes so far."""
     begun = time.perf_counter()
     with stage_bar(title, hidden) as show:
 

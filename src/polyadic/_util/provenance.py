@@ -48,7 +48,8 @@ def commit() -> str | None:
     try:
         if not git("ls-files", "--", Path(__file__).name):
             return None
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "--", "..") else "")
+        changed = git("status", "--porcelain", "--", ":/src", ":/paper")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -71,8 +72,10 @@ def provenance(device: str) -> dict[str, Any]:
     import torch
 
     # Strip folders from paths: they are private and mean nothing elsewhere.
-    words = ["polyadic" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0], *sys.argv[1:]]
-    words = [re.sub(rf"[^=]*{re.escape(os.sep)}", "", word) for word in words]
+    words = [re.sub(rf"[^=]*{re.escape(os.sep)}", "", word) for word in sys.argv]
+    if spec := getattr(sys.modules["__main__"], "__spec__", None):  # run by python -m
+        module = str(spec.name).removesuffix(".__main__")
+        words[:1] = ["polyadic"] if module == "polyadic" else ["python", "-m", module]
     machine = {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     if device.startswith("cuda"):
         machine["gpu"] = torch.cuda.get_device_name()

@@ -64,15 +64,7 @@ def _scramble_words(x: np.ndarray) -> None:
 
 
 def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
-    """Return one key per window, which determines all its random numbers in this sweep.
-
-    Parameters
-    ----------
-    ids : (b,), indices of the windows in the data set
-
-    Returns
-    -------
-    (b,) int32
+    """Return one key per window, which determines all its random numbers in this sweep: (b,) indices to (b,) int32.
 
     Examples
     --------
@@ -87,41 +79,17 @@ def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
 
 
 def derive(keys: Tensor, stream: int) -> Tensor:
-    """Derive keys for one of several independent random streams of the same windows.
-
-    Parameters
-    ----------
-    keys : (b,) int32
-
-    Returns
-    -------
-    (b,) int32
-    """
+    """Derive keys for one of several independent random streams of the same windows: (b,) int32 to (b,) int32."""
     return _scramble(keys ^ stream_constant(stream))
 
 
 def stream_constant(stream: int) -> int:
-    """Return the int32 constant that `derive` mixes into the keys for a stream.
-
-    Examples
-    --------
-    >>> stream_constant(0) != stream_constant(1)
-    True
-    """
+    """Return the int32 constant that `derive` mixes into the keys for a stream."""
     return _int32(integer_seed(stream))
 
 
 def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Sample uniform numbers in [0, 1) with 24 random bits, on the device of the keys.
-
-    Parameters
-    ----------
-    keys : (b,) int32
-    shape : shape of the result for each window
-
-    Returns
-    -------
-    (b, *shape)
+    """Sample uniform numbers in [0, 1) with 24 random bits, on the device of the keys: (b,) int32 to (b, *shape).
 
     Examples
     --------
@@ -152,12 +120,7 @@ def _known_counters(count: int) -> Tensor:
 
 
 def permutation(count: int, seed: int, sweep: int) -> Tensor:
-    """Return the order in which a sweep visits the windows.
-
-    Returns
-    -------
-    (count,) int64, on the CPU
-    """
+    """Return the order in which a sweep visits the windows: (count,) int64, on the CPU."""
     generator = torch.Generator().manual_seed(integer_seed(seed, sweep, 0x0DE2))
     return torch.randperm(count, generator=generator)
 

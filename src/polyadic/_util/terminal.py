@@ -11,13 +11,11 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.segment import Segment
+    from rich.console import Console
 
 __all__ = ["console", "echo", "is_terminal", "print_json", "print_table", "printable", "robust_streams"]
 
@@ -35,30 +33,19 @@ def printable(name: str) -> str:
     return "".join(sign if sign.isprintable() else _REPLACEMENT for sign in name)
 
 
-def _harmless(text: str) -> str:
-    """Replace control characters in a text of several lines."""
-    return "\n".join(printable(line) for line in text.split("\n"))
-
-
 def echo(line: str, *, err: bool = False, colour: str | None = None) -> None:
-    """Print one line.
-
-    Parameters
-    ----------
-    err : whether to print to standard error, where failures to write are ignored
-    colour : a colour name of `typer.secho`, used on terminals
-    """
+    """Print one line, in a colour of `typer.secho` on terminals; failures to write to standard error are ignored."""
     stream = sys.stderr if err else sys.stdout
     if stream is None:
         return
-    out = cast(IO[str], _Lenient(stream)) if err else stream
-    if colour is not None and is_terminal(stream):
-        import typer
+    with suppress(OSError, ValueError) if err else nullcontext():
+        if colour is not None and is_terminal(stream):
+            import typer
 
-        typer.secho(printable(line), file=out, fg=colour)
-        return
-    out.write(f"{printable(line)}\n")
-    out.flush()
+            typer.secho(printable(line), file=stream, fg=colour)
+            return
+        stream.write(f"{printable(line)}\n")
+        stream.flush()
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
@@ -85,36 +72,39 @@ def _finite(value: Any) -> Any:
 
 def console(*, err: bool = False) -> Console:
     """Return a rich console on standard output, or on standard error, where failures to write are ignored."""
-    stream = cast(IO[str], _Lenient(sys.stderr)) if err and sys.stderr is not None else None
-    return _harmless_console()(stderr=err, file=stream)
+    from rich.console import Console
+
+    return Console(stderr=err, file=cast(IO[str], _Lenient(sys.stderr)) if err and sys.stderr is not None else None)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", err: bool = False) -> None:
-    """Print a table; the first column is aligned left, the others right."""
+    """Print a table; the first column is aligned left, the others right.
+
+    A table that is wider than the terminal continues below, with the first column again.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    heading = Text(title, "table.title") if title else None
-    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-    for number, head in enumerate(heads):
-        table.add_column(Text(head), justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console(err=err).print(table)
-
-
-@cache
-def _harmless_console() -> type[Console]:
-    """Return a console class that removes control codes from texts but keeps rich's own, as for progress bars."""
-    from rich.console import Console
-
-    class HarmlessConsole(Console):
-        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-            for segment in super().render(renderable, options):
-                yield segment if segment.control else segment._replace(text=_harmless(segment.text))
-
-    return HarmlessConsole
+    shown = console(err=err)
+    columns = [[*column] for column in zip(heads, *rows, strict=True)]
+    # Headings may have two lines; names from data have one.
+    columns = [["\n".join(map(printable, head.split("\n"))), *map(printable, cells)] for head, *cells in columns]
+    widths = [3 + max(Text(line).cell_len for cell in column for line in cell.split("\n")) for column in columns]
+    first = 1
+    while first < len(columns):
+        last = first + 1
+        while last < len(columns) and widths[0] + sum(widths[first : last + 1]) <= shown.width:
+            last += 1
+        heading = Text(printable(title), "table.title") if title and first == 1 else None
+        table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+        part = [columns[0], *columns[first:last]]
+        for number, (head, *_) in enumerate(part):
+            table.add_column(Text(head), justify="right" if number else "left", no_wrap=True)
+        for row in zip(*(cells for _, *cells in part), strict=True):
+            table.add_row(*map(Text, row))
+        shown.print(table)
+        first = last
 
 
 class _Lenient:

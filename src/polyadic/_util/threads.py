@@ -75,9 +75,6 @@ def thread_pool() -> Iterator[None]:
 def one_torch_thread() -> Iterator[None]:
     """Make torch compute in this thread only, so that results do not depend on its number of threads."""
     threads = torch.get_num_threads()
-    if threads == 1:
-        yield
-        return
     torch.set_num_threads(1)
     try:
         yield
@@ -86,26 +83,12 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def in_pool() -> bool:
-    """Return whether this thread belongs to a pool.
-
-    Examples
-    --------
-    >>> in_pool()
-    False
-    """
+    """Return whether this thread belongs to a pool."""
     return _CURRENT.pool is not None
 
 
 def start(work: Callable[[], _Result]) -> Callable[[], _Result]:
-    """Start a task in the pool, and return a function that waits for its result; without a pool, run it at once.
-
-    Examples
-    --------
-    >>> with thread_pool():
-    ...     result = start(lambda: 2 + 2)
-    ...     result()
-    4
-    """
+    """Start a task in the pool, and return a function that waits for its result; without a pool, run it at once."""
     if _CURRENT.pool is None:
         value = work()
         return lambda: value
@@ -141,18 +124,9 @@ def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None
 
 
 def row_slices(count: int, size: int, fewest: int = 1) -> list[slice]:
-    """Split `count` rows into as many equal slices as the pool has threads, or fewer if there is little work.
+    """Split rows of `size` values into as many equal slices as the pool has threads, of at least `fewest` rows each.
 
-    Parameters
-    ----------
-    count : number of rows
-    size : number of values in a row
-    fewest : minimum number of rows in a slice
-
-    Examples
-    --------
-    >>> row_slices(5, 2**20)
-    [slice(0, 5, None)]
+    There are fewer if there is little work.
     """
     parts = max(1, min(_CURRENT.size, count // fewest, count * size // _SMALLEST_SLICE))
     return [slice(begin, end) for begin, end in pairwise(count * part // parts for part in range(parts + 1))]

@@ -79,7 +79,6 @@ class Jitter(Augmentation, trusted=True, capturable=True):
         torch.addcmul(X, fast, size * (kind != 1), out=result).addcmul_(slow, size * (kind != 0))
 
     def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
-        """Add the noise on a GPU in one pass."""
         from polyadic.scale.gpu.kernels.signals import jitter
 
         return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
@@ -140,12 +139,10 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         kind = _draw_choice(keys, X.shape[1], 3)
-        if X.device.type == "cpu":
-            return self._filter_in_blocks(X, kind)
-        return self._by_kernel(X, kind) if kernels.available(X.device, X.dtype) else self._filter_by_fft(X, kind)
+        return (self._by_kernel if kernels.available(X.device, X.dtype) else self._filter_in_blocks)(X, kind)
 
     def _filter_in_blocks(self, X: Tensor, kind: Tensor) -> Tensor:
-        """Apply the recursive filter block by block, the fastest way on a CPU.
+        """Apply the recursive filter block by block, which is the fastest way on a CPU.
 
         The output of a block and the state after it are linear in its input and the state before it.
         """
@@ -154,7 +151,7 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
             rows = torch.nonzero(kind.flatten() == number)[:, 0]
             # Padded with the first channel: the bits of a row must not depend on the number of rows.
             signals = channels.index_select(0, torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE)))
-            matrix = matrix.to(X.dtype)
+            matrix = matrix.to(X)
             state = signals.new_zeros(len(signals), _STATE)
             results = torch.empty_like(signals)
             for begin in range(0, X.shape[2], _BLOCK):
@@ -166,19 +163,9 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
         return filtered.reshape(X.shape)
 
     def _by_kernel(self, X: Tensor, kind: Tensor) -> Tensor:
-        """Apply the recursive filter on a GPU, to all channels of all windows in parallel."""
         from polyadic.scale.gpu.kernels.signals import biquads
 
         return biquads(X, kind, _filter_sections(self, X.device))
-
-    def _filter_by_fft(self, X: Tensor, kind: Tensor) -> Tensor:
-        """Convolve with the impulse response cut to the window length, which is equivalent, on any device."""
-        length = X.shape[2]
-        size = 2 * length
-        responses = torch.as_tensor(_impulse_responses(self, length), dtype=X.dtype, device=X.device)
-        spectra = torch.fft.rfft(responses, n=size)
-        filtered: Tensor = torch.fft.irfft(torch.fft.rfft(X, n=size) * spectra[kind], n=size)
-        return filtered[..., :length].contiguous()
 
 
 @lru_cache(maxsize=32)
@@ -193,9 +180,7 @@ def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
 def _block_matrices(bandpass: Bandpass) -> Tensor:
     """Return matrices that map a block of samples and the filter state before it (rows) to those after it (columns).
 
-    Returns
-    -------
-    (3, block + state, block + state) float64, for the first filter, the second, and both in sequence
+    (3, block + state, block + state) float64, for the first filter, the second, and both in sequence.
     """
     from scipy import signal
 
@@ -212,23 +197,8 @@ def _block_matrices(bandpass: Bandpass) -> Tensor:
 
 @cache
 def _filter_sections(bandpass: Bandpass, device: torch.device) -> Tensor:
-    """Return b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32.
-
-    Cached forever, because a CUDA graph may read them at any time.
-    """
+    # Cached forever, because a CUDA graph may read them at any time.
     return torch.tensor([[*b, *a[1:]] for b, a in _butterworth(bandpass)], dtype=torch.float32, device=device)
-
-
-@lru_cache(maxsize=32)
-def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
-    """Return the impulse responses of the first filter, the second, and both in sequence: (3, length)."""
-    from scipy import signal
-
-    impulse = np.zeros(length)
-    impulse[0] = 1.0
-    (b1, a1), (b2, a2) = _butterworth(bandpass)
-    first, second = signal.lfilter(b1, a1, impulse), signal.lfilter(b2, a2, impulse)
-    return np.stack([first, second, signal.lfilter(b2, a2, first)])
 
 
 @dataclass(frozen=True)
@@ -259,10 +229,9 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
         except TypeError:
             triads = ()
         channels = [channel for triad in triads for channel in triad]
-        if not triads or any(len(triad) != 3 for triad in triads) or len(set(channels)) != len(channels):
-            raise PolyadicError(f"triads must be groups of three different channels, but are {self.triads!r}")
-        if min(channels) < 0:
-            raise PolyadicError(f"triads must hold channel indices >= 0, but are {self.triads!r}")
+        threes = triads and all(len(triad) == 3 for triad in triads)
+        if not threes or len(set(channels)) != len(channels) or min(channels) < 0:
+            raise PolyadicError(f"triads must be groups of three different channels >= 0, but are {self.triads!r}")
         check_number("degrees", self.degrees, 0, 180)
         if not self.degrees > 0:
             raise PolyadicError(f"degrees must be greater than 0 and at most 180, but is {self.degrees!r}")
@@ -277,7 +246,6 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
         return self._by_kernel(X, keys) if fused else self._by_torch(X, keys)
 
     def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
-        """Rotate on a GPU in one pass, for degrees=180."""
         from polyadic.scale.gpu.kernels.signals import rotate
 
         return rotate(X, keys, _channel_numbers(self, X.device), self.independent)
@@ -296,10 +264,7 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
 
 @cache
 def _channel_numbers(rotate: Rotate3D, device: torch.device) -> Tensor:
-    """Return the channels of all triads: (triads, 3).
-
-    Cached forever, because a CUDA graph may read them at any time.
-    """
+    # Cached forever, because a CUDA graph may read them at any time.
     return torch.tensor(rotate.triads, device=device)
 
 

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.tensorizer import tensors
-from polyadic.data.samples import Samples, choose_device
+from polyadic.data.batches import Samples, WindowSource, choose_device
+from polyadic.errors import PolyadicError
 from polyadic.estimators import WindowEstimator, all_or_nothing, labelled_windows
 
-__all__ = ["Baseline"]
+__all__ = ["Baseline", "RawBaseline"]
 
 _KEPT_BYTES = 2**30
 
@@ -31,17 +32,13 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
     @plain_torch()
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the baseline to windows.
+        """Fit the baseline to windows, and return it.
 
         Parameters
         ----------
-        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `CPD.fit` takes
         y : (N,), classes, for supervised baselines, which leave out windows whose label is "", None, NaN or -1; ignored
             by the others
-
-        Returns
-        -------
-        the estimator itself
         """
         with all_or_nothing(self):
             self._check_windows()
@@ -54,16 +51,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
     @plain_torch()
     def transform(self, X: Any) -> Any:
-        """Compute the features of windows.
-
-        Parameters
-        ----------
-        X : as for `fit`
-
-        Returns
-        -------
-        (N, features), the same kind of array as X
-        """
+        """Compute the features of windows X, as for `fit`: (N, features), the same kind of array as X."""
         check_is_fitted(self)
         samples = self._samples(X, reset=False)
         return samples.like_input(torch.cat([self._features(T) for T in self._tensors(samples)]))
@@ -103,10 +91,8 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     ) -> Callable[[], Iterable[Tensor]]:
         """Return a function that starts a new pass over all samples in order, as tensors (b, I, J, …).
 
-        Parameters
-        ----------
-        prepare : a function applied to every batch
-        most : maximum bytes of tensors to keep in memory, 1 GiB by default; larger data is recomputed in every pass
+        `prepare` is applied to every batch. Tensors of up to `most` bytes, 1 GiB by default, are kept in memory; larger
+        data is recomputed in every pass.
         """
         device = choose_device(self.device, samples.data)
         first = tensors(self.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
@@ -125,3 +111,22 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         if self.tensorize_ is None:
             return self._sample_shape
         return self.tensorize_.shape(*self._sample_shape) if len(self._sample_shape) == 2 else None
+
+
+class RawBaseline(Baseline):
+    """A baseline whose features are computed from raw windows, without `tensorize`."""
+
+    def _tensorizer(self, shape: tuple[int, ...]) -> None:
+        return None
+
+    def _raw_windows(self, X: Any, least: int) -> WindowSource:
+        """Return the source of raw windows; raise unless all are finite and have at least this many samples."""
+        source = self._source(X)
+        if len(self._sample_shape) != 2 or self._sample_shape[1] < least:
+            raise PolyadicError(
+                f"X must hold raw windows (N, channels, time) of at least {least} samples, but has shape "
+                f"{source.samples.shape}"
+            )
+        for _ in self._tensors(source.samples):
+            pass  # Validates that all windows are finite.
+        return source

@@ -18,10 +18,8 @@ from torch.nn.functional import conv1d
 
 from polyadic._util.checks import check_integer
 from polyadic._util.random_streams import integer_seed
-from polyadic.baselines.base import Baseline
+from polyadic.baselines.base import RawBaseline
 from polyadic.data.batches import WindowSource
-from polyadic.data.samples import Samples
-from polyadic.errors import PolyadicError
 
 __all__ = ["MiniRocket"]
 
@@ -32,7 +30,7 @@ _GOLDEN = (5**0.5 + 1) / 2
 _CHUNK_BYTES = 32 * 2**20
 
 
-class MiniRocket(Baseline):
+class MiniRocket(RawBaseline):
     """MiniRocket features: the fraction of each window in which a convolution exceeds a bias.
 
     There are 84 kernels with many dilations and biases. A kernel has nine weights, three of 2 and six of -1. Each
@@ -77,20 +75,10 @@ class MiniRocket(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> None:
-        return None
-
     def _learn(self, X: Any, y: Any) -> None:
         check_integer("n_kernels", self.n_kernels, len(_KERNELS))
         check_integer("max_dilations", self.max_dilations, 1)
-        source = self._source(X)
-        if len(self._sample_shape) != 2 or self._sample_shape[1] < _LENGTH:
-            raise PolyadicError(
-                f"X must hold raw windows (N, channels, time) of at least {_LENGTH} samples, "
-                f"but has shape {source.samples.shape}"
-            )
-        for _ in self._tensors(source.samples):
-            pass  # Validates that all windows are finite; only a few are used below.
+        source = self._raw_windows(X, _LENGTH)
         self._plan = _Plan.of(self._sample_shape[1], int(self.n_kernels), int(self.max_dilations))
         generator = torch.Generator().manual_seed(integer_seed(self.seed_, 0x20C7))
         shape = (len(self._plan.dilations), len(_KERNELS))

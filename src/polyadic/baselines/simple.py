@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic._util.checks import check_integer
-from polyadic.baselines.base import Baseline
-from polyadic.data.samples import Samples
+from polyadic.baselines.base import Baseline, RawBaseline
 from polyadic.errors import PolyadicError
 
 __all__ = ["HandFeatures", "PCAFeatures"]
@@ -23,7 +22,7 @@ _OVERSAMPLING = 10
 
 
 class PCAFeatures(Baseline):
-    """Principal components of the flattened tensors, computed batch by batch.
+    """Principal components of the flattened tensors, by default the same spectra as those of `CPD`, batch by batch.
 
     For tensors of up to 1,024 entries, the result is exact, from their covariance matrix. For larger ones, it is
     computed by randomised subspace iteration with ten more columns than components: each pass over the data multiplies
@@ -33,7 +32,8 @@ class PCAFeatures(Baseline):
     Parameters
     ----------
     dim : number of components, and of features
-    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …), as for `CPD`: "auto" (default) for the
+        recommended `STFT`, None if the input already is a tensor, or for components of raw windows
     n_passes : passes over the data for large tensors, after the one for the mean
     device : "auto", "cpu", "cuda", …
     random_state : seed of the random basis
@@ -48,7 +48,7 @@ class PCAFeatures(Baseline):
 
     Examples
     --------
-    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
+    >>> X = np.random.default_rng(0).normal(size=(50, 4, 64))
     >>> PCAFeatures(dim=3).fit_transform(X).shape
     (50, 3)
     """
@@ -57,7 +57,7 @@ class PCAFeatures(Baseline):
         self,
         dim: int = 32,
         *,
-        tensorize: Any = None,
+        tensorize: Any = "auto",
         n_passes: int = 6,
         device: str | torch.device = "auto",
         random_state: Any = 0,
@@ -149,7 +149,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BANDS = 8
 
 
-class HandFeatures(Baseline):
+class HandFeatures(RawBaseline):
     """Hand-crafted features of raw windows: statistics, band powers and channel correlations; nothing is learned.
 
     For every channel: mean, standard deviation, minimum, maximum, five quantiles (5, 25, 50, 75, 95 %), skewness,
@@ -185,17 +185,8 @@ class HandFeatures(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> None:
-        return None
-
     def _learn(self, X: Any, y: Any) -> None:
-        source = self._source(X)
-        if len(self._sample_shape) != 2 or self._sample_shape[1] < 2:
-            raise PolyadicError(
-                f"X must hold raw windows (N, channels, time) of two samples or more, but has {source.samples.shape}"
-            )
-        for _ in self._tensors(source.samples):
-            pass  # Validates that all windows are finite.
+        self._raw_windows(X, 2)
 
     def _features(self, T: Tensor) -> Tensor:
         X = T.double()

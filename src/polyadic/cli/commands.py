@@ -8,18 +8,8 @@ import typer
 
 from polyadic._util.terminal import echo
 from polyadic._util.version import __version__
-from polyadic.cli import prepare
-from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
-from polyadic.cli.export import EXPORT_EXAMPLES, export
-from polyadic.cli.fit import FIT_EXAMPLES, FitCommand, fit
-from polyadic.cli.info import INFO_EXAMPLES, info
-from polyadic.cli.options import FewArguments, Manual
-from polyadic.cli.predict import PREDICT_EXAMPLES, predict
-from polyadic.cli.rank import RANK_EXAMPLES, rank
-from polyadic.cli.report import REPORT_EXAMPLES, report
-from polyadic.cli.run import RUN_EXAMPLES, run
-from polyadic.cli.transform import TRANSFORM_EXAMPLES, transform
-from polyadic.cli.tune import TUNE_EXAMPLES, tune
+from polyadic.cli import evaluate, export, fit, info, predict, prepare, rank, report, run, transform, tune
+from polyadic.cli.options import Command, Manual
 
 __all__ = ["app"]
 
@@ -31,13 +21,13 @@ A model describes windows (pieces of recordings) by a few components: patterns o
 No data at hand? [bold]polyadic run[/bold] compares the methods on synthetic signals in less than a minute. With your
 own recordings:
 
-  recordings ─ ([bold]prepare[/bold] ─▶ store) ─ [bold]fit[/bold] ─▶ model ─┬─ [bold]transform[/bold] ─▶ features
-                                                  ├─ [bold]predict[/bold] ───▶ labels
-                                                  ├─ [bold]evaluate[/bold] ──▶ scores
-                                                  └─ [bold]report[/bold] ────▶ HTML page
+  recordings ─ ([bold]prepare[/bold]) ─┬─ [bold]fit[/bold] ──┬─▶ model ─┬─ [bold]transform[/bold] ─▶ features
+                          └─ [bold]tune[/bold] ─┘          ├─ [bold]predict[/bold] ───▶ labels
+                                              ├─ [bold]evaluate[/bold] ──▶ scores
+                                              └─ [bold]report[/bold] ────▶ HTML page
 
-A store is a folder of windows on disk, for data that is used more than once. Windows need no labels. If some have
-labels, [bold]fit --probe[/bold] also trains a probe: the simple classifier that predict uses.
+prepare writes a store, a folder of windows on disk, for data that is used more than once. Windows need no labels. If
+some have labels, [bold]fit --probe[/bold] also trains a probe: the simple classifier that predict uses.
 """
 
 _EPILOG = """
@@ -97,14 +87,14 @@ def _root(
     pass
 
 
-app.command(epilog=RUN_EXAMPLES, rich_help_panel=_START)(run)
 app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
-app.command(cls=FitCommand, epilog=FIT_EXAMPLES, rich_help_panel=_MODEL)(fit)
-app.command(epilog=TUNE_EXAMPLES, rich_help_panel=_MODEL)(tune)
-app.command(epilog=TRANSFORM_EXAMPLES, rich_help_panel=_USE)(transform)
-app.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_USE)(predict)
-app.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_USE)(evaluate)
-app.command(cls=FewArguments, epilog=EXPORT_EXAMPLES, rich_help_panel=_USE)(export)
-app.command(cls=FewArguments, epilog=REPORT_EXAMPLES, rich_help_panel=_LOOK)(report)
-app.command(epilog=RANK_EXAMPLES, rich_help_panel=_LOOK)(rank)
-app.command(epilog=INFO_EXAMPLES, rich_help_panel=_LOOK)(info)
+for _panel, _modules in (
+    (_START, (run,)),
+    (_MODEL, (fit, tune)),
+    (_USE, (transform, predict, evaluate, export)),
+    (_LOOK, (report, rank, info)),
+):
+    for _module in _modules:
+        _name = _module.__name__.rpartition(".")[2]
+        _command = app.command(cls=Command, epilog=_module.EXAMPLES, rich_help_panel=_panel)
+        _command(getattr(_module, _name))

@@ -8,34 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json, print_table
+from polyadic.cli import options
 from polyadic.cli.files import check_out_file, harmless, write_csv
-from polyadic.cli.options import (
-    MOST_REPEATS,
-    PROBE_KINDS,
-    DataArgument,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    ProbeKind,
-    Protocol,
-    QuietOption,
-    TransductiveOption,
-    reads_recordings,
-)
-from polyadic.cli.windows import describe, opened_for
+from polyadic.cli.windows import counted, describe, open_model, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["EVALUATE_EXAMPLES", "evaluate"]
-
-_SEEDS = 5
+_SPLITS = 5
 _MOST_SHOWN = 30
 """Maximum number of classes or subjects listed on the screen; --json and --out have all."""
 
-EVALUATE_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
 Score features and probe on subjects that neither has seen:
@@ -58,23 +43,23 @@ The paper's protocol and probes, on five random splits:
 """
 
 
-@reads_recordings
+@options.reads_recordings
 def evaluate(
-    model: ModelArgument,
-    data: DataArgument,
+    model: options.Model,
+    data: options.Data,
     protocol: Annotated[
-        Protocol | None,
+        options.Protocol | None,
         typer.Option(
             help="subject: cross-validation by subject (default if subjects are known); paper: random windows, as in "
             "the paper, which gives optimistic scores."
         ),
     ] = None,
     probe: Annotated[
-        ProbeKind | None,
+        options.ProbeKind | None,
         typer.Option(
             metavar="KIND",
-            help=f"Probe: the classifier that scores the features. {PROBE_KINDS} Default: auto; with --protocol paper "
-            "the other two.",
+            help=f"Probe: the classifier that scores the features. {options.PROBE_KINDS} Default: auto; with "
+            "--protocol paper the other two.",
         ),
     ] = None,
     folds: Annotated[
@@ -85,26 +70,17 @@ def evaluate(
             "subjects, else five folds, repeated twice.",
         ),
     ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_REPEATS,
-            metavar="N",
-            help=f"With --protocol paper: number of splits. Default: {_SEEDS}, or the model's own split if it was "
-            "fitted with --protocol. Otherwise the same as --repeats.",
-        ),
-    ] = None,
     repeats: Annotated[
         int | None,
         typer.Option(
             min=1,
-            max=MOST_REPEATS,
             metavar="N",
-            help="Number of random assignments of subjects to folds (five folds without --folds). Default: 1.",
+            help="Number of random assignments of subjects to folds (five folds without --folds). Default: 1. With "
+            f"--protocol paper: number of random splits. Default: {_SPLITS}, or the model's own split if it was fitted "
+            "with --protocol.",
         ),
     ] = None,
-    transductive: TransductiveOption = False,
+    transductive: options.Transductive = False,
     own_probe: Annotated[
         bool,
         typer.Option(
@@ -117,10 +93,11 @@ def evaluate(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Also write all scores to this .csv file."),
     ] = None,
-    device: DeviceOption = "auto",
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    device: options.Device = "auto",
+    on_error: options.SkipErrors = "raise",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -131,64 +108,47 @@ def evaluate(
     subject, the features are refitted in every fold without that subject. A model fitted with --protocol subject
     keeps its features and is tested on the subjects it has not seen.
     """
-    from polyadic import load
     from polyadic.evaluate.scoring import default_protocol
 
-    loaded = load(model).set_params(device=device)
-    if hasattr(loaded, "verbose"):
-        loaded.set_params(verbose=0)  # for fits in folds
+    loaded = open_model(model, device)
     if out is not None:
         check_out_file(out, model, data, endings=(".csv",), force=force)
-    split = (protocol, seeds, probe, folds, repeats)
-    if own_probe and any(value is not None for value in split):
-        raise PolyadicError("--own-probe uses no split: leave out --protocol, --probe, --folds, --repeats and --seeds")
-    if repeats is not None and seeds is not None:
-        raise PolyadicError("give --repeats (folds of subjects) or --seeds (--protocol paper), not both")
-    count = _number(folds)
+    if own_probe and any(value is not None for value in (protocol, probe, folds, repeats)):
+        raise PolyadicError("--own-probe uses no split: leave out --protocol, --probe, --folds and --repeats")
+    if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
+        raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     hidden = quiet or json
-    with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
+    with opened(data, given, model=loaded, on_error=on_error, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
             )
-        by_subject = not own_probe and (protocol or default_protocol(windows)) == Protocol.SUBJECT
+        by_subject = not own_probe and (protocol or default_protocol(windows)) == "subject"
         if not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
             describe(windows, hidden=True)
-        if not by_subject and (folds is not None or repeats is not None or transductive):
-            raise PolyadicError(
-                "--folds, --repeats and --transductive need --protocol subject and windows with known subjects"
-            )
-        if not by_subject:
-            kind = None if probe is None else probe.value
-            outcome = _score_at_random(loaded, windows, kind, seeds, own_probe, hidden)
+        if by_subject:
+            outcome = _cross_validate(loaded, windows, probe or "auto", folds, repeats, transductive, hidden)
+        elif folds is not None or transductive:
+            raise PolyadicError("--folds and --transductive need --protocol subject and windows with known subjects")
         else:
-            kind = (probe or ProbeKind.AUTO).value
-            outcome = _cross_validate(loaded, windows, kind, count, repeats or seeds, transductive, hidden)
+            outcome = _score_at_random(loaded, windows, probe, repeats, own_probe, hidden)
     if out is not None:
         _write_scores(out, outcome)
     about = {"model": model.name, "data": data.name}
     if json:
         outcome.pop("summary_text", None)
         print_json(about | outcome)
-    elif "folds" in outcome:
+    elif by_subject:
         _show_folds(about | outcome)
     else:
         _show(about | outcome)
-
-
-def _number(folds: str | None) -> int | str | None:
-    if folds is None or folds == "loso":
-        return folds
-    if not folds.isdecimal() or len(folds) > 9 or int(folds) < 2:
-        raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
-    return int(folds)
 
 
 def _cross_validate(
     model: Any,
     windows: Windows,
     kind: str,
-    folds: int | str | None,
+    folds: str | None,
     repeats: int | None,
     transductive: bool,
     hidden: bool,
@@ -198,7 +158,7 @@ def _cross_validate(
     from polyadic.evaluate.validation import cross_validate, default_folds, subjects_to_test, unseen_rows
 
     rows = unseen_rows(model, windows)
-    chosen: Any = folds
+    chosen: Any = int(folds) if folds is not None and folds != "loso" else folds
     if folds is None:
         chosen, repeats = default_folds(subjects_to_test(windows, rows), repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
@@ -212,12 +172,11 @@ def _cross_validate(
             rows=rows,
             on_fold=lambda fold: show(fold.number, fold.count, ""),
         )
-    words = {"summary_text": result.summary()}
-    return {"protocol": Protocol.SUBJECT.value, "probe": kind, **result.to_dict(), **words}
+    return {"protocol": "subject", "probe": kind, **result.to_dict(), "summary_text": result.summary()}
 
 
 def _score_at_random(
-    model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool
+    model: Any, windows: Windows, kind: str | None, splits: int | None, own_probe: bool, hidden: bool
 ) -> dict[str, Any]:
     """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
     from polyadic._util.progress import window_bar
@@ -227,13 +186,14 @@ def _score_at_random(
     with window_bar("scoring", int((windows.label >= 0).sum()), hidden) as on_rows:
         if own_probe:
             rows = score_own_probe(model, windows, on_rows)
-            return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
-        own = own_split(model, windows, [Protocol.PAPER.value])
-        chosen = [model.seed_] if own is not None and seeds is None else list(range(seeds or _SEEDS))
-        kinds = SCALES if kind is None else (kind,)
-        rows = score_splits(model, windows, Protocol.PAPER.value, chosen, on_rows, kinds)
-    held_out = own is not None and chosen == [model.seed_]
-    return {"protocol": Protocol.PAPER.value, "held_out": held_out, "summary": summarise(rows), "rows": rows}
+            held_out = bool(rows[0]["split"])
+        else:
+            own = own_split(model, windows, ["paper"])
+            seeds = [model.seed_] if own is not None and splits is None else list(range(splits or _SPLITS))
+            rows = score_splits(model, windows, "paper", seeds, on_rows, SCALES if kind is None else (kind,))
+            held_out = own is not None and seeds == [model.seed_]
+    protocol = None if own_probe else "paper"
+    return {"protocol": protocol, "held_out": held_out, "summary": summarise(rows), "rows": rows}
 
 
 def _show_folds(outcome: dict[str, Any]) -> None:
@@ -247,13 +207,22 @@ def _show_folds(outcome: dict[str, Any]) -> None:
     rows = [[name, *percent(row, "recall", "precision", "f1")] for name, row in per_class.items()]
     print_table(("class", "recall %", "precision %", "F1 %", "windows"), rows, title=title)
     if len(per_class) <= _MOST_SHOWN:
-        counts = [[name, *map("{:,}".format, row)] for name, row in zip(per_class, outcome["confusion"], strict=True)]
-        print_table(("true \\ predicted", *per_class), counts)
+        counts = [
+            [name, *(f"{count:,.1f}".removesuffix(".0") for count in row)]
+            for name, row in zip(per_class, outcome["confusion"], strict=True)
+        ]
+        repeats = f", mean of {outcome['repeats']} repeats" if outcome["repeats"] > 1 else ""
+        print_table(("true \\ predicted", *per_class), counts, title=f"windows{repeats}")
     if len(per_subject) <= _MOST_SHOWN:
         rows = [[name, *percent(row, "balanced_accuracy", "accuracy")] for name, row in per_subject.items()]
         print_table(("subject", "balanced accuracy %", "accuracy %", "windows"), rows)
     for line in outcome["summary_text"].splitlines():
         echo(line)
+    if not outcome["transductive"]:
+        echo(
+            "This is the score on new subjects; compare it with that of tune. The score that fit --probe prints is "
+            "optimistic: its features have seen every subject."
+        )
     lowest = sorted(per_subject.items(), key=lambda item: item[1]["balanced_accuracy"])
     if lowest[0][1]["balanced_accuracy"] < lowest[-1][1]["balanced_accuracy"]:
         worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest[:3])
@@ -291,8 +260,8 @@ def _show(outcome: dict[str, Any]) -> None:
         "worst_subject": "worst subject %",
     }
     summary = outcome["summary"]
-    count = len({row.get("seed") for row in outcome["rows"]})
-    splits = f"{count} split{'s' * (count > 1)}, protocol {outcome['protocol']}" if outcome["protocol"] else "own probe"
+    count = counted(len({row.get("seed") for row in outcome["rows"]}), "split")
+    splits = f"{count}, protocol {outcome['protocol']}" if outcome["protocol"] else "own probe"
     tested = sorted({row["tested"] for row in outcome["rows"]})
     counts = f"{tested[0]:,}" + (f" to {tested[-1]:,}" if len(tested) > 1 else "")
     rows = [[head, *(_cell(entry, name) for entry in summary)] for name, head in heads.items() if name in summary[0]]

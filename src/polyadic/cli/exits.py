@@ -6,6 +6,7 @@ This module imports nothing heavy, because signal handlers must be in place befo
 from __future__ import annotations
 
 import _thread
+import shlex
 import signal
 import sys
 import threading
@@ -20,26 +21,22 @@ from typing import Any
 from polyadic._util.terminal import echo
 from polyadic.errors import PolyadicError
 
-__all__ = ["exit_on_error", "exit_on_interrupt", "handle_signals", "plain_warnings", "resumable_fit"]
+__all__ = ["exit_on_error", "exit_on_interrupt", "handle_signals", "plain_warnings", "resume_command"]
 
 _TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 _IMPORT_POLL = 0.02
 """Seconds after which a signal that arrived during an import is sent again."""
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM from a scheduler or SIGHUP from a closed terminal; handled like Ctrl-C."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+_received = [signal.SIGINT]
+"""The signal that stopped this process, for its exit code."""
 
 
 def handle_signals(program: CodeType) -> None:
-    """Let Ctrl-C, SIGTERM and SIGHUP raise exceptions, but never during an import.
+    """Let Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt, but never during an import.
 
-    Ignored signals, as under `nohup`, stay ignored. After the first SIGTERM or SIGHUP, further ones are ignored, so
-    that cleanup is not interrupted.
+    An exception during the import of a C++ library would abort the process. Ignored signals, as under `nohup`, stay
+    ignored. After the first SIGTERM or SIGHUP, further ones are ignored, so that cleanup is not interrupted.
 
     Parameters
     ----------
@@ -47,32 +44,24 @@ def handle_signals(program: CodeType) -> None:
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if _is_importing(frame, program):
-            _thread.start_new_thread(_send_again, (number,))
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt
-        else:
+        while frame is not None and frame.f_code is not program:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                _thread.start_new_thread(send_again, (number,))
+                return
+            frame = frame.f_back
+        _received[0] = signal.Signals(number)
+        if number in _TERMINATING:
             for other in _TERMINATING:
                 signal.signal(other, signal.SIG_IGN)
-            raise _Terminated(number)
+        raise KeyboardInterrupt
+
+    def send_again(number: int) -> None:
+        time.sleep(_IMPORT_POLL)
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     for number in (signal.SIGINT, *_TERMINATING):
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
             signal.signal(number, handle)
-
-
-def _is_importing(frame: FrameType | None, program: CodeType) -> bool:
-    """Whether an import is running: an exception during the import of a C++ library would end the process."""
-    while frame is not None and frame.f_code is not program:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _send_again(number: int) -> None:
-    time.sleep(_IMPORT_POLL)
-    signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextmanager
@@ -85,31 +74,14 @@ def exit_on_interrupt() -> Iterator[None]:
         first, *more = (str(stop) or "no partial output is left").split("\n")
         for line in ("", f"polyadic: stopped; {first}", *more):
             echo(line, err=True, colour="yellow")
-        raise SystemExit(128 + getattr(stop, "number", signal.SIGINT)) from None
+        raise SystemExit(128 + _received[0]) from None
 
 
-@contextmanager
-def resumable_fit(checkpoint: Path, keep: bool) -> Iterator[None]:
-    """Run a fit with a checkpoint: say how to resume it when interrupted, remove the file when done.
-
-    Parameters
-    ----------
-    checkpoint : the file
-    keep : whether to keep the file after the fit
-    """
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        if checkpoint.exists():
-            import shlex
-
-            words = [word for word in sys.argv[1:] if word != "--resume"]
-            start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
-            command = f"{start} {shlex.join([*words, '--resume'])}"
-            stop.args = (f"progress is saved in {checkpoint}. To resume:\n  {command}",)
-        raise
-    if not keep:
-        checkpoint.unlink(missing_ok=True)
+def resume_command() -> str:
+    """Return the command line of this process with --resume."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
+    return f"{start} {shlex.join([*words, '--resume'])}"
 
 
 @contextmanager

@@ -10,19 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli import options
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import (
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    QuietOption,
-)
-from polyadic.cli.windows import opened_for
+from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import PolyadicError
 
-__all__ = ["EXPORT_EXAMPLES", "export"]
-
-EXPORT_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
   polyadic export model.safetensors -o model.onnx
@@ -43,7 +36,7 @@ _ONNX = "ONNX files"
 
 
 def export(
-    model: ModelArgument,
+    model: options.Model,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="Output file; the extension, .onnx or .c, sets the format."),
@@ -95,33 +88,39 @@ def export(
             rich_help_panel=_ONNX,
         ),
     ] = None,
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Export a model as C code or as an ONNX graph.
 
     The export turns raw windows into features and, if the model has a probe (classifier), into class probabilities. C
     code needs only math.h and no heap. An ONNX graph needs onnxruntime.
     """
-    from polyadic import load
-
-    in_c = header_only or out.suffix in (".c", ".h")
-    for file in _files(out, in_c, header_only):
+    if not str(out).isprintable():
+        raise PolyadicError(
+            f"--out must be a path of printable text, for C compilers and ONNX runtimes, but is {str(out)!r}"
+        )
+    in_c, header = header_only or out.suffix in (".c", ".h"), out.with_suffix(".h")
+    for file in (out,) if not in_c else (header,) if header_only or out == header else (out, header):
         check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
-    _check_options(in_c, out, {"--header-only": header_only, "--stride": stride, "--units": units}, {"--batch": batch})
-    loaded, hidden = load(model), quiet or json
-    options: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
+    of_c = {"--header-only": header_only, "--stride": stride, "--units": units}
+    for name, value in ({"--batch": batch} if in_c else of_c).items():
+        if value:
+            kind = "an ONNX file" if in_c else "C"
+            raise PolyadicError(f"{name} is for {kind}, but --out is {out.name}: change its extension")
+    loaded, hidden = open_model(model), quiet or json
+    settings: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            windows = stack.enter_context(opened_for(loaded, data, {}, labels=None, hidden=hidden))
+            windows = stack.enter_context(opened(data, {}, model=loaded, labels=None, hidden=hidden))
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
-            options |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
-            outcome, lines, compute = _write_c(loaded, out, header_only, options)
+            settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
+            outcome, lines, compute = _write_c(loaded, out, header_only, settings)
         else:
-            outcome, lines, compute = _write_onnx(loaded, out, {**options, "batch": batch})
+            outcome, lines, compute = _write_onnx(loaded, out, {**settings, "batch": batch})
         if windows is not None:
             outcome["comparison"] = _compare(loaded, windows, compute, batch, hidden)
             lines.append(_in_words(outcome["comparison"]))
@@ -134,22 +133,6 @@ def export(
             echo(line)
 
 
-def _check_options(in_c: bool, out: Path, of_c: dict[str, Any], of_onnx: dict[str, Any]) -> None:
-    """Raise if an option would have no effect."""
-    for name, value in (of_onnx if in_c else of_c).items():
-        if value:
-            kind = "an ONNX file" if in_c else "C"
-            raise PolyadicError(f"{name} is for {kind}, but --out is {out.name}: change its extension")
-
-
-def _files(out: Path, in_c: bool, header_only: bool) -> tuple[Path, ...]:
-    """Return the files that will be written."""
-    header = out.with_suffix(".h")
-    if not in_c:
-        return (out,)
-    return (header,) if header_only or out == header else (out, header)
-
-
 def _listed(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text else []
 
@@ -158,11 +141,11 @@ _Written = tuple[dict[str, Any], list[str], Callable[[Any], Any]]
 """The result of an export, lines to print, and the function that the file computes."""
 
 
-def _write_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) -> _Written:
+def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any]) -> _Written:
     """Write C code."""
     from polyadic import export as exports
 
-    written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **options)
+    written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **settings)
     named = ("stride", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator")
     outcome = {
         "files": [file.name for file in written.files],
@@ -175,16 +158,19 @@ def _write_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) 
         f"tables {written.table_bytes / 1e3:.1f} kB, working memory {written.scratch_bytes / 1e3:.1f} kB, or "
         f"{written.stream_bytes / 1e3:.1f} kB with a stream; a result every {written.stride:,} samples",
     ]
+    if written.error is not None:
+        outcome["int8_error"] = written.error._asdict()
+        lines.append(f"int8: {written.error}")
     if written.accumulator == "double":
         lines.append("components are nearly collinear, so sums use double precision: a smaller rank would be faster")
     return outcome, lines, written.probabilities if written.classes else written.features
 
 
-def _write_onnx(model: Any, out: Path, options: dict[str, Any]) -> _Written:
+def _write_onnx(model: Any, out: Path, settings: dict[str, Any]) -> _Written:
     """Write an ONNX file."""
     from polyadic import export as exports
 
-    exports.onnx(model, out, **options)
+    exports.onnx(model, out, **settings)
     # Read back what a device will see.
     written = exports.Features(out)
     outcome = {
@@ -193,7 +179,7 @@ def _write_onnx(model: Any, out: Path, options: dict[str, Any]) -> _Written:
         "window": written.shape,
         "features": written.n_features,
         **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels")},
-        **{name: options[name] for name in ("batch", "int8")},
+        **{name: settings[name] for name in ("batch", "int8")},
     }
     what = _what(written.shape, written.n_features, written.classes)
     line = f"{out.name}{what}, {out.stat().st_size / 1e3:,.0f} kB, opset {written.opset}"
@@ -211,13 +197,7 @@ def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> st
 def _compare(
     model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
 ) -> dict[str, Any]:
-    """Compare the file with the model on windows: agreement of labels, and accuracy where labels are known.
-
-    Parameters
-    ----------
-    compute : function that the file computes from windows (N, channels, time)
-    batch : fixed batch size N, or None
-    """
+    """Compare what the file computes with the model: agreement of labels, and accuracy where labels are known."""
     import numpy as np
 
     from polyadic._util.progress import window_bar
@@ -229,8 +209,7 @@ def _compare(
         count, step = count // batch * batch, max(_ROWS // batch, 1) * batch
     if count == 0:
         raise PolyadicError(
-            f"--data must have at least {batch or 1} window{'s' * ((batch or 1) != 1)} for the comparison, "
-            f"but has {len(windows)}"
+            f"--data must have at least {counted(batch or 1, 'window')} for the comparison, but has {len(windows)}"
         )
     found, expected = [], []
     with window_bar("comparing", len(windows), hidden) as on_rows:
@@ -260,7 +239,7 @@ def _compare(
 
 
 def _in_words(comparison: dict[str, Any]) -> str:
-    windows = f"{comparison['windows']:,} window{'s' if comparison['windows'] != 1 else ''}"
+    windows = counted(comparison["windows"], "window")
     if "features_error" in comparison:
         return f"on {windows}, features differ by {100 * comparison['features_error']:.2g} % of their root mean square"
     line = f"on {windows}, {100 * comparison['same_label']:.2f} % of the labels agree with the model"

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
+import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polyadic._util.files import check_output, open_atomically, write_atomically
+from polyadic._util.files import check_output, check_regular_file, open_atomically, write_atomically
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = [
-    "LABEL_ENDINGS",
-    "Labelled",
-    "check_label_file",
-    "check_out_file",
-    "check_out_folder",
-    "harmless",
-    "require",
-    "write_csv",
-    "write_labels",
-    "write_table",
-]
-
-STEP = 4096
-"""Number of windows that are processed at a time."""
+STEP, _STEP_BYTES = 4096, 2**24
+"""Maximum number of windows that are processed at a time, and maximum size of their samples."""
 
 LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf", ".atr")
 """File extensions for predictions."""
@@ -49,17 +39,24 @@ def require(package: str, what: str, extra: str) -> None:
         raise MissingExtraError(f"{what} {package}, which is not installed: pip install 'polyadic[{extra}]'")
 
 
+def read_results(path: Path) -> dict[str, Any]:
+    """Read the results.json of `polyadic run`."""
+    check_regular_file(path)
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path.name} is damaged or not JSON: {error}") from error
+    if not isinstance(content, dict) or "command" not in content or not isinstance(content.get("rows"), list):
+        raise DataError(f"{path.name} is JSON, but not results of polyadic run")
+    return content
+
+
 def check_out_file(
     out: Path, *inputs: Path | None, endings: Sequence[str] = (), force: bool = True, option: str = "--out"
 ) -> None:
-    """Raise if an output file cannot be written, or would overwrite an input or another file.
+    """Raise if an output file cannot be written, or would overwrite an input or, without `force`, another file.
 
-    Parameters
-    ----------
-    inputs : files and folders that the command reads; None if not given
-    endings : allowed extensions; any if empty
-    force : whether to replace an existing file; recordings and annotations are never replaced
-    option : name of the option, for messages
+    Recordings and tables of other programs are never replaced. `endings` are the allowed extensions, or none for any.
     """
     for given in inputs:
         if given is not None:
@@ -69,22 +66,25 @@ def check_out_file(
     if not out.resolve().parent.is_dir():
         raise PolyadicError(f"{option} must be in an existing folder, but {out.parent} does not exist")
     if endings and out.suffix.lower() not in endings:
-        *first, last = endings
-        named = f"{', '.join(first)} or {last}" if first else last
+        named = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
         raise PolyadicError(f"{option} must end in {named}, but is {out.name}")
-    if out.exists() and not force:
+    check_output(out)  # before an existing file is opened, which may be a pipe
+    if not out.exists():
+        return
+    if not force:
         raise PolyadicError(f"{option}: {out.name} already exists: use --force to overwrite it, or choose another name")
-    if endings and out.exists() and out.suffix.lower() in LABEL_ENDINGS and not _is_written_by_polyadic(out):
+    if endings and out.suffix.lower() in LABEL_ENDINGS and not _is_written_by_polyadic(out):
         raise PolyadicError(
             f"{option}: {out.name} already exists and is not a {out.suffix} file written by polyadic: choose another "
             "name"
         )
-    check_output(out)
 
 
 def check_out_folder(out: Path, data: Path | None) -> None:
     """Raise if an output folder cannot be written to, or is in the store `data` that the command reads."""
-    if data is not None and data.is_dir() and out.resolve().is_relative_to(data.resolve()) and _is_store(data):
+    from polyadic.data.store import is_store
+
+    if data is not None and data.is_dir() and out.resolve().is_relative_to(data.resolve()) and is_store(data):
         raise PolyadicError(f"--out {out} is the store {data.name} or a folder in it: choose another folder")
     existing = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if existing == out and not out.is_dir():
@@ -94,47 +94,35 @@ def check_out_folder(out: Path, data: Path | None) -> None:
 
 def _check_apart(out: Path, given: Path) -> None:
     """Raise if an output is an input, a file of a store, or a recording in a folder of recordings."""
-    if not given.is_dir():
-        companions = [given.with_suffix(ending) for ending in _BESIDE_HEADER] if given.suffix.lower() == ".hea" else []
-        for path in (given, *companions):
-            if out.exists() and path.exists() and out.samefile(path):
-                raise PolyadicError(f"--out would overwrite {path.name}, which this command reads: choose another name")
-        return
-    inside = out.resolve().is_relative_to(given.resolve())
-    if inside and _is_store(given):
-        raise PolyadicError(f"--out is inside the store {given.name}, which this command reads: choose another folder")
-    if out.is_file() and _is_recording(out):
-        links = (path for path in given.rglob(f"*{out.suffix}") if path.exists())
-        if inside or any(path.samefile(out) for path in links):
-            raise PolyadicError(f"--out would overwrite {out.name}, a recording in {given.name}: choose another name")
-
-
-def _is_store(folder: Path) -> bool:
-    from polyadic.data.store import is_store
-
-    return is_store(folder)
-
-
-def _is_recording(path: Path) -> bool:
     from polyadic.data.folders import ENDINGS
     from polyadic.data.readers.common import ending_of
+    from polyadic.data.store import is_store
 
-    known = ending_of(path) in (*ENDINGS, *_BESIDE_HEADER)
-    return known and not (path.suffix.lower() in LABEL_ENDINGS and _is_written_by_polyadic(path))
+    if given.is_dir() and is_store(given) and out.resolve().is_relative_to(given.resolve()):
+        raise PolyadicError(f"--out is inside the store {given.name}, which this command reads: choose another folder")
+    if not out.is_file():
+        return
+    if given.is_dir():
+        known = ending_of(out) in (*ENDINGS, *_BESIDE_HEADER)
+        mine = out.suffix.lower() in LABEL_ENDINGS and _is_written_by_polyadic(out)
+        read = [] if mine or not known else list(given.rglob(f"*{out.suffix}"))
+    else:
+        read = [given, *(given.with_suffix(ending) for ending in _BESIDE_HEADER if given.suffix.lower() == ".hea")]
+    for path in read:
+        if path.exists() and out.samefile(path):
+            raise PolyadicError(f"--out would overwrite {path.name}, which this command reads: choose another name")
 
 
 def _is_written_by_polyadic(path: Path) -> bool:
     """Whether a table, a labelled copy of a recording or an annotation file was written by a command; or is empty."""
+    from polyadic.data.readers import edf, wfdb
+
     if not path.stat().st_size:
         return True
     if path.suffix.lower() in (".edf", ".bdf"):
-        from polyadic.data.readers.edf import is_marked
-
-        return is_marked(path)
+        return edf.is_marked(path)
     if path.suffix.lower() == ".atr":
-        from polyadic.data.readers.wfdb import is_annotations
-
-        return is_annotations(path)
+        return wfdb.is_annotations(path)
     with path.open("rb") as file:
         return file.read(64).startswith(_TABLES)
 
@@ -156,10 +144,17 @@ def harmless(text: str) -> str:
 def write_csv(out: Path, rows: Iterable[Sequence[Any]]) -> None:
     """Write rows to a CSV file, atomically."""
     with open_atomically(out) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        # File names need not be text: bytes that are none are written as \\udc80 to \\udcff.
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
         csv.writer(text).writerows(rows)
         text.flush()
         text.detach()
+
+
+def parts_of(windows: Windows) -> Iterator[Windows]:
+    """Yield windows in parts that take little memory."""
+    size = max(1, min(STEP, _STEP_BYTES // (4 * math.prod(windows.shape[1:]))))
+    return (windows[first : first + size] for first in range(0, len(windows), size))
 
 
 def write_table(
@@ -172,17 +167,9 @@ def write_table(
     on_rows: Callable[[int], None],
     clock: bool = False,
 ) -> None:
-    """Write one row per window: subject, recording, start in seconds (empty if unknown), and further columns.
+    """Write one row per window: subject, recording, start in seconds, and further columns, the first of them labels.
 
-    Parameters
-    ----------
-    out : file to write, atomically
-    windows : the windows, one per row
-    heads : names of the further columns
-    columns : function that returns the further cells of each window; the first cell is a label
-    fs : sampling rate in Hz; without it, start is empty
-    on_rows : called with the number of windows done
-    clock : also write the date and time of the start in ISO 8601; empty if unknown
+    With `clock`, there is also the date and time of the start in ISO 8601. What is unknown is empty.
     """
     from polyadic.data.clock import clock_time
 
@@ -191,19 +178,24 @@ def write_table(
 
     def rows() -> Iterable[list[str]]:
         yield ["subject", "recording", "start", *(["time"] if clock else []), *(harmless(head) for head in heads)]
-        for first in range(0, len(windows), STEP):
-            part = windows[first : first + STEP]
+        done = 0
+        for part in parts_of(windows):
             starts = ["" if start < 0 or fs is None else f"{start / fs:.10g}" for start in part.start.tolist()]
             cells = zip(part.subject.tolist(), part.recording.tolist(), starts, columns(part), strict=True)
             for subject, recording, start, (label, *values) in cells:
                 when = [clock_time(began.get(recording, ""), float(start)) if start else ""] if clock else []
                 yield [harmless(subject), harmless(recording), start, *when, harmless(label), *values]
-            on_rows(first + len(part))
+            done += len(part)
+            on_rows(done)
 
     write_csv(out, rows())
 
 
 # -------------------------------------------------------------------------------------------------------- labels
+
+
+_LONGEST_NOTE = 254
+"""Maximum length of a label in a WFDB annotation: a note has at most 255 characters, and begins with a parenthesis."""
 
 
 class Labelled(NamedTuple):
@@ -241,6 +233,23 @@ def check_label_file(out: Path, data: Path) -> None:
             )
 
 
+def check_label_texts(out: Path, labels: Iterable[str]) -> None:
+    """Raise before any work if the format of a file cannot hold one of the labels."""
+    ending = out.suffix.lower()
+    for label in labels if ending != ".csv" else ():
+        if re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", label):
+            reason = "has line breaks, tabs or other control characters"
+        elif ending == ".atr" and not label.isascii():
+            reason = "has characters beyond ASCII"
+        elif ending == ".atr" and len(label) > _LONGEST_NOTE:
+            reason = f"has more than {_LONGEST_NOTE} characters"
+        else:
+            continue
+        raise PolyadicError(
+            f"--out {out.name}: a {ending} file cannot hold the label {label[:40]!r}, which {reason}: use .csv"
+        )
+
+
 def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
     """Write the labels of one recording; the extension of `out` sets the format.
 
@@ -255,7 +264,7 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
         content = "onset\tduration\ttrial_type\tconfidence\tunusual\n"
         for onset, duration, text, confidence, unusual in labels:
             mark = "n/a" if unusual is None else int(unusual)
-            content += f"{onset:.10g}\t{duration:.10g}\t{text}\t{confidence:.6g}\t{mark}\n"
+            content += f"{onset:.10g}\t{duration:.10g}\t{harmless(text)}\t{confidence:.6g}\t{mark}\n"
         write_atomically(out, content.encode())
     elif out.suffix.lower() == ".atr":
         _write_wfdb(out, data, labels)
@@ -291,7 +300,7 @@ def _write_wfdb(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
 
     from polyadic.data.readers.wfdb import import_wfdb, read_header
 
-    wfdb, fs = import_wfdb(), read_header(data, segments=True).fs
+    wfdb, fs = import_wfdb(), read_header(data).fs
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wfdb.wrann(

@@ -2,70 +2,43 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli.exits import resumable_fit
+from polyadic.cli import options
+from polyadic.cli.exits import resume_command
 from polyadic.cli.files import check_out_file
-from polyadic.cli.methods import Method, Solver, build_estimator, parse_augmentation
-from polyadic.cli.options import (
-    MOST_REPEATS,
-    PROBE_KINDS,
-    ConsensusOption,
-    DataArgument,
-    DeviceOption,
-    FewArguments,
-    ForceOption,
-    HopOption,
-    JsonOption,
-    ModelOutOption,
-    NfftOption,
-    OnError,
-    OnErrorOption,
-    PresetOption,
-    ProbeKind,
-    Protocol,
-    QuietOption,
-    SeedOption,
-    reads_recordings,
-)
-from polyadic.cli.windows import are_recordings, counted, describe, describe_sizes, opened
+from polyadic.cli.windows import are_recordings, counted, describe, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
+    from polyadic.augment import Augmentation
     from polyadic.data import Windows
+    from polyadic.estimators import CPD
     from polyadic.explain.replicability import Replicability
+    from polyadic.presets import Preset
 
-__all__ = ["FIT_EXAMPLES", "FitCommand", "checked", "fit", "tell_replicability", "with_probe_kind"]
-
-FIT_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
-EDF files in windows of 30 s, in one command:
+EDF files in windows of 30 s, in one command; with a probe (classifier), trained on the windows that have labels:
   polyadic fit recordings --seconds 30 -o model.safetensors
-
-With a probe (classifier), trained on the windows labelled by annotations:
   polyadic fit recordings --seconds 30 --probe
 
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
-The paper's method, on the recommended front end:
+The paper's method, on the recommended front end; and with the paper's settings for Sleep-EDF:
   polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
-
-A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
 
 The unlabelled part of a subject-wise split, and the probe on its training part:
   polyadic fit sleep.store --protocol subject --probe
-
-The probe of the paper's tables, a logistic regression on standardised features:
-  polyadic fit sleep.store --probe standardised
 
 Components to interpret: the consensus of 30 random starts, with a replicability check:
   polyadic fit sleep.store --rank 8 --restarts 30 --consensus --check
@@ -74,31 +47,25 @@ Resume an interrupted fit:
   polyadic fit sleep.store -o model.safetensors --resume
 """
 
-
 _LABEL_HINT = (
     ". Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
+_ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
+Method = Literal["cpd", "atd", "sals", "gr-sals"]
+_OF_ATD = ("augment", "beta", "gamma", "rounds")
 
 
-class Shuffle(StrEnum):
-    """Order in which windows on disk are visited."""
-
-    FULL = "full"
-    BLOCK = "block"
-
-
-@reads_recordings
+@options.reads_recordings
 def fit(
-    data: DataArgument,
-    out: ModelOutOption = Path("model.safetensors"),
+    data: options.Data,
+    out: options.ModelOut = Path("model.safetensors"),
     probe: Annotated[
-        ProbeKind | None,
+        options.ProbeKind | None,
         typer.Option(
-            "--probe",
             metavar="[KIND]",
             help="Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with "
-            f"the model. {PROBE_KINDS} Without a KIND: auto.",
+            f"the model. {options.PROBE_KINDS} Without a KIND: auto.",
         ),
     ] = None,
     recenter: Annotated[
@@ -112,17 +79,16 @@ def fit(
     check: Annotated[
         bool,
         typer.Option(
-            "--check",
-            help="Also fit random halves of the subjects ten times, and save which components replicate.",
+            "--check", help="Also fit random halves of the subjects ten times, and save which components replicate."
         ),
     ] = False,
     method: Annotated[
         Method | None,
         typer.Option(
             metavar="NAME",
+            case_sensitive=False,
             help="cpd, the plain decomposition (default); or, of the paper: atd (default with --preset), sals or "
             "gr-sals.",
-            case_sensitive=False,
         ),
     ] = None,
     beta: Annotated[
@@ -137,9 +103,10 @@ def fit(
             "drop:SHARE or neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
         ),
     ] = None,
-    preset: PresetOption = None,
+    prior: options.Prior = None,
+    preset: options.Preset = None,
     protocol: Annotated[
-        Protocol | None,
+        options.Protocol | None,
         typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
     ] = None,
     rank: Annotated[
@@ -151,29 +118,24 @@ def fit(
     ] = None,
     restarts: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=MOST_REPEATS,
-            metavar="N",
-            help="Number of random starts; the fit with the lowest loss is kept.",
-        ),
+        typer.Option(min=1, metavar="N", help="Number of random starts; the fit with the lowest loss is kept."),
     ] = None,
-    consensus: ConsensusOption = False,
+    consensus: options.Consensus = False,
     batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of windows per batch.")] = None,
     learning_rate: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Weight of a batch in the update of the bases.")
     ] = None,
     solver: Annotated[
-        Solver | None,
+        Literal["blend", "memory"] | None,
         typer.Option(help="How a mini-batch of atd, sals or gr-sals moves the bases."),
     ] = None,
-    n_fft: NfftOption = None,
-    hop: HopOption = None,
+    n_fft: options.Nfft = None,
+    hop: options.Hop = None,
     shuffle: Annotated[
-        Shuffle, typer.Option(help="Visit windows in random order, or shard by shard for slow disks.")
-    ] = Shuffle.FULL,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+        Literal["full", "block"], typer.Option(help="Visit windows in random order, or shard by shard for slow disks.")
+    ] = "full",
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -186,10 +148,10 @@ def fit(
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
     ] = 60.0,
-    on_error: OnErrorOption = OnError.RAISE,
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    on_error: options.SkipErrors = "raise",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -199,99 +161,90 @@ def fit(
     interrupted fit resumes with --resume. Memory use does not grow with the data. Recordings are first cut into
     windows in a temporary folder; if you use them more than once, write a store with [bold]polyadic prepare[/bold].
     """
+    from polyadic.data import split
+    from polyadic.evaluate.unusual import typical_windows
     from polyadic.presets import settings_for
 
+    chosen_method = method or ("cpd" if preset is None else "atd")
+    if prior is not None and probe is None:
+        raise PolyadicError("--prior needs --probe: it changes the probabilities of the probe")
     if recenter and probe is None:
         raise PolyadicError("--recenter needs --probe: it changes how the probe is trained")
-    if consensus and (restarts or 1) < 2:
-        raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
+    if preset is not None and chosen_method == "cpd":
+        raise PolyadicError("--preset has the paper's settings for atd, sals and gr-sals, but --method is cpd")
+    if augment is not None and chosen_method != "atd":
+        raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
+    check_consensus(consensus, restarts)
     check_out_file(out, data, endings=(".safetensors",), force=force)
     if checkpoint is not None:
         check_out_file(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
-    with opened(data, given, on_error=on_error.value, shuffle=shuffle.value, hidden=hidden) as windows:
+    with opened(data, given, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
         describe(windows, hidden or not are_recordings(data))
-        unlabelled, labelled = _parts(windows, protocol, seed)
+        unlabelled, labelled = windows, windows
+        if protocol is not None:
+            unlabelled, labelled, _ = split(windows, protocol, random_state=seed)
         if probe is not None:
             _check_labels(labelled, data, recenter)
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
-        if not hidden:
-            default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
-            echo(describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
-        parameters = {
-            "rank": rank,
-            "max_sweeps": sweeps,
-            "restarts": restarts,
-            "consensus": consensus,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "solver": None if solver is None else solver.value,
-            "beta": beta,
-            "device": device,
-            "random_state": seed,
-            "verbose": int(not hidden),
-        }
-        chosen_method = method or (Method.CPD if preset is None else Method.ATD)
-        if preset is not None and chosen_method is Method.CPD:
-            raise PolyadicError("--preset has the paper's settings for atd, sals and gr-sals, but --method is cpd")
         if augment is not None:
             chosen = replace(chosen, augment=parse_augmentation(augment, unlabelled.fs))
-            if chosen_method is not Method.ATD:
-                raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
-        estimator = build_estimator(chosen_method, chosen, **parameters)
+        estimator = build_estimator(
+            chosen_method,
+            chosen,
+            rank=rank,
+            max_sweeps=sweeps,
+            restarts=restarts,
+            consensus=consensus,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            solver=solver,
+            beta=beta,
+            device=device,
+            random_state=seed,
+            verbose=int(not hidden),
+        )
+        if not hidden:
+            default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
+            echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
-        with resumable_fit(path, keep=checkpoint is not None):
+        try:
             model = estimator.fit(unlabelled, checkpoint=path, resume=resume, checkpoint_every=checkpoint_every)
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, recenter, hidden)
+                model.probe_ = _trained(model, labelled, probe, recenter, prior, hidden)
             if check:
                 model.replicability_ = checked(model, unlabelled, seed, hidden)
-            _save(model, unlabelled, out)
+            if hasattr(model, "_batches"):
+                model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
+            model.save(out)
+        except KeyboardInterrupt as stop:
+            if path.exists():
+                stop.args = (f"progress is saved in {path}. To resume:\n  {resume_command()}",)
+            raise
+        if checkpoint is None:
+            path.unlink(missing_ok=True)
     _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, json)
     if check and not json:
         tell_replicability(model.replicability_)
 
 
-def _save(model: Any, windows: Windows, out: Path) -> None:
-    """Write a model with statistics of its windows, which predict uses to flag unusual ones."""
-    from polyadic.evaluate.unusual import typical_windows
-
-    if hasattr(model, "_batches"):
-        model.typical_ = typical_windows(model, windows)
-    model.save(out)
+def check_consensus(consensus: bool, restarts: int | None) -> None:
+    """Raise if there is only one start to average."""
+    if consensus and (restarts or 1) < 2:
+        raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
 
 
-class FitCommand(FewArguments):
-    """A command whose --probe takes an optional value."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        return super().parse_args(ctx, with_probe_kind(args))
-
-
-def with_probe_kind(words: list[str]) -> list[str]:
-    """Return the words of a command line, with "auto" for every --probe that is not followed by a kind.
-
-    Examples
-    --------
-    >>> with_probe_kind(["--probe", "my.store"]), with_probe_kind(["my.store", "--probe", "plain"])
-    (['--probe=auto', 'my.store'], ['my.store', '--probe', 'plain'])
-    """
-    end = words.index("--") if "--" in words else len(words)
-    found: list[str] = []
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        bare = word == "--probe" and len(found) < end and following not in list(ProbeKind)
-        found.append("--probe=auto" if bare else word)
-    return found
-
-
-def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:
-    """Return the windows to fit, and the windows on which the probe may be trained."""
-    from polyadic.data import split
-
-    if protocol is None:
-        return windows, windows
-    unlabelled, train, _ = split(windows, protocol.value, random_state=seed)
-    return unlabelled, train
+def _describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:
+    """Return the number and length of windows, their channels and rate, and the frame length, as one line."""
+    count, channels, samples = windows.shape
+    fs = windows.fs
+    length, part = (f"{size} samples" if fs is None else f"{size / fs:g} s" for size in (samples, frame))
+    rate = "" if fs is None else f" at {fs:g} Hz"
+    marks = [" (default)" * default for default in (length_is_default, frame_is_default)]
+    return (
+        f"{counted(count, 'window')} of {length}{marks[0]}, {counted(channels, 'channel')}{rate}, "
+        f"frames of {part}{marks[1]}"
+    )
 
 
 def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
@@ -306,26 +259,24 @@ def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
         rows_to_transform(windows.label >= 0, windows.subject, recenter)
 
 
-def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidden: bool) -> Any:
+def _trained(model: Any, windows: Windows, kind: str, recenter: bool, prior: str | None, hidden: bool) -> Any:
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.classifier import rows_to_transform
 
     used = windows[rows_to_transform(windows.label >= 0, windows.subject, recenter)]
     with window_bar("probe", len(used), hidden) as on_rows:
-        return WindowClassifier(model, kind.value, recenter).fit(used, on_rows=on_rows).probe_
+        return WindowClassifier(model, kind, recenter, prior).fit(used, on_rows=on_rows).probe_
 
 
 def _tell_fit(
     model: Any, method: Method, windows: Windows, labelled: Windows | None, data: Path, out: Path, json: bool
 ) -> None:
-    import shlex
-
     seconds = model.fit_seconds_
     trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
         "model": out.name,
-        "method": method.value,
+        "method": method,
         "windows": len(windows),
         "subjects": windows.index.n_subjects,
         "subjects_from": windows.index.subjects_from,
@@ -351,7 +302,7 @@ def _tell_fit(
     if model.consensus:
         kept = f" from the consensus of {model.restarts} starts"
     echo(
-        f"{out.name}: {method.value} of {counted(len(windows), 'window')}, "
+        f"{out.name}: {method} of {counted(len(windows), 'window')}, "
         f"{model.n_parameters_:,} parameters, {counted(model.n_sweeps_, 'sweep')}{kept} in "
         f"{seconds:.1f} s ({model.waited_:.1f} s I/O wait)"
     )
@@ -361,7 +312,9 @@ def _tell_fit(
         if outcome["reason"]:
             echo(f"probe settings: {outcome['reason']}")
         if windows.index.n_subjects > 1:
-            echo(f"to score it on subjects it has not seen: polyadic evaluate {shlex.join([str(out), str(data)])}")
+            if "%" in str(outcome["reason"]):
+                echo("that score chose the settings, on features that have seen every subject: it is optimistic")
+            echo(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
         if outcome["recenter"]:
             echo("features are recentred by subject: predict needs at least 20 windows per subject")
 
@@ -390,3 +343,63 @@ def tell_replicability(result: Replicability) -> None:
     missing = [str(number + 1) for number, found in enumerate(replicates) if not found]
     if missing:
         echo(f"do not interpret component{'s' * (len(missing) != 1)} {', '.join(missing)}")
+
+
+# --------------------------------------------------------------------------------- estimators and augmentations
+
+
+def build_estimator(method: Method, settings: Preset, **parameters: Any) -> CPD:
+    """Build an unfitted estimator from settings, overridden by the options of a command that are not None.
+
+    Examples
+    --------
+    >>> from polyadic.presets import preset
+    >>> build_estimator("sals", preset("har"), rank=8).learning_rate
+    0.002
+    """
+    from polyadic import estimators
+
+    estimator = getattr(estimators, _ESTIMATORS[method])
+    known = estimator._get_param_names()
+    given = {name: value for name, value in parameters.items() if value is not None}
+    for name in given:
+        if name not in known:
+            others = "atd" if name in _OF_ATD else "atd, sals or gr-sals"
+            raise PolyadicError(f"--{name.replace('_', '-')} is not an option of --method {method}: use {others}")
+    presets = {"tensorize": settings.tensorize, **settings.parameters}
+    if settings.augment != "auto":
+        presets["augment"] = settings.augment
+    built: CPD = estimator(**{name: value for name, value in (presets | given).items() if name in known})
+    return built
+
+
+def parse_augmentation(text: str, fs: float | None) -> Augmentation | None:
+    """Return the augmentation that a text describes: names with a value, joined by "+"; None for "none".
+
+    Examples
+    --------
+    >>> parse_augmentation("jitter:0.05", None)
+    Jitter(degree=0.05)
+    >>> parse_augmentation("jitter:0.05+bandpass:1-20,5-24", 50.0)
+    Compose(steps=(Jitter(degree=0.05), Bandpass(bands=((1.0, 20.0), (5.0, 24.0)), fs=50.0)))
+    """
+    from polyadic.augment import Bandpass, Compose, DropChannels, Jitter, Neighbour, Scale, Shift
+
+    kinds = {"jitter": Jitter, "scale": Scale, "shift": Shift, "drop": DropChannels, "neighbour": Neighbour}
+    steps: list[Augmentation] = []
+    for part in () if text == "none" else text.split("+"):
+        name, _, value = part.partition(":")
+        if name not in (*kinds, "bandpass"):
+            raise PolyadicError(f"--augment must name {', '.join(kinds)}, bandpass or none, but has {name!r}")
+        if name == "bandpass" and fs is None:
+            raise PolyadicError("--augment bandpass needs the sampling rate: pass --fs")
+        try:
+            if name == "bandpass":
+                bands = [band.split("-") for band in value.split(",")]
+                steps.append(Bandpass([(float(low), float(high)) for low, high in bands], fs or 0.0))
+            else:
+                steps.append(kinds[name](float(value)))
+        except ValueError as error:
+            example = "bandpass:1-20,5-24" if name == "bandpass" else f"{name}:0.1"
+            raise PolyadicError(f"--augment {part!r} is not valid: write it like {example}") from error
+    return None if not steps else steps[0] if len(steps) == 1 else Compose(steps)

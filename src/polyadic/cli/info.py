@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +12,13 @@ import typer
 
 from polyadic._util.files import check_regular_file
 from polyadic._util.terminal import console, echo, print_json, printable
-from polyadic.cli.options import JsonOption
+from polyadic.cli import options
+from polyadic.cli.files import read_results
+from polyadic.cli.prepare import summary
+from polyadic.cli.windows import scarcities
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["INFO_EXAMPLES", "describe", "info"]
-
-INFO_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
   polyadic info model.safetensors
@@ -34,6 +35,7 @@ _SHOWN = 12
 """Maximum number of items of a list that are shown; --json has all."""
 _COUNTED = ("factors.", *(f"readout.{name}" for name in ("matrix", "centre", "level_mean", "level_scale")))
 """Beginnings of the names of the arrays that `n_parameters_` counts."""
+_STORE, _FOLDER = "store of windows", "folder of recordings"
 Facts = dict[str, Any]
 
 
@@ -49,20 +51,34 @@ def info(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read a whole store and compare it with its checksums.")
     ] = False,
-    json: JsonOption = False,
+    fs: Annotated[
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate of tables that do not contain it.")
+    ] = None,
+    json: options.Json = False,
 ) -> None:
     """Describe a file or folder: a model, store, recording, results or arrays.
 
     Shows shapes, channels, labels, settings, provenance and size.
     """
-    facts = describe(path)
+    facts = describe(path, fs)
     if verify:
-        facts["verified"] = _verify(path)
+        if facts["kind"] != _STORE:
+            raise PolyadicError(f"--verify is for stores, but {path.name} is not one: other files have no checksums")
+        from polyadic.data import WindowStore
+
+        with console(err=True).status(f"verifying {printable(path.name)}"):
+            WindowStore(path).verify()
+        facts["verified"] = "all checksums match"
     if json:
         print_json(facts)
         return
-    for sentence in _scarce(facts):
-        echo(sentence, err=True, colour="yellow")
+    if facts["kind"] in (_STORE, _FOLDER):
+        # The classes of a folder are known only if it has one recording.
+        known = facts["classes"] if facts["kind"] == _STORE else facts.get("annotations", {})
+        names = [name for name, count in known.items() if count]
+        several = facts["kind"] == _FOLDER and facts["recordings"] > 1
+        for sentence in scarcities(facts["recordings"], facts["subjects"], [] if several else names):
+            echo(sentence, err=True, colour="yellow")
     from rich.table import Table
     from rich.text import Text
 
@@ -80,54 +96,24 @@ def info(
     console().print(grid)
 
 
-def _verify(path: Path) -> str:
-    from polyadic.data import WindowStore
-    from polyadic.data.store import is_store
-
-    if not is_store(path):
-        raise PolyadicError(f"--verify is for stores, but {path.name} is not one: other files have no checksums")
-    with console(err=True).status(f"verifying {printable(path.name)}"):
-        WindowStore(path).verify()
-    return "all checksums match"
-
-
-def describe(path: Path) -> Facts:
-    """Return the contents of a file or folder as JSON values; `kind` says what it is.
-
-    Raises
-    ------
-    PolyadicError : if the file is damaged, or in a format that polyadic neither reads nor writes
-    """
+def describe(path: Path, fs: float | None = None) -> Facts:
+    """Return the contents of a file or folder as JSON values; `kind` says what it is."""
     if path.is_dir():
-        return {"path": path.name or path.absolute().name, **_folder(path)}
+        return {"path": path.name or path.absolute().name, **_folder(path, fs)}
     check_regular_file(path)
     from polyadic.data.folders import ENDINGS
     from polyadic.data.readers.arrays import ARRAYS
     from polyadic.data.readers.common import ending_of
 
     suffix = ending_of(path)
-    readers = {".safetensors": _model, ".json": _results, **dict.fromkeys(ARRAYS, _arrays), ".csv": _table}
-    read = _recording if suffix in ENDINGS and suffix != ".csv" else readers.get(suffix)
+    recording = partial(_recording, fs=fs)
+    table = partial(_table, fs=fs)
+    readers: dict[str, Any] = {".safetensors": _model, ".json": _results, **dict.fromkeys(ARRAYS, _arrays)}
+    read = table if suffix == ".csv" else recording if suffix in ENDINGS else readers.get(suffix)
     if read is None:
         known = sorted({*readers, *ENDINGS})
         raise PolyadicError(f"{path.name} is not a file that polyadic reads: known extensions are {', '.join(known)}")
     return {"path": path.name, **read(path), "bytes": path.stat().st_size}
-
-
-def _scarce(facts: Facts) -> list[str]:
-    """Return notes if a store or folder has only one recording, subject or class.
-
-    The classes of a folder are known only if it has one recording.
-    """
-    from polyadic.cli.windows import scarcities
-
-    if facts["kind"] == "store of windows":
-        names = [name for name, count in facts["classes"].items() if count]
-    elif facts["kind"] == "folder of recordings":
-        names = list(facts.get("annotations", {})) if facts["recordings"] == 1 else []
-    else:
-        return []
-    return scarcities(facts["recordings"], facts["subjects"], names)
 
 
 def _shown(name: str, value: Any) -> str:
@@ -197,14 +183,24 @@ def _worded(value: Any) -> Any:
     return f"{value.get('type')}({fields})"
 
 
-def _folder(path: Path) -> Facts:
+def _folder(path: Path, fs: float | None) -> Facts:
     from polyadic.data import WindowStore
     from polyadic.data.folders import find_recordings
     from polyadic.data.store import is_store
     from polyadic.data.subjects import find_subject, join_sources
 
     if is_store(path):
-        return _store(WindowStore(path))
+        store = WindowStore(path)
+        facts = {key: value for key, value in summary(store).items() if key not in ("store", "windows", "length")}
+        return {
+            "kind": _STORE,
+            "shape": list(store.shape),
+            "seconds": store.header.length / store.fs,
+            **facts,
+            "dataset": store.dataset,
+            "settings": store.settings,
+            "bytes": sum(file.stat().st_size for file in path.iterdir()),
+        }
     if (path / "results.json").exists():
         inside = describe(path / "results.json")
         return {**inside, "models": sorted(file.name for file in path.glob("*.safetensors")), "path": path.name}
@@ -215,14 +211,14 @@ def _folder(path: Path) -> Facts:
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
     return {
-        "kind": "folder of recordings",
+        "kind": _FOLDER,
         "recordings": len(files),
         "subjects": len({subject.name for subject in subjects}),
         "subjects_from": join_sources(subject.source for subject in subjects),
-        "left_out": left_out,
+        "left_out": _by_reason(left_out),
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
         "recordings_by_rate": _count_rates(files),
-        **_first_recording(dict(zip(names, files, strict=True))),
+        **_first_recording(dict(zip(names, files, strict=True)), fs),
     }
 
 
@@ -247,48 +243,36 @@ def _count_rates(files: Sequence[Path]) -> dict[str, int]:
     return {f"{rate:g} Hz": count for rate, count in sorted(found.items())} if len(found) > 1 else {}
 
 
-def _first_recording(files: dict[str, Path]) -> Facts:
-    """Describe the first readable recording, and list the unreadable ones before it with the reasons."""
+def _by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:
+    """Return the files of each reason, without the name of the file in front of it."""
+    files: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        files.setdefault(reason.removeprefix(Path(name).name).lstrip(": "), []).append(name)
+    return files
+
+
+def _first_recording(files: dict[str, Path], fs: float | None) -> Facts:
+    """Describe the first readable recording, and list the unreadable ones before it by the reason."""
     unreadable: dict[str, str] = {}
     for name, file in files.items():
         try:
-            _, *facts = _recording(file).items()  # all but the kind
+            _, *facts = _recording(file, fs).items()  # all but the kind
         except DataError as error:
             unreadable[name] = str(error)
         else:
-            return {"unreadable": unreadable, "first": name, **dict(facts)}
-    return {"unreadable": unreadable}
-
-
-def _store(store: Any) -> Facts:
-    from polyadic.cli.prepare import summary
-
-    facts = summary(store)
-    return {
-        "kind": "store of windows",
-        "shape": list(store.shape),
-        "seconds": store.header.length / store.fs,
-        **{key: value for key, value in facts.items() if key not in ("store", "windows", "length")},
-        "dataset": store.dataset,
-        "settings": store.settings,
-        "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
-    }
+            return {"unreadable": _by_reason(unreadable), "first": name, **dict(facts)}
+    return {"unreadable": _by_reason(unreadable)}
 
 
 def _results(path: Path) -> Facts:
     """Describe the results of `polyadic run`."""
-    try:
-        content = json_module.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path.name} is damaged or not JSON: {error}") from error
-    if not isinstance(content, dict) or not {"command", "rows"} <= content.keys():
-        raise PolyadicError(f"{path.name} is JSON, but not results of polyadic run")
-    rows = [row for row in content["rows"] if isinstance(row, dict)] if isinstance(content["rows"], list) else []
+    content = read_results(path)
+    rows = [row for row in content["rows"] if isinstance(row, dict)]
     named = ("title", "data", "protocol", "probe", "seeds", "command", "date", "commit", "machine", "versions")
     return {
         "kind": "results of polyadic run",
         **{key: content[key] for key in named if key in content},
-        "methods": list(dict.fromkeys(str(row["method"]) for row in rows if "method" in row)),
+        "methods": list(dict.fromkeys(str(row.get("method")) for row in rows)),
         "rows": len(rows),
     }
 
@@ -320,30 +304,35 @@ def _arrays(path: Path) -> Facts:
     return {"kind": "windows in arrays" if windows else "arrays", "arrays": found}
 
 
-def _table(path: Path) -> Facts:
+def _table(path: Path, fs: float | None) -> Facts:
     """Describe a table written by `transform` or `predict`, or else a recording."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         heads = file.readline().strip().split(",")
         own, known = heads[:3] == ["subject", "recording", "start"], ("time", "label", "confidence", "unusual")
         if not own or "label" not in heads[3:5]:
-            return _recording(path)
+            return _recording(path, fs)
         rows = sum(1 for _ in file)
     kind = "labels" if all(head in known or head.startswith("p(") for head in heads[3:]) else "features"
     return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
 
 
-def _recording(path: Path) -> Facts:
+def _recording(path: Path, fs: float | None) -> Facts:
     from polyadic.data.folder_reader import read_recording
     from polyadic.data.readers import edf, wfdb
     from polyadic.data.readers.common import ending_of, is_table
     from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject
+    from polyadic.data.recordings import quality
 
+    fs = fs if is_table(path) else None  # other formats contain it
     rates: dict[str, float] = {}
     if ending_of(path) in (".edf", ".bdf"):
         known = edf.read_channels(path)
         rates = {name: rate for name, (rate, _) in known.items()}
         if not known:
-            return {"kind": "annotations", "annotations": _count_texts(edf.read_annotations(path))}
+            return {
+                "kind": "annotations",
+                "annotations": dict(Counter(note.text for note in edf.read_annotations(path))),
+            }
     elif ending_of(path) == ".hea":
         rates = wfdb.read_rates(path)
     mixed = len(set(rates.values())) > 1
@@ -351,14 +340,16 @@ def _recording(path: Path) -> Facts:
     columns: Facts = {}
     try:
         how = ("hold" if whole else "polyphase") if mixed else None
-        found = read_recording(path, resample=how, keep_slow=how)
+        found = read_recording(path, fs=fs, resample=how, keep_slow=how)
         samples, annotations = found.signal.shape[1], found.annotations
     except DataError:
         guess = guess_columns(path) if is_table(path) else TableColumns()
         if not guess.channels or guess.label is guess.subject is None:
             raise
         columns = {"label": guess.label, "subject": guess.subject}
-        each = [read_csv(path, columns=guess)] if guess.subject is None else read_csv_by_subject(path, None, "", guess)
+        each = (
+            [read_csv(path, fs, columns=guess)] if guess.subject is None else read_csv_by_subject(path, fs, "", guess)
+        )
         found, samples = each[0], sum(one.signal.shape[1] for one in each)
         annotations = tuple(note for one in each for note in one.annotations)
     units = dict(zip(found.channels, found.units, strict=True))
@@ -371,11 +362,8 @@ def _recording(path: Path) -> Facts:
         "seconds": samples / found.fs,
         "samples": samples,
         "type": str(found.signal.dtype),
+        "flat_channels": list(quality(found).get("flat", {})),
         **({"began": found.began} if found.began else {}),
         **columns,
-        "annotations": _count_texts(annotations),
+        "annotations": dict(Counter(note.text for note in annotations)),
     }
-
-
-def _count_texts(annotations: Any) -> dict[str, int]:
-    return dict(Counter(annotation.text for annotation in annotations))

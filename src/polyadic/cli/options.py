@@ -7,73 +7,23 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 import typer.core
 
 from polyadic._util.terminal import printable
 from polyadic.cli.exits import exit_on_interrupt
-from polyadic.data.reading import Reading, is_pattern, option_name, parse_classes
-from polyadic.errors import PolyadicError
-
-__all__ = [
-    "MOST_REPEATS",
-    "PROBE_KINDS",
-    "ConsensusOption",
-    "DataArgument",
-    "DeviceOption",
-    "FewArguments",
-    "ForceOption",
-    "HopOption",
-    "JsonOption",
-    "Manual",
-    "ModelArgument",
-    "ModelOutOption",
-    "NfftOption",
-    "OnError",
-    "OnErrorOption",
-    "PresetOption",
-    "ProbeKind",
-    "Protocol",
-    "QuietOption",
-    "SeedOption",
-    "TransductiveOption",
-    "flowing",
-    "reads_recordings",
-]
+from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
 
 _RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
 
-MOST_REPEATS = 10_000
-"""Upper bound of repetitions, to catch typing errors."""
 
-
-class OnError(StrEnum):
-    """What to do with a recording that cannot be read."""
-
-    RAISE = "raise"
-    SKIP = "skip"
-
-
-class Protocol(StrEnum):
-    """How to split windows into training and test parts."""
-
-    SUBJECT = "subject"
-    PAPER = "paper"
-
-
-class ProbeKind(StrEnum):
-    """How a probe is trained."""
-
-    AUTO = "auto"
-    PLAIN = "plain"
-    STANDARDISED = "standardised"
-
-
+OnError = Literal["raise", "skip"]
+Protocol = Literal["subject", "paper"]
+ProbeKind = Literal["auto", "plain", "standardised"]
 PROBE_KINDS = (
     "auto: a logistic regression tuned by cross-validation over subjects; plain or standardised: a logistic regression "
     "with fixed settings, as in the paper's tables."
@@ -93,7 +43,6 @@ def _check_data(path: Path) -> Path:
 
 
 def _check_model(ctx: typer.Context, path: Path) -> Path:
-    """Check that a path exists and is not a folder, and return it."""
     if _check_data(path).is_dir():
         raise typer.BadParameter(
             f"{str(path)!r} is a folder, not a model file. The model comes first: polyadic {ctx.info_name} "
@@ -102,30 +51,42 @@ def _check_model(ctx: typer.Context, path: Path) -> Path:
     return path
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", help="Hide the progress bar. Warnings and errors are still shown.")
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Hide the progress bar. Warnings and errors are still shown.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
+Device = Annotated[str, typer.Option(help="Compute device: auto, cpu or cuda.", metavar="NAME")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Random seed.")]
+Fs = Annotated[
+    float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
-DeviceOption = Annotated[str, typer.Option(help="Compute device: auto, cpu or cuda.", metavar="NAME")]
-SeedOption = Annotated[int, typer.Option(metavar="N", help="Random seed.")]
-PresetOption = Annotated[
+Preset = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
 ]
-NfftOption = Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")]
-HopOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")]
-ConsensusOption = Annotated[
+Prior = Annotated[
+    Literal["balanced", "training"] | None,
+    typer.Option(
+        help="Class frequencies that predictions assume: balanced (all classes equally frequent) or training (as among "
+        "the training labels: more accurate overall, less so for rare classes). Default: as the probe was trained; "
+        "auto is balanced."
+    ),
+]
+Nfft = Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")]
+Hop = Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")]
+Consensus = Annotated[
     bool, typer.Option("--consensus", help="With --restarts: average the components on which the starts agree.")
 ]
-TransductiveOption = Annotated[
+Probe = Annotated[
+    ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
+]
+Transductive = Annotated[
     bool,
     typer.Option(
         "--transductive", help="Do not refit the features in every fold, even if they were learned from test subjects."
     ),
 ]
-ModelOutOption = Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")]
-ModelArgument = Annotated[
+ModelOut = Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")]
+Model = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
@@ -133,7 +94,7 @@ ModelArgument = Annotated[
         callback=_check_model,
     ),
 ]
-DataArgument = Annotated[
+Data = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
@@ -142,51 +103,43 @@ DataArgument = Annotated[
         callback=_check_data,
     ),
 ]
-OnErrorOption = Annotated[
-    OnError,
-    typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=_RECORDINGS),
+SkipErrors = Annotated[
+    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=_RECORDINGS)
 ]
 
 
-# -------------------------------------------------------------------------------------------- reading recordings
-
-
-def _reading_options() -> dict[str, Any]:
-    """Return the type of each option: one per field of `Reading`, and --subject-from."""
-    hints = get_type_hints(Reading)
-    options = {}
-    for item in fields(Reading):
-        about = {name: value for name, value in item.metadata.items() if name != "flag"}
-        option = typer.Option(option_name(item.name), rich_help_panel=_RECORDINGS, **about)
-        kind = list[str] if item.name in ("channels", "classes") else hints[item.name]
-        options[item.name] = Annotated[kind | None, option]
-        if item.name == "subject":
-            words = "Like --subject, but always a regular expression."
-            option = typer.Option(help=words, metavar="REGEX", rich_help_panel=_RECORDINGS)
-            options["subject_from"] = Annotated[str | None, option]
-    return options
-
-
 def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for reading recordings to a command.
+    """Add the options for reading recordings to a command: one for each field of `Reading`.
 
     Parameters
     ----------
     function : the command; receives the options that were set as `given`, by the field names of a `Reading`
     """
     hints = get_type_hints(function, include_extras=True)
-    options = _reading_options()
+    kinds = get_type_hints(Reading) | dict.fromkeys(("channels", "classes", "rename"), list[str])
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
         parameter.replace(annotation=hints[name], kind=keyword)
         for name, parameter in inspect.signature(function).parameters.items()
         if name != "given"
     ]
-    parameters += [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in options.items()]
+    for field in fields(Reading):
+        about = {name: value for name, value in field.metadata.items() if name != "flag"}
+        option = typer.Option(option_name(field.name), rich_help_panel=_RECORDINGS, **about)
+        kind: Any = kinds[field.name]
+        annotation = Annotated[kind | None, option]
+        parameters.append(inspect.Parameter(field.name, keyword, default=None, annotation=annotation))
 
     @functools.wraps(function)
     def command(**values: Any) -> None:
-        given = _given_fields({name: values.pop(name) for name in options})
+        options = {field.name: values.pop(field.name) for field in fields(Reading)}
+        given = {name: value for name, value in options.items() if value not in (None, [])}
+        if "channels" in given:
+            given["channels"] = tuple(given["channels"])
+        if "rename" in given:
+            given["rename"] = parse_renames(given["rename"])
+        if "classes" in given:
+            given["classes"] = parse_classes(given["classes"])
         function(**values, given=given)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -194,48 +147,32 @@ def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _given_fields(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `Reading` for the options that were set."""
-    given = {name: value for name, value in options.items() if value not in (None, [])}
-    if "channels" in given:
-        given["channels"] = tuple(given["channels"])
-    if "classes" in given:
-        given["classes"] = parse_classes(given["classes"])
-    if "subject_from" in given:
-        if "subject" in given:
-            raise PolyadicError("--subject and --subject-from cannot be combined: give only one of them")
-        given["subject"] = given.pop("subject_from")
-        if not is_pattern(given["subject"]):
-            raise PolyadicError(
-                "--subject-from must be a regular expression with one group, such as 'S(\\d+)', but is "
-                f"{given['subject']!r}"
-            )
-    return given
-
-
 # ------------------------------------------------------------------------------------------ help and usage errors
 
 _EXTRA_HINTS = {
-    "fit": "fit takes only DATA, and writes a new model to -o FILE",
-    "report": "The data is an option: --data {}",
-    "export": "The output file is an option: -o {}",
+    "fit": " fit takes only DATA, and writes a new model to -o FILE.",
+    "report": " The data is an option: --data {}.",
+    "export": " The output file is an option: -o {}.",
 }
 """What to do about an extra argument, by command."""
 
 
-_ORDER = ("run", "prepare", "fit", "tune", "transform", "predict", "evaluate", "export", "report", "rank", "info")
-"""Commands in the order of use."""
-
-
-class FewArguments(typer.core.TyperCommand):
-    """A command that says where an extra argument belongs."""
+class Command(typer.core.TyperCommand):
+    """A command that says where an extra argument belongs; the --probe of `fit` needs no value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if self.name == "fit":
+            end = args.index("--") if "--" in args else len(args)
+            for place, word in enumerate(args[:end]):
+                if word == "--probe" and [*args, ""][place + 1] not in get_args(ProbeKind):
+                    args[place] = "--probe=auto"
         ctx.allow_extra_args = True  # they are refused below, with a hint
         extra = super().parse_args(ctx, args)
         if extra and not ctx.resilient_parsing:
             words = printable(" ".join(extra))
-            ctx.fail(f"Got unexpected extra argument(s) ({words}). {_EXTRA_HINTS[self.name or ''].format(words)}.")
+            ctx.fail(
+                f"Got unexpected extra argument(s) ({words}).{_EXTRA_HINTS.get(self.name or '', '').format(words)}"
+            )
         return extra
 
 
@@ -248,8 +185,8 @@ class Manual(typer.core.TyperGroup):
             command.help, command.epilog = flowing(command.help or ""), flowing(command.epilog or "")
 
     def list_commands(self, ctx: Any) -> list[str]:
-        names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+        # typer lists commands and groups apart; sorting keeps the order of the others.
+        return sorted(super().list_commands(ctx), key=lambda name: {"run": 0, "prepare": 1}.get(name, 2))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

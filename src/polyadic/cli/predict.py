@@ -9,33 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli import options
 from polyadic.cli.files import (
     LABEL_ENDINGS,
-    STEP,
     Labelled,
     check_label_file,
+    check_label_texts,
     check_out_file,
+    parts_of,
     write_labels,
     write_table,
 )
-from polyadic.cli.options import (
-    DataArgument,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    QuietOption,
-    reads_recordings,
-)
-from polyadic.cli.windows import counted, opened_for
+from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["PREDICT_EXAMPLES", "predict"]
-
-PREDICT_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
 Fit a model with a probe (classifier), and label new recordings of the same kind:
@@ -48,10 +39,10 @@ One recording, as an annotated copy or as events:
 """
 
 
-@reads_recordings
+@options.reads_recordings
 def predict(
-    model: ModelArgument,
-    data: DataArgument,
+    model: options.Model,
+    data: options.Data,
     out: Annotated[
         Path,
         typer.Option(
@@ -62,10 +53,12 @@ def predict(
             metavar="FILE",
         ),
     ] = Path("labels.csv"),
-    device: DeviceOption = "auto",
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    prior: options.Prior = None,
+    device: options.Device = "auto",
+    on_error: options.SkipErrors = "raise",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -76,63 +69,57 @@ def predict(
     unusual (1 for windows unlike those of the fit), and the probability of each class. Recordings are read in the
     same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
     """
-    from polyadic import load
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import QUANTILE, unusual_windows
 
     check_out_file(out, model, data, endings=LABEL_ENDINGS, force=force)
     check_label_file(out, data)
-    loaded = load(model)
-    loaded.device = device
-    classifier = WindowClassifier.of(loaded, model.name)
-    hidden = quiet or json
-    counts: Counter[str] = Counter()
+    as_table = out.suffix.lower() == ".csv"
+    classifier = WindowClassifier.of(open_model(model, device), model.name)
+    if prior is not None:
+        classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
+    check_label_texts(out, classes)
+    hidden, rare = quiet or json, 0
+    counts: Counter[str] = Counter()
+    labels: list[Labelled] = []
 
-    means: Any = None
-
-    found: list[Labelled] = []
-    rare = 0
-
-    def columns(part: Windows) -> list[list[str]]:
+    def rows(part: Windows) -> list[list[str]]:
         nonlocal rare
-        probabilities = classifier.predict_proba(part, means=means)
-        labels = [classes[place] for place in probabilities.argmax(axis=1)]
-        counts.update(labels)
         unusual = unusual_windows(classifier.features_, part)
         marks = [None] * len(part) if unusual is None else unusual.tolist()
         rare += sum(map(bool, marks))
-        rows = []
-        for label, row, mark, start in zip(labels, probabilities, marks, part.start.tolist(), strict=True):
-            words = ["" if mark is None else str(int(mark)), *(f"{value:.6g}" for value in row)]
-            rows.append([label, f"{row.max():.6g}", *words])
-            if out.suffix.lower() != ".csv":
-                found.append(Labelled(start / rate, part.shape[-1] / rate, label, float(row.max()), mark))
-        return rows
+        cells = []
+        probabilities = classifier.predict_proba(part, means=means)
+        for row, mark, start in zip(probabilities, marks, part.start.tolist(), strict=True):
+            label, confidence = classes[row.argmax()], float(row.max())
+            counts[label] += 1
+            cells.append([label, *(f"{value:.6g}" for value in (confidence, *row))])
+            cells[-1].insert(2, "" if mark is None else str(int(mark)))
+            if not as_table:
+                labels.append(Labelled(start / (fs or 1.0), part.shape[-1] / (fs or 1.0), label, confidence, mark))
+        return cells
 
     with (
-        opened_for(classifier.features_, data, given, hidden=hidden) as windows,
+        opened(data, given, model=classifier.features_, labels=False, on_error=on_error, hidden=hidden) as windows,
         window_bar("predicting", len(windows), hidden) as on_rows,
     ):
-        if classifier.recenter:
-            means = classifier.subject_means(windows)
-        fs = windows.fs or classifier.features_.fs_
-        rate = fs or 1.0
-        heads = ["label", "confidence", "unusual", *(f"p({name})" for name in classes)]
-        count = len(windows)
-        if out.suffix.lower() != ".csv" and len(set(windows.recording.tolist())) > 1:
-            raise PolyadicError(
-                f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
-            )
-        if out.suffix.lower() == ".csv":
-            write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows, clock=True)
+        count, fs = len(windows), windows.fs or classifier.features_.fs_
+        means = classifier.subject_means(windows) if classifier.recenter else None
+        if as_table:
+            heads = ["label", "confidence", "unusual", *(f"p({name})" for name in classes)]
+            write_table(out, windows, heads, rows, fs=fs, on_rows=on_rows, clock=True)
         else:
-            for first in range(0, count, STEP):
-                columns(windows[first : first + STEP])
-                on_rows(min(first + STEP, count))
+            if len(set(windows.recording.tolist())) > 1:
+                raise PolyadicError(
+                    f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
+                )
+            for part in parts_of(windows):
+                rows(part)
+                on_rows(sum(counts.values()))
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
-            write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
+            write_labels(out, data, labels, {*classes, *(text for texts in merged for text in texts)})
     numbers = {name: counts[name] for name in classes}
     if json:
         print_json({"labels": out.name, "windows": count, "classes": numbers, "unusual": rare})

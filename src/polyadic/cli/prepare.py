@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli.options import JsonOption, Manual, OnError, QuietOption, reads_recordings
-from polyadic.cli.windows import counted
-from polyadic.errors import PolyadicError
+from polyadic.cli import options
+from polyadic.cli.options import Command, Manual
+from polyadic.cli.windows import counted, files_by_reason
+from polyadic.errors import DataError
 
 if TYPE_CHECKING:
     from polyadic.data import WindowStore
-
-__all__ = ["app", "summary"]
-
-_EXAMPLE = "[bold]Example[/bold]\n\n  "
 
 app = typer.Typer(
     cls=Manual,
@@ -39,13 +36,13 @@ app = typer.Typer(
 
 _Store = Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")]
 _OnError = Annotated[
-    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and list it in the store.")
+    options.OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and list it in the store.")
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Replace an existing store.")]
 
 
 @app.command(
-    "folder",
+    cls=Command,
     epilog="""
 [bold]Examples[/bold]
 
@@ -62,14 +59,14 @@ Two channels, and subjects from the first four letters of the file names:
     --channel C3 --channel C4 --subject '(....)[^/]*$'
 """,
 )
-@reads_recordings
+@options.reads_recordings
 def folder(
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of recordings, searched with its subfolders.")],
     store: _Store,
-    on_error: _OnError = OnError.RAISE,
+    on_error: _OnError = "raise",
     force: _Force = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -77,18 +74,16 @@ def folder(
     from polyadic.data.cutting import write_store
     from polyadic.data.reading import Reading
 
-    _write(
-        partial(write_store, reading=Reading(**given)),
-        root,
-        store,
-        quiet,
-        json,
-        on_error=on_error.value,
-        force=force,
-    )
+    make = partial(write_store, root, store, Reading(**given), on_error=on_error, force=force)
+    try:
+        _write(make, quiet, json)
+    except DataError as error:
+        if on_error == "skip":
+            raise
+        raise DataError(f"{error}\n(--on-error skip skips such recordings)") from error
 
 
-@app.command("arrays", epilog=f"{_EXAMPLE}polyadic prepare arrays windows.npz my.store --fs 100\n")
+@app.command(cls=Command, epilog="[bold]Example[/bold]\n\n  polyadic prepare arrays windows.npz my.store --fs 100\n")
 def arrays(
     file: Annotated[
         Path,
@@ -97,31 +92,24 @@ def arrays(
         ),
     ],
     store: _Store,
-    fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
-    ] = None,
+    fs: options.Fs = None,
     force: _Force = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Windows from a file of arrays."""
-    from polyadic.data.prepare import write_windows
     from polyadic.data.readers.arrays import open_windows
+    from polyadic.data.store_writer import write_windows
 
-    _write(write_windows, open_windows(file, fs=fs), store, quiet, json, force=force)
+    _write(partial(write_windows, open_windows(file, fs=fs), store, force=force), quiet, json)
 
 
-def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bool, json: bool, **options: Any) -> None:
+def _write(make: Callable[..., WindowStore], quiet: bool, json: bool) -> None:
     """Write a store with a progress bar, and print a summary."""
     from polyadic._util.progress import file_bar
 
-    try:
-        with file_bar("preparing", quiet or json) as update:
-            written = make(source, store, progress=update, **options)
-    except PolyadicError as error:
-        if "on_error" in options and options["on_error"] == "raise" and type(error).__name__ == "DataError":
-            raise type(error)(f"{error}\n(--on-error skip skips such recordings)") from error
-        raise
+    with file_bar("preparing", quiet or json) as update:
+        written = make(progress=update)
     if json:
         print_json(summary(written))
         return
@@ -170,10 +158,7 @@ def _lines(store: WindowStore) -> list[str]:
         named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
         lines.append(f"{kind} samples, by channel (number of recordings): {named}")
     if store.skipped:
-        by_reason: dict[str, list[str]] = {}
-        for entry in store.skipped:
-            by_reason.setdefault(entry["reason"], []).append(entry["name"])
         count = len(store.skipped)
         lines.append(f"left out {count:,} {'files or folders' if count != 1 else 'file or folder'}:")
-        lines += [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+        lines += [f"  {', '.join(names)}: {reason}" for reason, names in files_by_reason(store).items()]
     return lines

@@ -9,28 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
-from polyadic.cli.options import (
-    MOST_REPEATS,
-    ConsensusOption,
-    DataArgument,
-    ForceOption,
-    HopOption,
-    JsonOption,
-    NfftOption,
-    OnError,
-    OnErrorOption,
-    PresetOption,
-    QuietOption,
-    SeedOption,
-    reads_recordings,
-)
+from polyadic.cli.fit import check_consensus
 from polyadic.cli.windows import counted, opened
 from polyadic.errors import PolyadicError
 
-__all__ = ["RANK_EXAMPLES", "rank"]
-
-RANK_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
 A table and a recommendation with its reason; optionally a plot:
@@ -45,9 +30,9 @@ Selected ranks, with the consensus of 30 random starts:
 """
 
 
-@reads_recordings
+@options.reads_recordings
 def rank(
-    data: DataArgument,
+    data: options.Data,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Also write a plot to this .html, .png, .svg or .pdf file."),
@@ -60,22 +45,18 @@ def rank(
     ] = 2048,
     refits: Annotated[
         int,
-        typer.Option(
-            min=1, max=MOST_REPEATS, metavar="N", help="Number of fits to random halves of the subjects per rank."
-        ),
+        typer.Option(min=1, metavar="N", help="Number of fits to random halves of the subjects per rank."),
     ] = 4,
-    restarts: Annotated[
-        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random starts per fit.")
-    ] = 1,
-    consensus: ConsensusOption = False,
-    preset: PresetOption = None,
-    n_fft: NfftOption = None,
-    hop: HopOption = None,
-    seed: SeedOption = 0,
-    on_error: OnErrorOption = OnError.RAISE,
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    restarts: Annotated[int, typer.Option(min=1, metavar="N", help="Number of random starts per fit.")] = 1,
+    consensus: options.Consensus = False,
+    preset: options.Preset = None,
+    n_fft: options.Nfft = None,
+    hop: options.Hop = None,
+    seed: options.Seed = 0,
+    on_error: options.SkipErrors = "raise",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -95,11 +76,13 @@ def rank(
         check_out_file(out, data, endings=(".html", ".png", ".svg", ".pdf"), force=force)
         for package in ("plotly",) if out.suffix == ".html" else ("plotly", "kaleido"):
             require(package, "a plot needs", "report")
-    if consensus and restarts < 2:
-        raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
-    wanted = _ranks(ranks)
+    check_consensus(consensus, restarts)
+    try:
+        wanted = [int(word) for word in ranks.split(",")]
+    except ValueError:
+        raise PolyadicError(f"--ranks must be integers separated by commas, such as 2,4,8, but is {ranks!r}") from None
     with (
-        opened(data, given, on_error=on_error.value, hidden=quiet or json) as taken,
+        opened(data, given, on_error=on_error, hidden=quiet or json) as taken,
         stage_bar("fitting", quiet or json, "components") as show,
     ):
         found = suggest_rank(
@@ -133,10 +116,3 @@ def rank(
         save_figure(plot.ranks(found), out)
         if not json:
             echo(f"plot: {out.name}")
-
-
-def _ranks(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise PolyadicError(f"--ranks must be integers separated by commas, such as 2,4,8, but is {text!r}") from None

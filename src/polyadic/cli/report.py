@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import json as json_module
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from polyadic._util.files import check_regular_file
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli.files import check_out_file, require
+from polyadic.cli import options
+from polyadic.cli.files import check_out_file, read_results, require
 from polyadic.cli.fit import checked
-from polyadic.cli.options import (
-    PROBE_KINDS,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    ProbeKind,
-    Protocol,
-    QuietOption,
-    SeedOption,
-    TransductiveOption,
-    reads_recordings,
-)
-from polyadic.cli.windows import are_recordings, describe, opened_for
+from polyadic.cli.windows import are_recordings, describe, open_model, opened
 from polyadic.errors import PolyadicError
-
-__all__ = ["REPORT_EXAMPLES", "report"]
 
 _LONGEST = 60.0
 """Maximum estimated time in seconds for which a report checks replicability by default."""
 
-REPORT_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
 A model, with the windows or recordings to show and to score it on:
@@ -54,9 +38,9 @@ With the comparison of methods from polyadic run:
 """
 
 
-@reads_recordings
+@options.reads_recordings
 def report(
-    model: ModelArgument,
+    model: options.Model,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -75,30 +59,28 @@ def report(
         ),
     ] = None,
     protocol: Annotated[
-        Protocol | None,
+        options.Protocol | None,
         typer.Option(
             help="subject: cross-validation by subject (default if subjects are known); paper: one random split."
         ),
     ] = None,
-    probe: Annotated[
-        ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
-    ] = ProbeKind.AUTO,
-    transductive: TransductiveOption = False,
+    probe: options.Probe = "auto",
+    transductive: options.Transductive = False,
+    on_error: options.SkipErrors = "raise",
     check: Annotated[
         bool | None,
         typer.Option(
             "--check/--no-check",
-            help="Fit halves of the subjects to check which components replicate, and save the result in the model "
-            "file if the model was fitted to DATA. Default: only for the data of the fit, if not done before, and if "
-            "it takes less than a minute.",
+            help="Fit halves of the subjects of DATA to check which components replicate. Default: only if the model "
+            "was not checked by fit --check, DATA seems to be what it was fitted to, and it takes less than a minute.",
         ),
     ] = None,
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page. Default: the name of the data.")] = "",
-    device: DeviceOption = "auto",
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    device: options.Device = "auto",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -108,26 +90,23 @@ def report(
     neither it nor the features have seen: one subject is left out at a time or, with more than 20, one of five groups,
     twice. Features are refitted in every fold, unless the model was fitted with --protocol subject.
     """
-    from polyadic import load
     from polyadic import report as reports
     from polyadic._util.files import digest
     from polyadic._util.progress import stage_bar
     from polyadic._util.provenance import provenance
-    from polyadic.data.samples import choose_device
+    from polyadic.data.batches import choose_device
 
     require("plotly", "report needs", "report")
     check_out_file(out, model, data, results, endings=(".html", ".htm"), force=force)
-    loaded = load(model).set_params(device=device)
-    if hasattr(loaded, "verbose"):
-        loaded.set_params(verbose=0)  # for fits in folds
-    result = None if results is None else _read(results)
+    loaded = open_model(model, device)
+    result = None if results is None else read_results(results)
     hidden = quiet or json
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            windows = stack.enter_context(opened_for(loaded, data, given, labels=True, hidden=hidden))
+            windows = stack.enter_context(opened(data, given, model=loaded, on_error=on_error, hidden=hidden))
             describe(windows, hidden=True)
-        note = _check(loaded, model, windows, check, seed, hidden, quiet)
+        replicability = _check(loaded, windows, check, seed, hidden)
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
         on_stage = stack.enter_context(stage_bar("report", hidden, "parts"))
         reports.write(
@@ -137,78 +116,50 @@ def report(
             result=result,
             origin=provenance(str(choose_device(device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
-            protocol=None if protocol is None else protocol.value,
+            protocol=protocol,
             random_state=seed,
-            probe=probe.value,
+            probe=probe,
             transductive=transductive,
             source="" if data is None else _source(loaded, data, given),
-            check_note=note,
+            replicability=replicability,
             on_stage=on_stage,
         )
     size = out.stat().st_size
     if json:
-        print_json({"report": out.name, "bytes": size})
+        found = replicability or getattr(loaded, "replicability_", None)
+        print_json({"report": out.name, "bytes": size, "replicability": None if found is None else found.to_dict()})
     elif not quiet:
         echo(f"{out.name}: {size / 1e6:.1f} MB. Open it in a browser.")
 
 
-def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, hidden: bool, quiet: bool) -> str:
-    """Check which components replicate, if requested, or if the model file has no result and the check is quick.
+def _check(model: Any, windows: Any, check: bool | None, seed: int, hidden: bool) -> Any:
+    """Return which components replicate in these windows, if requested, or if the model has no result and it is quick.
 
-    The result is saved in the model file if the model was fitted to these windows; otherwise it is only shown in the
-    report.
-
-    Returns
-    -------
-    a note for the report, or an empty string
+    Without a request, the windows must be those of the split that the model was fitted to or, without a split, as many.
     """
-    from polyadic import load
+    from polyadic.evaluate.scoring import own_split
     from polyadic.explain.replicability import estimate_seconds
 
     can = windows is not None and hasattr(model, "factors_")
     if check and not can:
         raise PolyadicError("--check needs a tensor model and --data, to fit halves of the data")
     if not can:
-        return ""
+        return None
     model._samples(windows)  # raises if the shape of the windows is wrong
     if check is False or (check is None and getattr(model, "replicability_", None) is not None):
-        return ""
-    fitted = _windows_of_fit(model, windows)
-    if check is None and (fitted is None or estimate_seconds(model, fitted) >= _LONGEST):
-        return ""
+        return None
+    part = own_split(model, windows)
+    fitted = windows if part is None else windows[part.unlabelled]
+    of_fit = (part is not None or not model.split_) and len(fitted) == model._n_seen
+    if check is None and (not of_fit or estimate_seconds(model, fitted) >= _LONGEST):
+        return None
     try:
-        model.replicability_ = checked(model, windows if fitted is None else fitted, seed, hidden)
+        return checked(model, fitted, seed, hidden)
     except PolyadicError as error:
         if check:
             raise
         echo(f"replicability was not checked: {error}", err=True)
-        return ""
-    note = "Checked on windows other than those of the fit"
-    if fitted is None:
-        said = f"{note}: replicability is not saved in {path.name}"
-    else:
-        stored = load(path)
-        stored.replicability_ = model.replicability_
-        try:
-            stored.save(path)
-            said = f"{path.name}: the replicability of the components is now stored in this file"
-        except OSError:
-            said = f"{path.name} is not writable: replicability is not saved in it"
-    if not quiet:
-        echo(said, err=True)
-    return f"{note}." if fitted is None else ""
-
-
-def _windows_of_fit(model: Any, windows: Any) -> Any:
-    """Return the windows that the model was fitted to, identified by split and number; None if these are others."""
-    from polyadic.evaluate.scoring import own_split
-
-    if model.split_:
-        part = own_split(model, windows)
-        if part is None:
-            return None
-        windows = windows[part.unlabelled]
-    return windows if len(windows) == model._n_seen else None
+        return None
 
 
 def _source(model: Any, data: Path, given: dict[str, Any]) -> str:
@@ -223,16 +174,3 @@ def _source(model: Any, data: Path, given: dict[str, Any]) -> str:
     reading = Reading.from_json(stored).with_given(given, "the model").to_json()
     told = "".join(f", {name}={value!r}" for name, value in reading.items())
     return f"folder({data.name!r}, 'again.store'{told}).windows"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    check_regular_file(path, PolyadicError)
-    try:
-        content = json_module.loads(path.read_bytes())
-    except ValueError as error:
-        raise PolyadicError(
-            f"--results must be the results.json of a run, but {path.name} is not JSON: {error}"
-        ) from error
-    if not isinstance(content, dict):
-        raise PolyadicError(f"--results must be the results.json of a run, but {path.name} is not a JSON object")
-    return content

@@ -11,32 +11,23 @@ import itertools
 import json as json_module
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyadic._util.terminal import console, echo, print_json, print_table, printable
+from polyadic._util.terminal import echo, print_json, print_table, printable
+from polyadic.cli import options
 from polyadic.cli.files import check_out_folder
-from polyadic.cli.options import (
-    MOST_REPEATS,
-    PROBE_KINDS,
-    DeviceOption,
-    JsonOption,
-    PresetOption,
-    ProbeKind,
-    Protocol,
-    QuietOption,
-)
+from polyadic.cli.fit import build_estimator
+from polyadic.cli.windows import counted
 from polyadic.errors import MissingExtraError, PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Split, Windows
 
-__all__ = ["RUN_EXAMPLES", "fit_and_score", "run", "split_for"]
-
-RUN_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
 Synthetic signals, with and without nuisance components:
@@ -54,7 +45,6 @@ _FIT_WINDOWS = 1024
 """Number of unlabelled windows on which the relative error is measured."""
 
 _SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
-Row = dict[str, Any]
 
 
 def run(
@@ -68,37 +58,33 @@ def run(
             exists=True,
         ),
     ] = None,
-    preset: PresetOption = None,
+    preset: options.Preset = None,
     protocol: Annotated[
-        Protocol | None,
+        options.Protocol | None,
         typer.Option(
             help="subject: subject-wise split (default if subjects are known); paper: random windows, which gives "
             "optimistic scores."
         ),
     ] = None,
-    probe: Annotated[
-        ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
-    ] = ProbeKind.AUTO,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random seeds.")] = 3,
+    probe: options.Probe = "auto",
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of random seeds.")] = 3,
     rank: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Number of components (patterns over channels, frequencies and time)."),
     ] = None,
     sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps.")] = None,
-    fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
-    ] = None,
+    fs: options.Fs = None,
     nuisance: Annotated[
         float,
         typer.Option(min=0.0, metavar="X", help="Strength of class-independent components in the synthetic signals."),
     ] = 0.8,
-    device: DeviceOption = "auto",
+    device: options.Device = "auto",
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for models, results.json and results.md."),
     ] = Path("polyadic-run"),
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """See it work: compare methods on synthetic signals, or on your own windows.
 
@@ -109,33 +95,45 @@ def run(
     Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the results
     and a report.
     """
-    from polyadic._util.files import write_atomically
-    from polyadic.data import synthetic
+    from polyadic._util.files import digest, write_atomically
+    from polyadic._util.provenance import provenance
+    from polyadic.core.persist import encode
+    from polyadic.data import WindowStore, synthetic
+    from polyadic.data.batches import choose_device
     from polyadic.data.readers.arrays import open_windows
-    from polyadic.evaluate.scoring import default_protocol
+    from polyadic.data.splits import PAPER
+    from polyadic.evaluate.scoring import default_protocol, summarise
 
     check_out_folder(out, data)
     if data is None and preset is not None:
         raise PolyadicError("--preset is for recordings of that dataset: pass them with --data")
     windows = synthetic(nuisance=nuisance) if data is None else open_windows(data, fs=fs)
     labelled = bool((windows.label >= 0).any())
-    split = str(protocol) if protocol is not None and labelled else default_protocol(windows)
+    split = protocol if protocol is not None and labelled else default_protocol(windows)
     estimators = _methods(windows, preset, {"rank": rank, "max_sweeps": sweeps, "device": device})
     out.mkdir(parents=True, exist_ok=True)
-    rows = _fit_all(windows, estimators, split, seeds, probe.value, out, quiet or json)
+    rows = _fit_all(windows, estimators, split, seeds, probe, out, quiet or json)
+    settings = next(iter(estimators.values())).get_params(deep=False)
     result = {
         "title": "built-in signals" if data is None else printable(data.name),
-        "data": _about(windows, data, nuisance),
+        "data": {
+            "sha256": None if data is None else WindowStore(data).checksum if data.is_dir() else digest(data),
+            "shape": list(windows.shape),
+            "fs": windows.fs,
+            "drawn": "recordings" if windows.dataset in PAPER else "windows",
+            "nuisance": nuisance if data is None else None,
+        },
         "preset": preset,
         "protocol": split,
-        "probe": probe.value,
-        **_provenance(estimators, device),
+        "probe": probe,
+        "settings": {name: encode(value) for name, value in settings.items() if name != "random_state"},
+        **provenance(str(choose_device(device))),
         "seeds": list(range(seeds)),
-        "summary": _summarise(rows),
+        "summary": summarise(rows, ("method", "protocol"), (*_SCORES, "parameters", "seconds", "sweeps", "fit")),
         "rows": rows,
     }
     write_atomically(out / "results.json", (json_module.dumps(result, indent=1) + "\n").encode())
-    write_atomically(out / "results.md", _markdown(result).encode())
+    write_atomically(out / "results.md", _markdown(result).encode(errors="backslashreplace"))
     missing = _write_report(out, windows, result, device, quiet or json)
     if json:
         print_json(result)
@@ -149,23 +147,22 @@ def run(
 def _methods(windows: Windows, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the unfitted methods by name; the report is about the first."""
     from polyadic.baselines import HandFeatures, PCAFeatures
-    from polyadic.cli.methods import Method, build_estimator
     from polyadic.presets import settings_for
 
     chosen = settings_for(windows, preset=preset)
     if preset is not None:
         return {
-            "ATD": build_estimator(Method.ATD, chosen, **given),
-            "ATD_ss-": build_estimator(Method.ATD, chosen, **given, beta=0.0),
-            "GR-SALS": build_estimator(Method.GRSALS, chosen, **given),
-            "SALS": build_estimator(Method.SALS, chosen, **given),
+            "ATD": build_estimator("atd", chosen, **given),
+            "ATD_ss-": build_estimator("atd", chosen, **given, beta=0.0),
+            "GR-SALS": build_estimator("gr-sals", chosen, **given),
+            "SALS": build_estimator("sals", chosen, **given),
         }
-    model = build_estimator(Method.CPD, chosen, **given)
+    model = build_estimator("cpd", chosen, **given)
     if not (windows.label >= 0).any():
         return {"CPD": model}
     return {
         "CPD": model,
-        "ATD, paper": build_estimator(Method.ATD, settings_for(windows, paper_method=True), **given),
+        "ATD, paper": build_estimator("atd", settings_for(windows, paper_method=True), **given),
         "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=given["device"]),
         "hand features": HandFeatures(device=given["device"]),
     }
@@ -188,7 +185,7 @@ def split_for(windows: Windows, protocol: Any, seed: int) -> Split:
 
 def _fit_all(
     windows: Windows, estimators: Mapping[str, Any], protocol: str, seeds: int, probe: str, out: Path, hidden: bool
-) -> list[Row]:
+) -> list[dict[str, Any]]:
     """Fit and score all methods with all seeds, show progress, and save their models of the first seed."""
     from polyadic._util.progress import stage_bar
 
@@ -196,7 +193,7 @@ def _fit_all(
         train = split_for(windows, protocol, seed).train
         if len(train) and len(set(windows.label[train].tolist())) < 2:
             raise PolyadicError("labels must have at least two classes among the training windows, but have one")
-    rows: list[Row] = []
+    rows: list[dict[str, Any]] = []
     total = seeds * len(estimators)
     with stage_bar("fitting", hidden, "fits") as show:
         try:
@@ -216,20 +213,8 @@ def _fit_all(
     return rows
 
 
-def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, probe: str) -> tuple[Row, Any]:
-    """Fit a method to the unlabelled part of a split, and score a probe on its features.
-
-    Parameters
-    ----------
-    estimator : unfitted; its `random_state` is set to the seed
-    probe : kind of probe, as for `polyadic.evaluate.probe.make_probe`
-
-    Returns
-    -------
-    row : balanced accuracy and accuracy in percent (if there are labels), parameters and seconds to fit; for tensor
-        methods also sweeps and fit; for the probe "auto", the `reason` for its settings
-    model : the fitted model
-    """
+def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, probe: str) -> tuple[dict[str, Any], Any]:
+    """Fit a method to the unlabelled part of a split, and score a probe on its features; return a row and the model."""
     import warnings
 
     from sklearn.base import clone
@@ -247,7 +232,12 @@ def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, pr
         begun = time.perf_counter()
         model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
         seconds = time.perf_counter() - begun
-    row: Row = {"protocol": protocol, "split": part.hash, "seconds": seconds, "parameters": model.n_parameters_}
+    row: dict[str, Any] = {
+        "protocol": protocol,
+        "split": part.hash,
+        "seconds": seconds,
+        "parameters": model.n_parameters_,
+    }
     if len(part.train):
         features = (model.transform(train), train.label, model.transform(test), test.label)
         scores = score_features([probe], *features, test.subject, groups_of(train), level_columns(model))[probe]
@@ -256,16 +246,6 @@ def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, pr
     if hasattr(model, "factors_"):
         row |= {"sweeps": model.n_sweeps_, "fit": model.score(windows[part.unlabelled[:_FIT_WINDOWS]])}
     return row, model
-
-
-def _summarise(rows: Sequence[Row]) -> list[Row]:
-    """Return the mean and, for several seeds, the standard deviation of each measure, for each method in row order."""
-    from polyadic.evaluate.scoring import summarise
-
-    return summarise(rows, ("method", "protocol"), (*_SCORES, "parameters", "seconds", "sweeps", "fit"))
-
-
-# ----------------------------------------------------------------------- files
 
 
 def _model_file(method: str) -> str:
@@ -277,33 +257,6 @@ def _model_file(method: str) -> str:
     ('atd_ss.safetensors', 'atd-paper.safetensors')
     """
     return "-".join(re.findall(r"[\w-]+", method.lower())).rstrip("-") + ".safetensors"
-
-
-def _about(windows: Windows, data: Path | None, nuisance: float) -> dict[str, Any]:
-    """Return shape, rate and checksum of the data; that of a store is in its manifest."""
-    from polyadic._util.files import digest
-    from polyadic.data.splits import PAPER
-    from polyadic.data.store import WindowStore
-
-    checksum = None if data is None else WindowStore(data).checksum if data.is_dir() else digest(data)
-    return {
-        "sha256": checksum,
-        "shape": list(windows.shape),
-        "fs": windows.fs,
-        "drawn": "recordings" if windows.dataset in PAPER else "windows",
-        "nuisance": nuisance if data is None else None,
-    }
-
-
-def _provenance(estimators: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Return the settings of the first method, and command, commit, date, machine and versions."""
-    from polyadic._util.provenance import provenance
-    from polyadic.core.persist import encode
-    from polyadic.data.samples import choose_device
-
-    parameters = next(iter(estimators.values())).get_params(deep=False)
-    settings = {name: encode(value) for name, value in parameters.items() if name != "random_state"}
-    return {"settings": settings, **provenance(str(choose_device(device)))}
 
 
 def _write_report(out: Path, windows: Windows, result: dict[str, Any], device: str, hidden: bool) -> str:
@@ -348,8 +301,8 @@ def _table(result: dict[str, Any]) -> list[list[str]]:
 
 def _title(result: dict[str, Any]) -> str:
     """Return data, number of seeds and protocol."""
-    count, protocol = len(result["seeds"]), result["protocol"]
-    title = f"{result['title']}, {count} seed{'s' * (count > 1)}"
+    protocol = result["protocol"]
+    title = f"{result['title']}, {counted(len(result['seeds']), 'seed')}"
     if "accuracy" not in result["summary"][0]:
         return title
     drawn = "subject-wise split" if protocol == "subject" else f"random split of {result['data']['drawn']}"
@@ -379,10 +332,10 @@ def _show(result: dict[str, Any]) -> None:
     # Break the heading, so that the table fits into a terminal of 80 columns.
     short = [head.replace("balanced accuracy", "balanced\naccuracy") for head in heads]
     print_table(short, lines, title=_title(result))
-    console().print(_explanation(result), highlight=False)
+    echo(_explanation(result))
     first = result["rows"][0]
     if "reason" in first:
-        console().print(f"Probe of {first['method']}, seed {first['seed']}: {first['reason']}.", highlight=False)
+        echo(f"Probe of {first['method']}, seed {first['seed']}: {first['reason']}.")
 
 
 def _markdown(result: dict[str, Any]) -> str:

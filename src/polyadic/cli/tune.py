@@ -8,26 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from polyadic._util.terminal import echo, print_json
+from polyadic.cli import options
+from polyadic.cli.exits import resume_command
 from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import (
-    MOST_REPEATS,
-    DataArgument,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ModelOutOption,
-    OnError,
-    OnErrorOption,
-    QuietOption,
-    SeedOption,
-    reads_recordings,
-)
 from polyadic.cli.windows import describe, opened
-from polyadic.errors import PolyadicError
+from polyadic.errors import MissingExtraError, PolyadicError
 
-__all__ = ["TUNE_EXAMPLES", "tune"]
-
-TUNE_EXAMPLES = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
 Search for ten minutes, and write a model with the best settings:
@@ -40,39 +27,29 @@ Resume an interrupted search:
   polyadic tune my.store --minutes 30 --resume
 """
 
-_FEWEST = 2
-"""Minimum number of different settings for a plot."""
 
-
-@reads_recordings
+@options.reads_recordings
 def tune(
-    data: DataArgument,
-    out: ModelOutOption = Path("model.safetensors"),
+    data: options.Data,
+    out: options.ModelOut = Path("model.safetensors"),
     minutes: Annotated[
         float, typer.Option(min=0.0, metavar="X", help="Time limit for everything: searches, checks and the final fit.")
     ] = 10.0,
     tries: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=MOST_REPEATS, metavar="N", help="Number of different settings to try, instead of --minutes."
-        ),
+        typer.Option(min=1, metavar="N", help="Number of different settings to try, instead of --minutes."),
     ] = None,
     folds: Annotated[
         int,
-        typer.Option(
-            min=2,
-            max=MOST_REPEATS,
-            metavar="N",
-            help="Number of outer folds of subjects, on which the choice is scored.",
-        ),
+        typer.Option(min=2, metavar="N", help="Number of outer folds of subjects, on which the choice is scored."),
     ] = 3,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted search.")] = False,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
-    on_error: OnErrorOption = OnError.RAISE,
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    on_error: options.SkipErrors = "raise",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -93,7 +70,8 @@ def tune(
     check_out_file(journal, data)
     if journal.exists() and not resume:
         raise PolyadicError(
-            f"{journal.name} has the tries of an interrupted search: resume it with --resume, or remove the file"
+            f"{journal.name} has the tries of a search that still runs or was interrupted. If it runs, wait for it or "
+            "choose another -o; if not, resume it with --resume, or remove the file"
         )
     if resume and not journal.exists():
         raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
@@ -102,7 +80,7 @@ def tune(
     for path in files.values():
         check_out_file(path, data, endings=(path.suffix,), force=force or resume)
     hidden = quiet or json
-    with opened(data, given, on_error=on_error.value, hidden=hidden) as windows:
+    with opened(data, given, on_error=on_error, hidden=hidden) as windows:
         describe(windows, hidden)
         with stage_bar("tuning", hidden, "searches") as show:
             found = run(
@@ -128,11 +106,16 @@ def tune(
     else:
         for line in found.summary().splitlines():
             echo(line)
+        if found.nested:
+            echo(
+                "Compare the score on left-out subjects with that of polyadic evaluate, which is usually a little "
+                "higher: it trains on more of the subjects at a time."
+            )
         about = {"tries.csv": "all tries", "tuning.json": "the result", "tuning.html": "a plot"}
         others = ", ".join(f"{path.name} ({about[kind]})" for kind, path in files.items() if path.exists())
         echo(f"wrote {out.name} (the model), {others}")
     if found.interrupted:
-        raise KeyboardInterrupt("run the same command with --resume to continue the search")
+        raise KeyboardInterrupt(f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}")
 
 
 def _write(found: Any, files: dict[str, Path]) -> None:
@@ -140,7 +123,6 @@ def _write(found: Any, files: dict[str, Path]) -> None:
     import json
 
     from polyadic._util.files import write_atomically
-    from polyadic.errors import MissingExtraError
 
     result = found.to_dict()
     write_atomically(files["tuning.json"], (json.dumps(result, indent=1) + "\n").encode())
@@ -149,7 +131,7 @@ def _write(found: Any, files: dict[str, Path]) -> None:
     if not result["tries"]:
         return
     write_csv(files["tries.csv"], [list(result["tries"][0]), *(list(row.values()) for row in result["tries"])])
-    if len(result["tries"]) < _FEWEST:
+    if len(result["tries"]) < 2:
         echo("no plot: only the recommended settings were tried", err=True, colour="yellow")
         return
     try:

@@ -1,13 +1,13 @@
-"""Open the windows of a command (from a store, from arrays, or cut from recordings), and describe them."""
+"""Open the model and the windows of a command: from a store, from arrays, or cut from recordings. Describe them."""
 
 from __future__ import annotations
 
 import difflib
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ from polyadic.errors import DataError, PolyadicError
 if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.data.reading import Reading
-
-__all__ = ["are_recordings", "counted", "describe", "describe_sizes", "opened", "opened_for", "scarcities"]
 
 _NAMED = 5
 """Maximum number of files, or of notes on classes, that are shown for the same reason."""
@@ -37,6 +35,14 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
+def open_model(path: Path, device: str = "auto") -> Any:
+    """Load a model, to compute on a device; its refits in folds show no progress."""
+    from polyadic import load
+
+    model = load(path)
+    return model.set_params(device=device, **({"verbose": 0} if hasattr(model, "verbose") else {}))
+
+
 def are_recordings(data: Path) -> bool:
     """Whether a path holds recordings, which must be cut into windows, rather than a store or arrays."""
     from polyadic.data.folders import ENDINGS
@@ -48,61 +54,44 @@ def are_recordings(data: Path) -> bool:
 
 @contextmanager
 def opened(
-    data: Path, given: Mapping[str, Any], *, on_error: str = "raise", shuffle: str = "full", hidden: bool = False
+    data: Path,
+    given: Mapping[str, Any],
+    *,
+    model: Any = None,
+    labels: bool | None = True,
+    on_error: str = "raise",
+    shuffle: str = "full",
+    hidden: bool = False,
 ) -> Iterator[Windows]:
     """Open the windows of a path; recordings are cut into a temporary store.
 
-    Parameters
-    ----------
-    data : a store, a file of arrays, a recording or a folder of recordings
-    given : options for reading recordings, by the field names of a `Reading`
-    on_error : what to do with recordings that cannot be read
-    shuffle : as for `polyadic.data.WindowStore`
-    hidden : do not show a progress bar
+    For a model, recordings are cut as for its fit, options that contradict it are an error, channels are matched by
+    name, and units are converted. With `labels=None`, labels are read if there are any. `given` has the fields of a
+    `Reading` that were set.
     """
+    from polyadic.data.channels import match_signals, unknown_units
     from polyadic.data.reading import Reading
+    from polyadic.data.splits import refuse_copies
 
-    if are_recordings(data):
-        with _cut(data, Reading(**given), on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
-            yield windows
-    else:
-        yield _cut_already(data, given, shuffle)
-
-
-@contextmanager
-def opened_for(
-    model: Any, data: Path, given: Mapping[str, Any], *, labels: bool | None = False, hidden: bool = False
-) -> Iterator[Windows]:
-    """Open the windows of a path for a model, cut in the same way as for the fit.
-
-    Parameters
-    ----------
-    model : the loaded model
-    data : a store, a file of arrays, a recording or a folder of recordings
-    given : options for reading recordings; options that contradict the model are an error
-    labels : whether labels are needed; if so, the same recording must not belong to two subjects. None reads those
-        that there are
-    hidden : do not show a progress bar
-    """
-    from polyadic.data.channels import match_signals
-
-    def checked(windows: Windows) -> Windows:
-        if labels:
-            _refuse_shared(windows)
-        matched: Windows = match_signals(windows, model.fs_, model.channel_names_, data.name)
-        return matched
-
-    if not are_recordings(data):
-        yield checked(_cut_already(data, given))
-        return
-    reading = _reading_for(model, data, given)
-    if labels and "label" not in given:
-        _check_label_column(data, reading)
-    with _cut(data, reading, labels=labels, check_classes="classes" in given, hidden=hidden) as windows:
-        yield checked(windows)
+    with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
+        if are_recordings(data):
+            reading = Reading(**given) if model is None else _reading_for(model, data, given)
+            options = {"check_classes": model is None or "classes" in given, "on_error": on_error}
+            windows = _cut(data, Path(folder), reading, labels, shuffle, hidden, **options)
+        else:
+            windows = _cut_already(data, given, shuffle)
+        if model is not None:
+            if labels:
+                refuse_copies(windows)
+            units = getattr(model, "units_", ())
+            note = unknown_units(windows, units, data.name)
+            windows = match_signals(windows, model.fs_, model.channel_names_, data.name, units=units)
+            if note:
+                echo(note, err=True, colour="yellow")
+        yield windows
 
 
-def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any = "full") -> Windows:
+def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any) -> Windows:
     """Open a store or a file of arrays; raise if an option would have no effect."""
     from polyadic.data import WindowStore
     from polyadic.data.folders import ENDINGS
@@ -120,67 +109,55 @@ def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any = "full") ->
     return WindowStore(data, shuffle=shuffle).windows if data.is_dir() else open_windows(data, fs=given.get("fs"))
 
 
-@contextmanager
 def _cut(
-    data: Path,
-    reading: Reading,
-    *,
-    labels: bool | None = True,
-    check_classes: bool = True,
-    on_error: Any = "raise",
-    shuffle: Any = "full",
-    hidden: bool = False,
-) -> Iterator[Windows]:
-    """Cut recordings into a temporary store, and print notes about them; `labels` as for `opened_for`."""
+    data: Path, folder: Path, reading: Reading, labels: bool | None, shuffle: Any, hidden: bool, **options: Any
+) -> Windows:
+    """Cut recordings into a store in a folder, and print notes about them."""
     from polyadic._util.progress import file_bar
     from polyadic.data import WindowStore
     from polyadic.data.cutting import write_store
 
     def written(name: str, labels: bool) -> WindowStore:
-        options = {"labels": labels, "check_classes": check_classes, "on_error": on_error}
         try:
             with file_bar("reading", hidden) as update:
-                return write_store(data, Path(folder) / name, reading, **options, progress=update)
+                return write_store(data, folder / name, reading, labels=labels, **options, progress=update)
         except DataError as error:
             if data.is_file() or str(error).startswith("No recordings"):
                 raise
-            file = re.split(r"[:,]? ", str(error), maxsplit=1)[0]
-            raise DataError(f"{data}{'/' if (data / file).is_file() else ': '}{error}") from error
+            file = str(error).partition(" ")[0].rstrip(":,")
+            skip = "\n(--on-error skip skips such recordings)" if options.get("on_error") == "raise" else ""
+            raise DataError(f"{data}{'/' if (data / file).is_file() else ': '}{error}{skip}") from error
 
-    with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
-        try:
-            store = written("store", labels is not False)
-        except PolyadicError as error:
-            if labels is not None:
-                raise
-            store = written("unlabelled", labels=False)  # raises again if the error has another cause
-            echo(f"read without labels: {error}", err=True, colour="yellow")
-        for note in _notes(store):
-            echo(note, err=True, colour="yellow")
-        yield WindowStore(store.path, shuffle=shuffle).windows
+    try:
+        store = written("store", labels is not False)
+    except PolyadicError as error:
+        if labels is not None:
+            raise
+        store = written("unlabelled", labels=False)  # raises again if the error has another cause
+        echo(f"read without labels: {error}", err=True, colour="yellow")
+    for reason, names in files_by_reason(store).items():
+        rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        echo(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}", err=True, colour="yellow")
+    incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
+    left_out = [f"left out {counted(incomplete, 'window')} with missing values"] if incomplete else []
+    for note in (*left_out, *store.notes):
+        echo(note, err=True, colour="yellow")
+    return WindowStore(store.path, shuffle=shuffle).windows
 
 
-def _notes(store: Any) -> list[str]:
-    """Return notes on files and windows that were left out, and those of the store."""
+def files_by_reason(store: Any) -> dict[str, list[str]]:
+    """Return the files that a store leaves out, by the reason."""
     reasons: dict[str, list[str]] = {}
     for entry in store.skipped:
         reasons.setdefault(entry["reason"], []).append(entry["name"])
-    notes = []
-    for reason, names in reasons.items():
-        rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        notes.append(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
-    incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
-    if incomplete:
-        notes.append(f"left out {counted(incomplete, 'window')} with missing values")
-    return [*notes, *store.notes]
+    return reasons
 
 
 def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
     """Return how to read recordings for a model: in the same way as for the fit."""
-    from dataclasses import replace
-
     from polyadic.data.channels import numbered_channels
-    from polyadic.data.reading import Reading
+    from polyadic.data.reading import Reading, is_pattern, option_name
+    from polyadic.data.subjects import is_simple_pattern
 
     if model.fs_ is None:
         raise PolyadicError(
@@ -189,6 +166,13 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         )
     stored = getattr(model, "reading_", {})
     known = Reading.from_json(stored) if stored else Reading()
+    for name in ("subject", "label_from"):
+        pattern = getattr(known, name)
+        if name not in given and pattern is not None and is_pattern(pattern) and not is_simple_pattern(pattern):
+            raise PolyadicError(
+                f"the model was fitted with {option_name(name)} '{pattern}'. A model file may be someone else's, so an "
+                "expression with this many repetitions is not run from it: if you trust it, give the option again"
+            )
     if known.pattern is not None and (given.get("pattern") is not None or not _has_files(data, known.pattern)):
         known = replace(known, pattern=None)  # other folders may name their files differently
     if not known.classes and hasattr(model, "probe_"):
@@ -213,50 +197,11 @@ def _has_files(data: Path, pattern: str) -> bool:
         return False
 
 
-def _check_label_column(data: Path, reading: Reading) -> None:
-    """Raise if the labels of a model are in a table column that none of these recordings has."""
-    from polyadic.data.bids import is_bids
-    from polyadic.data.folders import find_recordings
-    from polyadic.data.readers.common import is_table
-    from polyadic.data.readers.tables import read_heads
-    from polyadic.data.reading import listed
-
-    if reading.label is None or is_bids(data):
-        return
-    tables = [file for file in find_recordings(data, "skip", reading.pattern).files if is_table(file)]
-    heads = [read_heads(file) for file in tables]
-    if all(heads) and tables and not any(reading.label in columns for columns in heads):
-        raise DataError(
-            f"scores need labels, but {data.name} has none: the model reads labels from the column {reading.label!r}, "
-            f"and {tables[0].name} has only {listed(heads[0])}. To label new recordings, use polyadic predict"
-        )
-
-
-def _refuse_shared(windows: Windows) -> None:
-    """Raise if the same recording belongs to two subjects: it could be in both the training and the test part."""
-    store = windows.store
-    if store is None:
-        return
-    whose = {str(entry["name"]): str(entry["subject"]) for entry in store.recordings}
-    for names in store.identical():
-        if len({whose[name] for name in names}) > 1:
-            raise PolyadicError(
-                f"{' and '.join(names[:2])} are the same recording with two subjects, so scores would be too high: "
-                "remove one of them, or set the subjects with --subject"
-            )
-
-
 # --------------------------------------------------------------------------------------------------- description
 
 
 def describe(windows: Windows, hidden: bool) -> None:
-    """Print a table of the classes, and notes if there are too few recordings, subjects or classes.
-
-    Parameters
-    ----------
-    windows : the windows to describe
-    hidden : do not print the table
-    """
+    """Print a table of the classes unless hidden, and notes if there are too few recordings, subjects or classes."""
     import numpy as np
 
     counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes)).tolist()
@@ -267,35 +212,11 @@ def describe(windows: Windows, hidden: bool) -> None:
     names = [name for name, count in zip(windows.classes, counts, strict=True) if count]
     recordings = len(set(windows.recording.tolist()) - {""})
     notes = scarcities(recordings, windows.index.n_subjects, names)
-    for sentence in (*notes, *_classes_of_one_subject(windows, names)):
+    absent = [name for name, count in zip(windows.classes, counts, strict=True) if not count]
+    if absent:
+        notes.append(f"No window has the class {' or '.join(map(repr, absent))}: scores are without it.")
+    for sentence in (*notes, *_subject_notes(windows), *_classes_of_one_subject(windows, names)):
         echo(sentence, err=True, colour="yellow")
-
-
-def describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:
-    """Return the number and length of windows, their channels and rate, and the frame length, as one line.
-
-    Parameters
-    ----------
-    windows : the windows to describe
-    frame : frame length in samples
-    length_is_default, frame_is_default : whether window length and frame length are defaults
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from polyadic.data import Windows
-    >>> describe_sizes(Windows(np.zeros((5, 2, 100)), fs=50.0), 32, True, False)
-    '5 windows of 2 s (default), 2 channels at 50 Hz, frames of 0.64 s'
-    """
-    count, channels, samples = windows.shape
-    fs = windows.fs
-    length, part = (f"{size} samples" if fs is None else f"{size / fs:g} s" for size in (samples, frame))
-    rate = "" if fs is None else f" at {fs:g} Hz"
-    marks = [" (default)" * default for default in (length_is_default, frame_is_default)]
-    return (
-        f"{counted(count, 'window')} of {length}{marks[0]}, {counted(channels, 'channel')}{rate}, "
-        f"frames of {part}{marks[1]}"
-    )
 
 
 def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
@@ -315,6 +236,30 @@ def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[s
         )
     if len(classes) == 1:
         notes.append(f"There is only one class, {classes[0]!r}: a probe needs at least two.")
+    return notes
+
+
+def _subject_notes(windows: Windows) -> list[str]:
+    """Return notes if every file is taken as a subject, or if every subject has windows of one class only."""
+    from polyadic.data.subjects import FILE, suggest_pattern
+
+    index, notes = windows.index, []
+    names = sorted(set(index.names[index.present()].tolist()))
+    suggested = suggest_pattern(names) if index.subjects_from == FILE and index.n_subjects == len(names) else None
+    if suggested:
+        pattern, count = suggested
+        notes.append(
+            f"Each of {len(names):,} files is taken as one subject. If subjects have several files, say so: --subject "
+            f"'{pattern}' finds {count:,} in their names."
+        )
+    known = (windows.label >= 0) & (windows.subject != "")
+    pairs = set(zip(windows.label[known].tolist(), windows.subject[known].tolist(), strict=True))
+    classes, subjects = ({pair[place] for pair in pairs} for place in (0, 1))
+    if len(pairs) == len(subjects) > 1 and len(classes) > 1:
+        notes.append(
+            f"Every subject ({index.describe_subjects()}) has windows of one class only, so scores may tell subjects "
+            "apart instead of classes. If these are not the subjects, set them with --subject."
+        )
     return notes
 
 

@@ -1,31 +1,37 @@
-"""Full-batch sweeps from second moments: without views and graphs, the loss depends on the data only via Σ ttᵀ.
+"""Second moments of compressed windows, and sweeps on them: without views and graphs, a fit needs nothing else.
 
-With C = TᵀT of the flattened tensors T (N, D), and K, G and V of the bases as in `step`, the coefficients are X = TKV.
-So XᵀT = VKᵀC, XᵀX = VKᵀCKV and ‖T − XKᵀ‖² = tr C − 2·tr(VKᵀCK) + tr(XᵀX·G). One pass over the data collects C.
+With C = Σccᵀ over the compressed windows c, and K, G and V of the bases as in `step` (K in the compressed modes), the
+coefficients are X = cKV. So XᵀT = VKᵀC, XᵀX = VKᵀCKV and ‖T − XKᵀ‖² = ‖T‖² − 2·tr(VKᵀCK) + tr(XᵀX·G). The readout
+follows, too: coefficients are linear in c. Moments of several sets of windows add up to those of all.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import combinations_with_replacement
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from polyadic._util.threads import for_each
-from polyadic.core.algebra import khatri_rao, ridge_inverse, squared_norms
+from polyadic.core.algebra import khatri_rao, ridge_inverse
+from polyadic.core.compression import Compression
+from polyadic.core.readout_statistics import SAMPLED, Accumulator, levels_and_variances, sampled_windows
 from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
 
-__all__ = ["BUDGET", "SecondMoments", "are_shared", "fits_budget", "keep_shared", "shared", "sharing"]
+__all__ = ["Block", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
 
-BUDGET = 2**30
-"""Maximum size of C in bytes."""
-_COLUMNS = 512
+_COLUMNS = 256
+_ROWS = 1024
+_SHARED_BYTES = 2**30
+_SUMS = ("mean", "within", "scatter", "rows", "details")
 
-_SHARED: ContextVar[dict[Hashable, SecondMoments] | None] = ContextVar("shared second moments", default=None)
+_SHARED: ContextVar[dict[Hashable, Any] | None] = ContextVar("shared second moments", default=None)
 
 
 @contextmanager
@@ -43,91 +49,242 @@ def are_shared() -> bool:
     return _SHARED.get() is not None
 
 
-def shared(key: Hashable) -> SecondMoments | None:
-    """Return the second moments stored under this key by an earlier fit within `sharing`, or None."""
+def shared(key: Hashable) -> Any:
+    """Return what an earlier fit within `sharing` stored under this key, or None."""
     kept = _SHARED.get()
-    return None if kept is None else kept.get(key)
+    return None if kept is None else kept.get(key, (None, 0))[0]
 
 
-def keep_shared(key: Hashable, moments: SecondMoments) -> None:
-    """Store second moments for later fits within `sharing`; the oldest are dropped to stay within the budget."""
+def keep_shared(key: Hashable, collected: Any, size: int) -> None:
+    """Store moments of `size` bytes for later fits within `sharing`; the oldest are dropped beyond 1 GiB."""
     kept = _SHARED.get()
     if kept is not None:
-        kept[key] = moments
-        while sum(one.C.nbytes for one in kept.values()) > BUDGET and len(kept) > 1:
+        kept[key] = (collected, size)
+        while sum(size for _, size in kept.values()) > _SHARED_BYTES and len(kept) > 1:
             del kept[next(iter(kept))]
 
 
-def fits_budget(shape: Sequence[int], dtype: torch.dtype) -> bool:
-    """Return whether the second moments of tensors of this shape fit the budget of 1 GiB.
+class Block:
+    """Part of the second pass: compressed windows (b, P), levels (b, C), squared norms (b,), variances (b, C)."""
 
-    Examples
-    --------
-    >>> fits_budget((9, 33, 9), torch.float32), fits_budget((12, 129, 32), torch.float32)
-    (True, False)
-    """
-    return dtype.itemsize * math.prod(shape) ** 2 <= BUDGET
+    __slots__ = ("c", "levels", "squares", "variances")
+
+    def __init__(self, c: Tensor, squares: Tensor, windows: Tensor | None = None) -> None:
+        self.c, self.squares = c, squares
+        none = squares.new_zeros(len(c), 0)
+        self.levels, self.variances = (none, none) if windows is None else levels_and_variances(windows)
+
+    def __getitem__(self, rows: Tensor) -> Block:
+        """Return some of the windows, by a mask (b,)."""
+        part = Block.__new__(Block)
+        for name in self.__slots__:
+            setattr(part, name, getattr(self, name)[rows])
+        return part
 
 
-class SecondMoments:
-    """The second moments C of the windows added so far.
+class Moments:
+    """Moments of the windows added so far: count, mean and scatter of (c, levels), energy, and a sample of windows.
+
+    Means and scatter matrices are updated by the formulas of Chan, Golub and LeVeque (1979), in float64. If there are
+    fewer windows than entries of c, the sample holds them all, and the scatter matrix is never formed.
 
     Parameters
     ----------
-    shape : shape (I, J, …) of a window's tensor
-    dtype, device : type and device of C
+    compression : the compression of the windows
+    n_windows : number of windows that will be added; their ids go from 0 to n_windows − 1
+    n_channels : number of levels of a window
+    dtype : floating-point type of products
+    device : where the sums are collected; `finish` moves them to the CPU
 
     Examples
     --------
-    >>> moments = SecondMoments((2, 2), torch.float32, torch.device("cpu"))
-    >>> moments.add(torch.ones(3, 2, 2))
+    >>> moments = Moments(Compression.none((2, 2)), n_windows=3)
+    >>> moments.add(torch.arange(3), Block(torch.ones(3, 4), torch.full((3,), 4.0, dtype=torch.float64)))
     >>> moments.finish()
-    >>> moments.C[0].tolist(), moments.square
+    >>> moments.times(torch.eye(4))[0].tolist(), moments.energy
     ([3.0, 3.0, 3.0, 3.0], 12.0)
     """
 
-    def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        self.shape, size = tuple(shape), math.prod(shape)
-        self.C = torch.zeros(size, size, dtype=dtype, device=device)
-        self.square, self._squares = 0.0, torch.zeros((), dtype=torch.float64, device=device)
-        blocks = [slice(first, min(first + _COLUMNS, size)) for first in range(0, size, _COLUMNS)]
-        self._pairs = list(combinations_with_replacement(blocks, 2))
+    def __init__(
+        self,
+        compression: Compression,
+        n_windows: int,
+        n_channels: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.compression, self.dtype = compression, dtype
+        self.n_windows, self.n_channels = n_windows, n_channels
+        size, width = compression.size, compression.size + n_channels
+        self.count, self.energy = 0, 0.0
+        exact = partial(torch.zeros, dtype=torch.float64, device=device)
+        self.mean, self.within = exact(width), exact(n_channels)
+        self.keeps_rows = n_windows <= min(SAMPLED, size)
+        self.scatter = exact(0 if self.keeps_rows else width, width)
+        self.ids = sampled_windows(n_windows)
+        self.rows = torch.zeros(len(self.ids), size, dtype=dtype, device=device)
+        # Levels and the squared norm of each window of the sample.
+        self.details = exact(len(self.ids), n_channels + 1)
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._second: Tensor | None = None
 
-    def add(self, T: Tensor) -> None:
-        """Add tensors (b, I, J, …)."""
-        rows = T.reshape(len(T), -1)
+    def add(self, ids: Tensor, block: Block) -> None:
+        """Add windows by their ids (b,); every window is added once, and blocks are added in a fixed order."""
+        if not len(ids):
+            return
+        self.energy += float(block.squares.sum())
+        self.within += block.variances.sum(dim=0)
+        places = torch.searchsorted(self.ids, ids).clamp_max(len(self.ids) - 1)
+        chosen = torch.nonzero(self.ids[places] == ids)[:, 0]
+        places, chosen = places[chosen].to(self.rows.device), chosen.to(self.rows.device)
+        self.rows[places] = block.c[chosen]
+        self.details[places] = torch.cat([block.levels, block.squares[:, None]], dim=1)[chosen]
+        self.count += len(ids)
+        if not self.keeps_rows:
+            self._waiting.append((block.c, block.levels))
+            if sum(len(c) for c, _ in self._waiting) >= _ROWS:
+                self.settle()
+
+    def settle(self) -> None:
+        """Add windows that wait for a large enough product to the scatter matrix."""
+        if not self._waiting:
+            return
+        c, levels = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+        self._waiting = []
+        # Subtract means in float64: a level may be large compared with its deviation.
+        mean = torch.cat([c.mean(dim=0, dtype=torch.float64), levels.mean(dim=0)])
+        size = c.shape[1]
+        centred = torch.cat([c - mean[:size].to(c.dtype), (levels - mean[size:]).to(c.dtype)], dim=1)
+        before = self.count - len(c)
+        apart, share = mean - self.mean, len(c) / self.count
+        weight = before * share
+
+        self.mean += apart * share
+        if centred.is_cuda:
+            self.scatter += (centred.T @ centred).double().add_(torch.outer(apart, apart), alpha=weight)
+            return
 
         def multiply(pair: tuple[slice, slice]) -> None:
             first, second = pair
-            self.C[first, second].addmm_(rows[:, first].T, rows[:, second])
+            product = (centred[:, first].T @ centred[:, second]).double()
+            self.scatter[first, second] += product.add_(torch.outer(apart[first], apart[second]), alpha=weight)
 
-        for_each(multiply, self._pairs)
-        self._squares += squared_norms(T).sum()
+        for_each(multiply, _block_pairs(centred.shape[1]))
 
     def finish(self) -> None:
-        """Complete C after all windows are added."""
-        self.square = float(self._squares)
-        for first, second in self._pairs:
-            if first != second:
-                self.C[second, first] = self.C[first, second].T
+        """Complete the sums after the last window."""
+        self.settle()
+        on_gpu = self.scatter.is_cuda
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name).cpu())
+        if self.keeps_rows:
+            levels = self.details[:, :-1]
+            self.mean = torch.cat([self.rows.mean(dim=0, dtype=torch.float64), levels.mean(dim=0)])
+            return
+        for first, second in _block_pairs(len(self.mean)):
+            if first != second and not on_gpu:
+                self.scatter[second, first] = self.scatter[first, second].T
+        size = self.compression.size
+        centre = self.mean[:size]
+        self._second = torch.addr(self.scatter[:size, :size], centre, centre, alpha=self.count).to(self.dtype)
+
+    def times(self, K: Tensor) -> Tensor:
+        """Compute CK, with C = Σccᵀ over all windows: (P, R)."""
+        product = torch.empty_like(K)
+        if self._second is None:
+            cK = self.rows @ K
+            torch.mm(self.rows.T, cK, out=product)
+            return product
+        C = self._second
+        blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
+        for_each(lambda block: torch.mm(C[block], K, out=product[block]), blocks)
+        return product
 
     def sweep(self, state: State, objective: Objective) -> Tensor:
         """Take the step of `step.step` on all windows; the same arguments and result, from second moments alone."""
-        K, grams = khatri_rao([factor.to(self.C.dtype) for factor in state.factors]), grams_of(state.factors)
-        G = hadamard(grams)
+        bases, grams = self.compression.project(state.factors), grams_of(state.factors)
+        K, G = khatri_rao([basis.to(self.dtype) for basis in bases]), hadamard(grams)
         V = ridge_inverse(G, objective.alpha)
-        CK = torch.empty_like(K)
-        blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
-        for_each(lambda block: torch.mm(self.C[block], K, out=CK[block]), blocks)
-        K, CK = K.double(), CK.double()
-        KCK = K.T @ CK
+        CK = self.times(K).double()
+        KCK = K.double().T @ CK
         S = V @ KCK @ V
         terms = G.new_zeros(len(Term))
-        terms[Term.FIT] = (self.square - 2 * (V * KCK).sum() + (S * G).sum()).clamp_min(0.0)
+        terms[Term.FIT] = (self.energy - 2 * (V * KCK).sum() + (S * G).sum()).clamp_min(0.0)
         terms[Term.TIKHONOV] = objective.alpha * S.trace()
-        Y = (CK @ V).T.reshape(-1, *self.shape).to(state.factors[0].dtype)
+        Y = (CK @ V).T.reshape(-1, *self.compression.ranks).to(state.factors[0].dtype)
         state.energy = S.diagonal()
         state.factors = update_bases(
-            state.factors, Statistics(Y, S), objective.alpha, grams=grams, nonnegative=objective.nonnegative
+            state.factors,
+            Statistics(Y, S),
+            objective.alpha,
+            grams=grams,
+            nonnegative=objective.nonnegative,
+            compression=self.compression,
         )
         return terms
+
+    def sweep_of(self, objective: Objective) -> Callable[[State, int], Tensor]:
+        """Return the function that runs one sweep, for `solve`."""
+        return lambda state, number: self.sweep(state, objective)
+
+    @property
+    def kept_energy(self) -> float:
+        """Share of the energy of the windows within the compressed space, at most 1."""
+        size = self.compression.size
+        if self._second is None:
+            inside = float(self.rows.double().square().sum())
+        else:
+            inside = float(self.scatter.diagonal()[:size].sum() + self.count * self.mean[:size].square().sum())
+        return min(inside / self.energy, 1.0) if self.energy > 0 else 1.0
+
+    def accumulator(self, factors: Sequence[Tensor], alpha: float) -> Accumulator:
+        """Return what a readout needs of the coefficients and levels of all windows, without their views."""
+        bases = [basis.double() for basis in self.compression.project([factor.double() for factor in factors])]
+        K, G = khatri_rao(bases), hadamard(grams_of(factors))
+        extract = K @ ridge_inverse(G, alpha)
+        size, rank = self.compression.size, K.shape[1]
+        result = Accumulator(rank, self.n_windows, self.n_channels)
+        rows, levels, squares = self.rows.double(), self.details[:, :-1], self.details[:, -1]
+        x = rows @ extract
+        if self._second is None:
+            joint = torch.cat([x, levels], dim=1)
+            mean = joint.mean(dim=0)
+            scatter = (joint - mean).T @ (joint - mean)
+        else:
+            mean = torch.cat([self.mean[:size] @ extract, self.mean[size:]])
+            half = torch.cat([extract.T @ self.scatter[:size], self.scatter[size:]])
+            scatter = torch.cat([half[:, :size] @ extract, half[:, size:]], dim=1)
+        residuals = squares - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
+        kept = torch.cat([x, levels, residuals[:, None]], dim=1)
+        result.set(self.count, mean, scatter, self.within, kept)
+        return result
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate size in memory."""
+        return sum(int(array.nbytes) for array in (self.scatter, self.rows, self._second) if array is not None)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the sums as arrays, to save them between two blocks."""
+        arrays = {name: getattr(self, name).cpu().numpy() for name in _SUMS}
+        arrays |= {"count": np.array(self.count), "energy": np.array(self.energy)}
+        if self._waiting:
+            waiting = (torch.cat(parts).cpu().numpy() for parts in zip(*self._waiting, strict=True))
+            arrays |= dict(zip(("waiting", "waiting levels"), waiting, strict=True))
+        return arrays
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Set the sums to those of `arrays`."""
+        self.count, self.energy = int(arrays["count"].item()), float(arrays["energy"].item())
+        for name in _SUMS:
+            setattr(self, name, torch.from_numpy(arrays[name].copy()).to(self.mean.device))
+        if "waiting" in arrays:
+            names = ("waiting", "waiting levels")
+            waiting, levels = (torch.from_numpy(arrays[name].copy()).to(self.mean.device) for name in names)
+            self._waiting = [(waiting, levels)]
+
+
+def _block_pairs(width: int) -> list[tuple[slice, slice]]:
+    """Return the pairs of column blocks of the upper triangle of a symmetric product."""
+    blocks = [slice(first, min(first + _COLUMNS, width)) for first in range(0, width, _COLUMNS)]
+    return list(combinations_with_replacement(blocks, 2))

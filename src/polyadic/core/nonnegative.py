@@ -40,15 +40,18 @@ def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes:
     """
     # Sequential work on small matrices is faster in numpy on the CPU than in torch or on a GPU.
     H = G.cpu().double().numpy() + alpha * np.eye(len(G))
-    right = np.ascontiguousarray(M.cpu().double().numpy().T)
+    weight = H.diagonal().copy()
+    live = np.flatnonzero(weight > 0)
+    scale = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
+    others, right = H * scale, M.cpu().double().numpy().T * scale
+    np.fill_diagonal(others, 0.0)
     F = np.array(start.cpu().double().numpy().T, order="C")
-    live = np.flatnonzero(H.diagonal() > 0)
+    rows, product = [(others[row], right[row], F[row]) for row in live], np.empty(F.shape[1])
     for _ in range(passes):
-        for row in live:
-            moved = right[row] - H[row] @ F
-            moved /= H[row, row]
-            moved += F[row]
-            np.maximum(moved, 0.0, out=F[row])
+        for weights, target, row in rows:
+            np.dot(weights, F, out=product)
+            np.subtract(target, product, out=product)
+            np.maximum(product, 0.0, out=row)
     return torch.from_numpy(np.ascontiguousarray(F.T)).to(M)
 
 

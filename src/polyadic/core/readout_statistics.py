@@ -15,8 +15,9 @@ from torch import Tensor
 
 from polyadic._util.random_streams import uniform, window_keys
 
-__all__ = ["SAMPLED", "Accumulator", "SampledWindows"]
+__all__ = ["SAMPLED", "Accumulator", "SampledWindows", "levels_and_variances", "sampled_windows"]
 
+_SMALLEST_SQUARE = 1e-28
 SAMPLED = 4096
 """Maximum number of windows in the sample."""
 
@@ -51,7 +52,7 @@ class Accumulator:
 
     def __init__(self, rank: int, n_windows: int, n_channels: int = 0) -> None:
         self.rank, self.n_channels = rank, n_channels
-        self._sampled = _sampled(n_windows)
+        self._sampled = sampled_windows(n_windows)
         width = rank + n_channels
         shapes: dict[str, tuple[int, ...]] = {
             "count": (),
@@ -104,6 +105,18 @@ class Accumulator:
         """Return whether all statistics are finite."""
         return all(bool(torch.isfinite(values).all()) for values in self._state.values())
 
+    def set(self, count: int, mean: Tensor, scatter: Tensor, within: Tensor, kept: Tensor) -> None:
+        """Set the statistics of all windows at once, from `polyadic.core.moments`.
+
+        Parameters
+        ----------
+        mean, scatter : (R + C,), (R + C, R + C), of coefficients and levels
+        within : (C,), sums of the variances of each channel within windows
+        kept : (n, R + C + 1), coefficients, levels and residuals of the sample
+        """
+        values = {"count": torch.tensor(float(count)), "mean": mean, "scatter": scatter, "within": within, "kept": kept}
+        self._state |= {name: value.double() for name, value in values.items()}
+
     def add(
         self,
         ids: Tensor,
@@ -132,9 +145,8 @@ class Accumulator:
             state["differences"] += apart.T @ apart
             state["pairs"] += len(apart)
         if windows is not None and self.n_channels:
-            means = _exact(windows.mean(dim=2, dtype=torch.float64))
-            norms = _exact(torch.linalg.vector_norm(windows, dim=2, dtype=torch.float64))
-            state["within"] += (norms.square() / windows.shape[2] - means.square()).sum(dim=0)
+            means, variances = (values.cpu() for values in levels_and_variances(windows))
+            state["within"] += variances.sum(dim=0)
             rows = torch.cat([rows, means], dim=1)
         mean = rows.mean(dim=0)
         centred = rows - mean
@@ -149,11 +161,30 @@ class Accumulator:
         state["kept"][places[chosen]] = torch.cat([rows, _exact(residuals)[:, None]], dim=1)[chosen]
 
 
+def levels_and_variances(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean of each channel over each window, and the variance around it: (b, C) float64 each.
+
+    Examples
+    --------
+    >>> levels_and_variances(torch.tensor([[[1.0, 3.0]]]))
+    (tensor([[2.]], dtype=torch.float64), tensor([[1.]], dtype=torch.float64))
+    """
+    # Relative to the first sample, float32 suffices however large an offset is.
+    apart = X - X[:, :, :1]
+    sums, squares = apart.sum(dim=2).double(), torch.einsum("nct,nct->nc", apart, apart).double()
+    if X.dtype != torch.float64:
+        largest = squares.amax(dim=0)  # of each channel; float32 overflows or underflows beyond these limits
+        if not bool((torch.isfinite(largest) & (largest > _SMALLEST_SQUARE)).all()):
+            return levels_and_variances(X.double())
+    means = sums / X.shape[2]
+    return X[:, :, 0].double() + means, (squares / X.shape[2] - means.square()).clamp_min(0)
+
+
 def _exact(values: Tensor) -> Tensor:
     return values.detach().to("cpu", torch.float64)
 
 
-def _sampled(n_windows: int) -> Tensor:
+def sampled_windows(n_windows: int) -> Tensor:
     """Return the indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
     size = min(n_windows, SAMPLED)
     bounds = torch.arange(size + 1) * n_windows // size

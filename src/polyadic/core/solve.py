@@ -1,13 +1,13 @@
 """The solver: sweeps of Algorithm 1 (all windows), Algorithm 2 (mini-batches) or second moments, to convergence.
 
 A sweep updates the coefficients of all windows and every basis: once on all windows at the same time (Algorithm 1, or
-second moments, which need no pass over the data), or once for each mini-batch (Algorithm 2).
+`moments`, which need no pass over the data), or once for each mini-batch (Algorithm 2).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from polyadic.core.algebra import squared_norms
 from polyadic.core.consensus import average_components
-from polyadic.core.moments import SecondMoments, keep_shared, shared
 from polyadic.core.step import TERMS, Objective, State, Statistics, Term, step
 
 __all__ = [
@@ -36,8 +35,6 @@ __all__ = [
 KEPT_BYTES = 2**30
 """Maximum size of the tensors that Algorithm 1 keeps in memory; larger ones are built again in every sweep."""
 _CHUNK_BYTES = 256 * 2**20
-_MOMENT_BYTES = 16 * 2**20
-_GPU_BATCHES = 32
 _SWEEPS_PER_CHECK = 4
 """Number of sweeps on second moments between two checks of the loss: they cost much less than a pass over the data."""
 
@@ -258,17 +255,8 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
 # ---------------------------------------------------------------------- sweeps
 
 
-def plain_sweep(
-    source: BatchSource, objective: Objective, settings: Settings, share_key: Hashable | None = None
-) -> Sweep:
-    """Return the function that runs one sweep over a source: on moments, by Algorithm 1 or by Algorithm 2.
-
-    Parameters
-    ----------
-    share_key : identifies the tensors of the data, for `moments.sharing`
-    """
-    if settings.solver == "moments":
-        return _MomentSweeps(source, objective, share_key)
+def plain_sweep(source: BatchSource, objective: Objective, settings: Settings) -> Sweep:
+    """Return the function that runs one sweep over a source, by Algorithm 1 or by Algorithm 2."""
     if settings.batch_size is None:
         chunks = _Chunks(source)
 
@@ -334,31 +322,6 @@ class _Chunks:
             norms = [squared_norms(T).reshape(views, -1).sum(dim=1) for T in self]
             self._energy = sum(norms, torch.zeros_like(norms[0]))
         return self._energy
-
-
-class _MomentSweeps:
-    """Sweeps on the second moments of the windows, which the first one collects in a pass over the data."""
-
-    def __init__(self, source: BatchSource, objective: Objective, share_key: Hashable | None) -> None:
-        self.source, self.objective, self.share_key = source, objective, share_key
-        self.moments = None if share_key is None else shared(share_key)
-
-    def __call__(self, state: State, number: int) -> Tensor:
-        if self.moments is None:
-            self.moments = self._collect(state.factors)
-            if self.share_key is not None:
-                keep_shared(self.share_key, self.moments)
-        return self.moments.sweep(state, self.objective)
-
-    def _collect(self, factors: Sequence[Tensor]) -> SecondMoments:
-        first = factors[0]
-        moments = SecondMoments([len(factor) for factor in factors], first.dtype, first.device)
-        room = _MOMENT_BYTES * (_GPU_BATCHES if first.is_cuda else 1)
-        rows = max(1, room // (len(moments.C) * first.element_size()))
-        for _, T in self.source.batches(torch.split(torch.arange(self.source.n_windows, device="cpu"), rows), 0):
-            moments.add(T)
-        moments.finish()
-        return moments
 
 
 # ------------------------------------------------------------------ at the end

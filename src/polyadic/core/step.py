@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -33,6 +34,9 @@ from polyadic.core.algebra import (
 )
 from polyadic.core.nonnegative import nonnegative_solve
 from polyadic.errors import PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.core.compression import Compression
 
 __all__ = [
     "TERMS",
@@ -118,11 +122,6 @@ class Objective:
     def gamma_for(self, count: int) -> float:
         """Return γ for a batch of `count` windows."""
         return float(count) if self.gamma is None else self.gamma
-
-    @property
-    def separable(self) -> bool:
-        """Whether the coefficients of a window depend only on that window."""
-        return self.beta == 0 and self.graph_weight == 0
 
 
 # ----------------------------------------------------------------------- state
@@ -469,6 +468,7 @@ def update_bases(
     learning_rate: float = 1.0,
     grams: Sequence[Tensor] | None = None,
     nonnegative: bool = False,
+    compression: Compression | None = None,
 ) -> list[Tensor]:
     """Update each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
 
@@ -485,20 +485,24 @@ def update_bases(
     learning_rate : η, 1 for the plain least-squares update
     grams : `grams_of` the factors, if known
     nonnegative : whether to constrain entries to be non-negative, starting from the current bases
+    compression : the compression of `statistics.Y`; by default there is none
 
     Returns
     -------
     new matrices of the same shapes
     """
     Y, updated = statistics.Y, list(factors)
+    inner = list(factors) if compression is None else compression.project(factors)
     known = grams_of(factors) if grams is None else list(grams)
     for mode, factor in enumerate(factors):
-        mttkrp = _mttkrp(Y, factors[mode:]).T
+        mttkrp = _mttkrp(Y, inner[mode:]).T
+        mttkrp = mttkrp if compression is None else compression.expand(mode, mttkrp)
         G = hadamard([statistics.S, *known[:mode], *known[mode + 1 :]])
         target = nonnegative_solve(G, mttkrp, factor, alpha) if nonnegative else ridge_solve(G, mttkrp, alpha)
         updated[mode] = torch.lerp(factor, target, learning_rate)
         if Y.ndim > 2:
-            Y, known[mode] = contract(Y, 0, updated[mode]), grams_of([updated[mode]])[0]
+            basis = updated[mode] if compression is None else compression.project(updated)[mode]
+            Y, known[mode] = contract(Y, 0, basis), grams_of([updated[mode]])[0]
     return updated
 
 

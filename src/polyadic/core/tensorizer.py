@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -79,19 +79,6 @@ class Axis:
         """Return the index of the position (or channel) with the largest absolute weight over all parts."""
         return int(np.abs(self.by_part(weights)).max(axis=0).argmax())
 
-    def describe(self, place: int) -> str:
-        """Describe a position as text.
-
-        Examples
-        --------
-        >>> Axis("frequency", "frequency", np.array([0.0, 12.5]), "Hz").describe(1)
-        '12.5 Hz'
-        """
-        if self.kind == "channel":
-            return self.labels[place]
-        number = f"{self.positions[place]:.3g}" if self.unit else f"{self.positions[place]:g}"
-        return f"{number} {self.unit}".strip()
-
 
 def channel_axis(labels: Sequence[str], parts: tuple[str, ...] = ("",)) -> Axis:
     """Create a channel axis with one or several parts."""
@@ -156,7 +143,12 @@ class Scale(NamedTuple):
 
 
 class OnnxGraph(Protocol):
-    """The graph that a tensorizer adds its ONNX nodes to; nodes and constants are referred to by name."""
+    """The graph that a tensorizer adds its ONNX nodes to; nodes and constants are referred to by name.
+
+    centre : (channels,), levels near those of the channels, to compute with small numbers; None if unknown
+    """
+
+    centre: NDArray[Any] | None
 
     def constant(self, values: ArrayLike, dtype: Any = None) -> str: ...
 
@@ -175,8 +167,9 @@ class CForm:
                                    float (*tensor)[POLYADIC_COLUMNS], float *work)
 
     Rows of `window` are ring buffers: the first sample of a channel is at index `start`, and index 0 follows the last.
-    ``POLYADIC_CHANNELS``, ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined. All names must begin
-    with ``polyadic_`` or ``POLYADIC_``.
+    ``POLYADIC_CHANNELS``, ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined, and code that uses
+    ``polyadic_centre[channel]`` gets a level near that of the channel, to compute with small numbers. All names must
+    begin with ``polyadic_`` or ``POLYADIC_``.
 
     Parameters
     ----------
@@ -204,6 +197,7 @@ class Tensorizer(Immutable, ABC):
     The tensor of a window must not depend on the other windows of its batch. All other methods have defaults:
 
     - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
+    - `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
     - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
@@ -216,8 +210,6 @@ class Tensorizer(Immutable, ABC):
 
     trusted: ClassVar[bool] = False
     threaded: ClassVar[bool] = False
-    per_window: ClassVar[bool] = True
-    """Whether the tensor of a window is independent of the other windows of its batch."""
 
     def __init_subclass__(cls, trusted: bool = False, threaded: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -255,6 +247,24 @@ class Tensorizer(Immutable, ABC):
         units : units of the channels, if known
         """
         return self
+
+    def measured(self, batches: Iterable[Tensor], units: Sequence[str] = ()) -> Self:
+        """Return a copy with what must be known before tensors are computed set from all windows.
+
+        Parameters
+        ----------
+        batches : (b, channels, time) each, read only if needed
+        units : units of the channels, if known
+        """
+        return self
+
+    def without_mean(self) -> Self | None:
+        """Return a copy that subtracts no mean, if only the mean of its tensors is left to be set; else None."""
+        return None
+
+    def centred(self, mean: Tensor) -> Self:
+        """Return a copy that subtracts the mean of the tensors of `without_mean`: (I, J, …) float64."""
+        raise NotImplementedError
 
     def uncentred(self, T: Tensor) -> Tensor:
         """Add the mean that `transform` subtracts, if any, back to tensors (b, I, J, …)."""
@@ -339,8 +349,6 @@ class Tensorizer(Immutable, ABC):
 @dataclass(frozen=True, repr=False)
 class FunctionTensorizer(Tensorizer):
     """A function from batches to tensors; files contain no code, so pass it again to `polyadic.load`."""
-
-    per_window: ClassVar[bool] = False
 
     function: Callable[[Tensor], Tensor]
 

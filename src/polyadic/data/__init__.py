@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from polyadic.data.readers.arrays import open_windows
     from polyadic.data.recordings import Annotation, Recording
     from polyadic.data.splits import Split, split
-    from polyadic.data.store import Header, StoreWriter, WindowStore
+    from polyadic.data.store import Header, WindowStore
+    from polyadic.data.store_writer import StoreWriter
     from polyadic.data.synthesis import synthetic
     from polyadic.data.windows import Windows
 
@@ -19,7 +20,7 @@ _MODULES = {
     "Header": "store",
     "Recording": "recordings",
     "Split": "splits",
-    "StoreWriter": "store",
+    "StoreWriter": "store_writer",
     "WindowStore": "store",
     "Windows": "windows",
     "folder": "cutting",

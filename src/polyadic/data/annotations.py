@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 from polyadic.data.labels import UNLABELLED
 from polyadic.data.recordings import Annotation, Recording, nearest_sample
 
-__all__ = [
-    "annotated",
-    "infer_durations",
-    "is_moment",
-    "label_by_moments",
-    "label_windows",
-    "labelled_share",
-    "scored_phase",
-]
+__all__ = ["annotated", "infer_durations", "is_moment", "label_windows", "labelled_share", "scored_phase"]
 
 _LEAST = 3
 """Minimum number of annotations needed to infer the length of an epoch."""
@@ -77,13 +69,14 @@ def infer_durations(recording: Recording, wanted: Container[str] | None) -> tupl
     ends = np.append(edges[1:], edges[-1] + epoch)
     if often >= _REGULAR * len(steps):
         ends = np.minimum(ends, edges + epoch)
-    lasting = {int(edge): float(end - edge) / recording.fs for edge, end in zip(edges, ends, strict=True)}
-    annotations = []
-    for one in recording.annotations:
-        place = round(one.onset * recording.fs)
-        held = place in lasting and (wanted is None or one.text in wanted)
-        annotations.append(one._replace(duration=lasting[place]) if held else one)
-    return replace(recording, annotations=tuple(annotations)), float(epoch / recording.fs)
+    durations = dict(zip(edges.tolist(), ((ends - edges) / recording.fs).tolist(), strict=True))
+    annotations = tuple(
+        one._replace(duration=durations.get(round(one.onset * recording.fs), one.duration))
+        if wanted is None or one.text in wanted
+        else one
+        for one in recording.annotations
+    )
+    return replace(recording, annotations=annotations), float(epoch / recording.fs)
 
 
 def scored_phase(recording: Recording, length: int, step: int | None = None) -> float | None:
@@ -98,15 +91,13 @@ def scored_phase(recording: Recording, length: int, step: int | None = None) -> 
     lasting = [one for one in recording.annotations if one.duration * recording.fs > 1]
     if not lasting:
         return None
-    step = step or length
     durations = np.array([nearest_sample(one.duration * recording.fs) for one in lasting], np.int64)
     epochs = sorted({*(size for size in durations.tolist() if 10 * size >= length), length})
     regular = (size for size in epochs if size % length == 0 or length % size == 0)
     if not any((durations % size == 0).mean() >= _REGULAR for size in regular):
         return None
-    places = np.array([nearest_sample(one.onset * recording.fs) % step for one in lasting], np.int64)
-    found, counts = np.unique(places, return_counts=True)
-    return float(found[counts.argmax()] / recording.fs)
+    places = Counter(nearest_sample(one.onset * recording.fs) % (step or length) for one in lasting)
+    return min(places, key=lambda place: (-places[place], place)) / recording.fs
 
 
 def label_windows(
@@ -115,110 +106,95 @@ def label_windows(
     length: int,
     classes: Mapping[str, int],
     min_share: float | None = None,
+    *,
+    by_moments: bool = False,
 ) -> NDArray[np.int32]:
-    """Return the class of the annotations that cover each window, if they agree; otherwise `UNLABELLED`.
+    """Return the class of each window, or `UNLABELLED`: the class that covers most of it, or has most moments in it.
 
     Parameters
     ----------
     starts : (n,), first samples
     length : samples in a window
     classes : class number of each annotation text; other texts are ignored
-    min_share : minimum share of a window that its class must cover, and more than any other; the whole window if None
+    min_share : minimum share of a window that its class must cover, by default all of it; with `by_moments`, minimum
+        share of its moments, by default any. No other class may have as much
+    by_moments : whether annotations without duration label windows, rather than those with a duration
 
     Returns
     -------
     (n,) int32
     """
-    if not classes:
+    numbers = np.array(sorted(set(classes.values())), np.int32)
+    if not len(numbers) or not len(starts):
         return np.full(len(starts), UNLABELLED, np.int32)
-    sample_labels = _sample_labels(recording, classes)
-    ends = starts + length - 1
-    if min_share is None or min_share == 1 or not len(starts):
-        changes = np.concatenate([[0], np.cumsum(sample_labels[1:] != sample_labels[:-1])])
-        return np.where(changes[starts] == changes[ends], sample_labels[starts], UNLABELLED).astype(np.int32)
-    numbers = sorted(set(classes.values()))
-    covered = np.empty((len(numbers), len(starts)), np.int64)
-    for row, number in enumerate(numbers):
-        total = np.concatenate([[0], np.cumsum(sample_labels == number)])
-        covered[row] = total[starts + length] - total[starts]
-    best = covered.argmax(axis=0)
-    most = covered.max(axis=0)
-    clear = (covered == most).sum(axis=0) == 1
-    enough = clear & (most >= min_share * length - 1e-9)
-    return np.where(enough, np.array(numbers, np.int32)[best], UNLABELLED).astype(np.int32)
+    if by_moments:
+        amounts = _count_moments(recording, starts, length, classes, numbers)
+        needed = (min_share or 0.0) * amounts.sum(axis=0)
+    else:
+        edges, covered = _covered_before(recording, classes)
+        amounts = np.array([np.interp(starts + length, edges, row) - np.interp(starts, edges, row) for row in covered])
+        needed = np.full(len(starts), (min_share or 1.0) * length)
+    most = amounts.max(axis=0)
+    clear = (most > 0) & ((amounts == most).sum(axis=0) == 1) & (most >= needed - 1e-9)
+    return np.where(clear, numbers[amounts.argmax(axis=0)], UNLABELLED).astype(np.int32)
 
 
 def labelled_share(
     recording: Recording, starts: NDArray[np.int64], labels: NDArray[np.int32], length: int, classes: Mapping[str, int]
 ) -> tuple[int, int]:
-    """Return how many samples have a class, and how many of these are in labelled windows."""
-    inside = np.zeros(recording.signal.shape[1], bool)
-    for start in starts[labels != UNLABELLED].tolist():
-        inside[start : start + length] = True
-    labelled = _sample_labels(recording, classes) != UNLABELLED
-    return int(labelled.sum()), int((labelled & inside).sum())
+    """Return how many samples have a class, and how many of these are in labelled windows; `starts` ascend."""
+    if not classes:
+        return 0, 0
+    edges, covered = _covered_before(recording, classes)
+    total = covered.sum(axis=0)
+    begins = starts[labels != UNLABELLED]
+    ends = begins + length
+    begins = np.maximum(begins, np.concatenate([[0], ends[:-1]])) if len(begins) else begins  # windows may overlap
+    inside = np.interp(ends, edges, total) - np.interp(begins, edges, total)
+    return int(total[-1]), int(inside.sum())
 
 
-def _sample_labels(recording: Recording, classes: Mapping[str, int]) -> NDArray[np.int32]:
-    """Return the class of each sample; samples without an annotation, or with conflicting ones, are unlabelled."""
+def _covered_before(recording: Recording, classes: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return positions, (m,), and the number of samples of each class before them, (classes, m).
+
+    Between these positions, all samples have the same class or none. Samples with conflicting annotations have none.
+    """
+    places = {number: row for row, number in enumerate(sorted(set(classes.values())))}
     size = recording.signal.shape[1]
-    sample_labels = np.full(size, UNLABELLED, np.int32)
-    conflicting = np.zeros(size, bool)
+    rows, firsts, ends = [], [], []
     for annotation in recording.annotations:
-        label = classes.get(annotation.text)
-        if label is None:
+        if annotation.text not in classes:
             continue
-        for first, last in _covered_samples(recording, annotation):
-            part = sample_labels[first:last]
-            conflicting[first:last] |= (part != UNLABELLED) & (part != label)
-            part[:] = label
-    sample_labels[conflicting] = UNLABELLED
-    return sample_labels
+        for first, end, onset in recording.spans:
+            begin = first + nearest_sample((annotation.onset - onset) * recording.fs)
+            stop = first + nearest_sample((annotation.onset + annotation.duration - onset) * recording.fs)
+            if max(begin, first) < min(stop, end):
+                rows.append(places[classes[annotation.text]])
+                firsts.append(max(begin, first))
+                ends.append(min(stop, end))
+    edges = np.unique(np.array([0, size, *firsts, *ends], np.int64))
+    change = np.zeros((len(places), len(edges)), np.int64)
+    for row, first, end in zip(rows, np.searchsorted(edges, firsts), np.searchsorted(edges, ends), strict=True):
+        change[row, first] += 1
+        change[row, end] -= 1
+    active = np.cumsum(change, axis=1)[:, :-1] > 0
+    counts = np.cumsum((active & (active.sum(axis=0) == 1)) * np.diff(edges), axis=1)
+    return edges, np.pad(counts, ((0, 0), (1, 0)))
 
 
-def _covered_samples(recording: Recording, annotation: Annotation) -> list[tuple[int, int]]:
-    """Return the first sample and the end of the interval that an annotation covers in each segment."""
-    covered = []
-    for first, end, onset in recording.spans:
-        begin = first + nearest_sample((annotation.onset - onset) * recording.fs)
-        stop = first + nearest_sample((annotation.onset + annotation.duration - onset) * recording.fs)
-        if max(begin, first) < min(stop, end):
-            covered.append((max(begin, first), min(stop, end)))
-    return covered
-
-
-def label_by_moments(
+def _count_moments(
     recording: Recording,
     starts: NDArray[np.int64],
     length: int,
     classes: Mapping[str, int],
-    min_share: float | None = None,
-) -> NDArray[np.int32]:
-    """Return the class of most moments in each window; `UNLABELLED` if there are no moments or two classes tie.
-
-    Parameters
-    ----------
-    starts : (n,), first samples
-    length : samples in a window
-    classes : class number of each annotation text; other texts are ignored
-    min_share : minimum share of the moments in a window that must have its class
-
-    Returns
-    -------
-    (n,) int32
-    """
-    found = np.full(len(starts), UNLABELLED, np.int32)
+    numbers: NDArray[np.int32],
+) -> NDArray[np.int64]:
+    """Return the number of moments of each class in each window: (classes, n)."""
     moments = [one for one in recording.annotations if one.text in classes and is_moment(one, recording.fs)]
-    if not moments or not len(starts):
-        return found
-    places = np.array([one.onset * recording.fs for one in moments])
     # In samples from the start of the recording including gaps, like onsets.
     begins = recording.elapsed_samples(starts)
     counts = []
-    for number in sorted(set(classes.values())):
-        own = np.sort(places[[classes[one.text] == number for one in moments]]) + 1e-6
-        counts.append(np.searchsorted(own, begins + length) - np.searchsorted(own, begins))
-    each = np.array(counts)
-    most = each.max(axis=0)
-    clear = (most > 0) & ((each == most).sum(axis=0) == 1) & (most >= (min_share or 0.0) * each.sum(axis=0) - 1e-9)
-    return np.where(clear, np.array(sorted(set(classes.values())), np.int32)[each.argmax(axis=0)], found)
+    for number in numbers.tolist():
+        places = sorted(one.onset * recording.fs + 1e-6 for one in moments if classes[one.text] == number)
+        counts.append(np.searchsorted(places, begins + length) - np.searchsorted(places, begins))
+    return np.array(counts)

@@ -1,19 +1,32 @@
-"""Match channels by name: reorder the channels of windows to the order in which a model was fitted."""
+"""Match channels by name and by unit: return windows as a model was fitted to them."""
 
 from __future__ import annotations
 
-import difflib
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from polyadic.data.reading import close_match
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = ["match_signals", "numbered_channels", "recorded_signals"]
-
 _SAME_RATE = 1e-6
 """Relative tolerance for equal sampling rates."""
+
+_PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6}
+_QUANTITIES = {
+    "V": ("voltage", 1.0),
+    "A": ("current", 1.0),
+    "T": ("magnetic field", 1.0),
+    "m/s2": ("acceleration", 1.0),
+    "g": ("acceleration", 9.80665),
+    "rad/s": ("angular velocity", 1.0),
+    "deg/s": ("angular velocity", math.pi / 180),
+    "dps": ("angular velocity", math.pi / 180),
+}
+"""Quantity of each unit without prefix, and its size in the first unit of this quantity."""
 
 
 def numbered_channels(count: int) -> tuple[str, ...]:
@@ -27,6 +40,34 @@ def numbered_channels(count: int) -> tuple[str, ...]:
     return tuple(f"channel {number + 1}" for number in range(count))
 
 
+def conversion_factor(unit: str, target: str) -> float | None:
+    """Return the factor that converts values from a unit to another; None if they measure different quantities.
+
+    Units that differ only in their spelling are equal; the factor between other units is known for voltage, current,
+    magnetic field, acceleration and angular velocity.
+
+    Examples
+    --------
+    >>> conversion_factor("mV", "µV"), conversion_factor("g", "m/s²"), conversion_factor("uV", "g")
+    (1000.0, 9.80665, None)
+    """
+    first, second = (re.sub(r"[\s^*]", "", unit).translate(_SPELLING) for unit in (unit, target))
+    first, second = (text.replace("m/s/s", "m/s2").replace("°/s", "deg/s") for text in (first, second))
+    if first == second:
+        return 1.0
+    sizes = {
+        f"{prefix}{base}": (quantity, size * factor)
+        for base, (quantity, size) in _QUANTITIES.items()
+        for prefix, factor in _PREFIXES.items()
+    }
+    if first not in sizes or second not in sizes or sizes[first][0] != sizes[second][0]:
+        return None
+    return float(f"{sizes[first][1] / sizes[second][1]:.12g}")  # 1000, not 999.9999999999999
+
+
+_SPELLING = str.maketrans({"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "u", "²": "2"})
+
+
 def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
     """Return the sampling rate in Hz and the channel names of X, or None and () if X does not have them, like an array.
 
@@ -36,25 +77,26 @@ def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
     >>> recorded_signals(Windows(np.zeros((2, 2, 8)), fs=50, channels=["Fz", "Cz"]))
     (50.0, ('Fz', 'Cz'))
     """
-    if not isinstance(X, Windows | WindowStore):
-        return None, ()
-    return X.fs, tuple(X.channels)
+    return (X.fs, tuple(X.channels)) if isinstance(X, Windows | WindowStore) else (None, ())
 
 
-def match_signals(X: Any, fs: float | None, channels: Sequence[str], name: str = "X") -> Any:
-    """Return X with its channels in the order in which a model was fitted.
+def match_signals(
+    X: Any, fs: float | None, channels: Sequence[str], name: str = "X", *, units: Sequence[str] = ()
+) -> Any:
+    """Return X with its channels in the order and in the units in which a model was fitted.
 
-    Sampling rates and channel names are compared only if both the model and X have them.
+    Sampling rates, channel names and units are compared only if both the model and X have them.
 
     Parameters
     ----------
     X : any input of an estimator; arrays have no channel names and are returned unchanged
-    fs, channels : sampling rate in Hz and channel names that the model was fitted to; None and () if unknown
+    fs, channels, units : sampling rate in Hz, channel names and units that the model was fitted to; None and () if
+        unknown
     name : name of X in error messages
 
     Raises
     ------
-    PolyadicError : if X has another sampling rate or other channels
+    PolyadicError : if X has another sampling rate, other channels, or units of another quantity
 
     Examples
     --------
@@ -69,12 +111,36 @@ def match_signals(X: Any, fs: float | None, channels: Sequence[str], name: str =
             f"{name} was sampled at {rate:g} Hz, but the model was fitted to {fs:g} Hz: resample the recordings"
         )
     wanted = tuple(channels)
-    if names == wanted or any(not known or known == numbered_channels(len(known)) for known in (names, wanted)):
+    unnamed = any(not known or known == numbered_channels(len(known)) for known in (names, wanted))
+    if names != wanted and not unnamed:
+        if set(names) != set(wanted):
+            raise PolyadicError(_difference(name, names, wanted))
+        X = (X if isinstance(X, Windows) else X.windows).with_channels(wanted)
+    there = tuple(getattr(X, "units", ())) if isinstance(X, Windows | WindowStore) else ()
+    if len(there) != len(units) or there == tuple(units):
         return X
-    if set(names) != set(wanted):
-        raise PolyadicError(_difference(name, names, wanted))
-    windows = X if isinstance(X, Windows) else X.windows
-    return windows.with_channels(wanted)
+    factors = []
+    for number, (unit, target) in enumerate(zip(there, units, strict=True)):
+        factor = conversion_factor(unit, target) if unit and target else 1.0
+        if factor is None:
+            channel = (X.channels or numbered_channels(len(there)))[number]
+            raise PolyadicError(
+                f"{name} has channel {channel!r} in {unit}, but the model was fitted to {target}, and these units "
+                "cannot be converted"
+            )
+        factors.append(factor)
+    if all(factor == 1 for factor in factors):
+        return X
+    return (X if isinstance(X, Windows) else X.windows).with_gains(factors, tuple(units))
+
+
+def unknown_units(X: Any, units: Sequence[str], name: str) -> str:
+    """Return a note if units are known for the model or for X only, or "" if both or neither have them."""
+    there, channels = tuple(X.units) or ("",) * len(units), X.channels or numbered_channels(len(units))
+    known = [pair for pair in zip(channels, there, units, strict=False) if bool(pair[1]) != bool(pair[2])]
+    here = [f"{channel} is taken to be in {fitted}, as in the fit" for channel, unit, fitted in known if not unit]
+    fits = [f"{channel} in {unit} is taken to be in the unit of the fit" for channel, unit, _ in known if unit]
+    return f"{name}: unknown units: {', '.join(here + fits)}" if known else ""
 
 
 def _difference(name: str, names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
@@ -86,14 +152,7 @@ def _difference(name: str, names: tuple[str, ...], wanted: tuple[str, ...]) -> s
             f"{', '.join(wanted)} using with_channels, or using --channel when the recordings are read"
         )
     extra = [channel for channel in names if channel not in wanted]
-    close = {channel: guess for channel in missing if (guess := _close_name(channel, extra))}
-    hint = "".join(f"; for {channel!r}, did you mean {guess!r}?" for channel, guess in close.items())
+    close = {channel: hint for channel in missing if (hint := close_match(channel, extra))}
+    hints = "".join(f"; for {channel!r}, {hint.removeprefix('; ')}" for channel, hint in close.items())
     listed = " and ".join(filter(None, [", ".join(map(repr, missing[:-1])), repr(missing[-1])]))
-    return f"{name} lacks {listed}, which the model was fitted to; it has {', '.join(names)}{hint}"
-
-
-def _close_name(channel: str, names: Sequence[str]) -> str | None:
-    """Return the name that most likely refers to the same channel, or None if no name is similar."""
-    folded = {name.casefold(): name for name in names}
-    found = difflib.get_close_matches(channel.casefold(), list(folded), 1)
-    return folded[found[0]] if found else None
+    return f"{name} lacks {listed}, which the model was fitted to; it has {', '.join(names)}{hints}"

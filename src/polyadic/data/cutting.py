@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.annotations import is_moment, label_by_moments, label_windows, labelled_share, scored_phase
+from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
 from polyadic.data.folder_reader import FolderReader, LabelledRecording
-from polyadic.data.prepare import (
+from polyadic.data.readers.tables import TableColumns, recording_of_rows, typed_frame
+from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
+from polyadic.data.recordings import Recording, cut_windows, window_starts
+from polyadic.data.store import WindowStore
+from polyadic.data.store_writer import (
     CutRecording,
     OnError,
     OnRecording,
     PlannedRecording,
-    StorePlan,
-    prepare,
+    check_new_store,
+    write_recordings,
 )
-from polyadic.data.readers.tables import TableColumns, recording_of_rows, typed_frame
-from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
-from polyadic.data.recordings import Recording, cut_windows, window_starts
-from polyadic.data.store import WindowStore, check_new_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
@@ -64,7 +64,7 @@ def folder(
     ----------
     root : folder of recordings, or one file
     store : folder of the store
-    on_error, force, progress : as for `polyadic.data.prepare.prepare`
+    on_error, force, progress : as for `polyadic.data.store_writer.write_recordings`
     """
     return write_store(root, store, Reading(**options), on_error=on_error, force=force, progress=progress)
 
@@ -86,30 +86,33 @@ def write_store(
     ----------
     labels : whether to read labels
     check_classes : whether to raise an error for a class that no recording has
-    on_error, force, progress : as for `polyadic.data.prepare.prepare`
+    on_error, force, progress : as for `polyadic.data.store_writer.write_recordings`
 
     Returns
     -------
     the store; its `notes` describe how the recordings were read
     """
-    if on_error not in ("raise", "skip"):
-        raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
-    survey = _survey(reader, on_error)
+    survey = _Survey()
+    if labels or reader.reading.subject_column is not None:
+        survey.read_all(reader, on_error)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
     cutting = resolved if labels else reader.reading
     reader.reading = cutting
-    plan = StorePlan(
+    written = write_recordings(
         survey.planned(reader, cutting),
-        samples_in(reading.seconds),
-        cutting.class_names,
-        "",
-        {"reading": resolved.to_json()},
-        reader.left_out,
+        store,
+        length=samples_in(reading.seconds),
+        classes=cutting.class_names,
+        settings={"reading": resolved.to_json()},
+        left_out=reader.left_out,
+        on_error=on_error,
+        force=force,
+        progress=progress,
     )
-    written = prepare(plan, store, on_error=on_error, force=force, progress=progress)
-    written.notes = survey.sentences(cutting, written)
+    unknown = [] if check_classes else survey.unknown_classes(cutting)
+    written.notes = (*unknown, *survey.sentences(cutting, written))
     return written
 
 
@@ -191,14 +194,15 @@ def windows_of_frame(
 
 @dataclass
 class _Survey:
-    """Annotations and notes from the recordings of a folder, collected before their signals are read.
+    """Annotations and notes from the recordings of a folder, collected before their samples are read.
 
     covering : number of windows that each annotation text covers
     marking : for each annotation text without duration, the number of windows in which it is the most frequent one
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
     lasting : texts of annotations with a duration that may be classes
     notes : notes on how files were read, each with the names of the files
-    subjects : for files with a subject column, the names of the recordings in them
+    names : for files with a subject column, the names of the recordings in them
+    opened : recordings of the file that is being written
     labelled, inside : number of samples under annotations that may be classes, and how many are in labelled windows
     """
 
@@ -207,9 +211,24 @@ class _Survey:
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
     notes: dict[str, list[str]] = field(default_factory=dict)
-    subjects: dict[Path, list[str]] = field(default_factory=dict)
+    names: dict[Path, list[str]] = field(default_factory=dict)
+    opened: dict[Path, list[LabelledRecording]] = field(default_factory=dict)
     labelled: int = 0
     inside: int = 0
+
+    def read_all(self, reader: FolderReader, on_error: OnError) -> None:
+        """Add all recordings except tables without labels and subjects, which need to be read only once."""
+        for path in filter(reader.may_have_labels, reader.files):
+            try:
+                each = reader.load(path)
+                for source in each:
+                    self.add(source, reader.reading, path)
+            except (DataError, OSError):
+                if on_error == "raise":
+                    raise
+                continue
+            if len(each) > 1:
+                self.names[path] = [source.recording.name for source in each]
 
     def add(self, source: LabelledRecording, reading: Reading, file: Path) -> None:
         """Add one recording."""
@@ -221,26 +240,20 @@ class _Survey:
             return
         length = samples_in(reading.seconds)(recording.fs)
         starts = _starts(recording, reading, length)
-        wanted = reading.class_numbers or dict.fromkeys(texts, 0)
-        lasting = {
-            one.text: 0 for one in recording.annotations if not is_moment(one, recording.fs) and one.text in wanted
-        }
-        self.lasting |= lasting.keys()
+        label = partial(label_windows, recording, starts, length, min_share=reading.min_share)
         moments = Counter(one.text for one in recording.annotations if is_moment(one, recording.fs))
         for text, count in moments.items():
             self.moments[text] = max(count, self.moments.get(text, 0))
-        numbers = reading.class_numbers or {text: number for number, text in enumerate(moments)}
-        marked = label_by_moments(recording, starts, length, numbers, reading.min_share)
-        for text in moments:
-            if text in numbers:
-                self.marking[text] += int((marked == numbers[text]).sum())
-        covering: dict[str, int] = {}
-        for text in texts:
-            own = label_windows(recording, starts, length, {text: 0}, reading.min_share)
-            self.covering[text] += int((own == 0).sum())
-            if text in lasting and (own == 0).any():
-                covering[text] = wanted[text] if reading.classes else len(covering)
-        found = label_windows(recording, starts, length, covering, reading.min_share)
+        numbers = reading.class_numbers or {text: number for number, text in enumerate(texts)}
+        lasting = {
+            one.text: 0 for one in recording.annotations if not is_moment(one, recording.fs) and one.text in numbers
+        }
+        self.lasting |= lasting.keys()
+        marked = label(classes={text: numbers[text] for text in moments if text in numbers}, by_moments=True)
+        self.marking.update({text: int((marked == numbers[text]).sum()) for text in moments if text in numbers})
+        covered = {text: int((label(classes={text: 0}) == 0).sum()) for text in texts}
+        self.covering.update(covered)
+        found = label(classes={text: numbers[text] for text in lasting if covered[text]})
         labelled, inside = labelled_share(recording, starts, found, length, lasting)
         self.labelled, self.inside = self.labelled + labelled, self.inside + inside
 
@@ -258,39 +271,46 @@ class _Survey:
     def planned(self, reader: FolderReader, reading: Reading) -> list[PlannedRecording]:
         """Return the recordings to write, in the order of their files."""
         found = []
-        last: dict[Path, list[LabelledRecording]] = {}
         for path in reader.files:
             size = path.stat().st_size if path.exists() else 0
-            for place, name in enumerate(self.subjects.get(path, [reader.name_of(path)])):
-                load = partial(self._load, reader, path, place, reading, last)
-                found.append(PlannedRecording(name, load, size))
+            for place, name in enumerate(self.names.get(path, [reader.name_of(path)])):
+                found.append(PlannedRecording(name, partial(self._load, reader, path, place, reading), size))
         return found
 
-    def _load(
-        self,
-        reader: FolderReader,
-        path: Path,
-        place: int,
-        reading: Reading,
-        last: dict[Path, list[LabelledRecording]],
-    ) -> CutRecording:
+    def _load(self, reader: FolderReader, path: Path, place: int, reading: Reading) -> CutRecording:
         """Load one recording of a file and cut it; the file stays in memory until its last recording is loaded."""
-        if path not in last:
-            last.clear()
-            last[path] = reader.load(path)
-        source = last[path][place]
-        if place + 1 == len(last[path]):
-            last.clear()
+        if path not in self.opened:
+            self.opened[path] = reader.load(path)
+        source = self.opened[path][place]
+        if place + 1 == len(self.opened[path]):
+            del self.opened[path]
         recording = source.recording
         length = samples_in(reading.seconds)(recording.fs)
         starts = _starts(recording, reading, length)
-        label = label_by_moments if self.by_moments else label_windows
-        labels = label(recording, starts, length, reading.class_numbers, reading.min_share)
+        labels = label_windows(
+            recording, starts, length, reading.class_numbers, reading.min_share, by_moments=self.by_moments
+        )
         return CutRecording(recording, starts, labels, subject_from=source.subject_from)
+
+    def unknown_classes(self, reading: Reading) -> list[str]:
+        """Return a note on the windows of classes that a model does not know."""
+        counts = self.marking if self.by_moments else self.covering
+        unknown = sorted(text for text, windows in counts.items() if windows and text not in reading.class_numbers)
+        if not unknown or not reading.classes:
+            return []
+        windows = sum(counts[text] for text in unknown)
+        return [
+            f"{windows:,} window{'s have' if windows != 1 else ' has'} a class that the model does not know: "
+            f"{listed(unknown)}. Scores are without {'them' if windows != 1 else 'it'}"
+        ]
 
     def sentences(self, reading: Reading, store: WindowStore) -> tuple[str, ...]:
         """Return notes on how the recordings were read."""
-        found = [f"{_files(files)}: {note}" for note, files in self.notes.items()]
+        found = []
+        for note, files in self.notes.items():
+            others = len(files) - 1
+            more = f" and {others} other file{'s' * (others != 1)}" if others else ""
+            found.append(f"{files[0]}{more}: {note}")
         share = self.inside / self.labelled if self.labelled else 1.0
         if share < _MOSTLY:
             found.append(
@@ -302,51 +322,26 @@ class _Survey:
             unlabelled = float((store.index.label < 0).mean())
             if unlabelled:
                 found.append(f"{100 * unlabelled:.1f} % of the windows have no label")
-        found += self._about_moments(reading)
-        found += [f"{listed(names)} are the same recording under several names" for names in store.identical()]
-        return tuple(found)
-
-    def _about_moments(self, reading: Reading) -> list[str]:
-        """Return notes on annotations without duration."""
+        lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
+        if lost and reading.classes:
+            found.append(
+                f"no window of {reading.seconds:g} s lies within {listed(lost)}, so "
+                f"{'these classes are' if len(lost) > 1 else 'this class is'} missing: use shorter windows "
+                "(--seconds) or --min-share 0.5"
+            )
+        named = [text for text in self.moments if text not in self.lasting and text in reading.class_numbers]
         if self.by_moments and reading.classes:
-            return [
+            found.append(
                 "annotations have no duration: a window gets the class of most annotations in it. If they mark "
                 "intervals, give their durations in a table of onset, duration and label (--scoring)"
-            ]
-        if self.by_moments:
+            )
+        elif self.by_moments:
             once = "annotations without duration that occur once per recording label no window"
-            return [f"{once}: {listed(self.moments)}. Use --class to make them classes"]
-        named = [text for text in self.moments if text not in self.lasting and text in reading.class_numbers]
-        if not named:
-            return []
-        return [f"annotations without duration label no window if others have a duration: {listed(named)}"]
-
-
-def _files(names: Sequence[str]) -> str:
-    others = len(names) - 1
-    return names[0] + (f" and {others} other file{'s' * (others != 1)}" if others else "")
-
-
-def _survey(reader: FolderReader, on_error: OnError) -> _Survey:
-    """Collect annotations and recordings; skip tables without labels and subjects, which need no second pass."""
-    survey = _Survey()
-    reading = reader.reading
-    if not reader.labels and reading.subject_column is None:
-        return survey
-    for path in reader.files:
-        if not reader.may_have_labels(path):
-            continue
-        try:
-            each = reader.load(path, signals=False)
-            for source in each:
-                survey.add(source, reading, path)
-        except (DataError, OSError):
-            if on_error == "raise":
-                raise
-            continue
-        if len(each) > 1:
-            survey.subjects[path] = [source.recording.name for source in each]
-    return survey
+            found.append(f"{once}: {listed(self.moments)}. Use --class to make them classes")
+        elif named:
+            found.append(f"annotations without duration label no window if others have a duration: {listed(named)}")
+        found += [f"{listed(names)} are the same recording under several names" for names in store.identical()]
+        return tuple(found)
 
 
 def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:

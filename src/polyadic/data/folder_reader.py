@@ -9,11 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from polyadic.data import bids
 from polyadic.data.annotations import annotated, infer_durations
-from polyadic.data.folders import ENDINGS, find_files, find_recordings
+from polyadic.data.folders import (
+    ENDINGS,
+    bids_events,
+    find_files,
+    find_recordings,
+    is_bids,
+    participant_labels,
+    read_participants,
+)
 from polyadic.data.readers import edf, wfdb
-from polyadic.data.readers.common import ending_of, is_table
+from polyadic.data.readers.common import choose_channels, ending_of, is_table
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
 from polyadic.data.readers.tables import TableColumns, read_csv, read_csv_by_subject, read_heads
@@ -65,12 +72,18 @@ class FolderReader:
         self.reading = reading if labels else reading.without_labels()
         self._label_from = reading.label_from  # subjects must not depend on `labels`
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
-        check_packages(self.files)
+        for path in self.files:  # before anything is computed
+            package = _PACKAGES.get(ending_of(path))
+            if package is not None and importlib.util.find_spec(package) is None:
+                raise MissingExtraError(
+                    f"{path.name} needs the package {package}, which is not installed: pip install "
+                    f"'polyadic[{_EXTRAS[package]}]'"
+                )
         # Digital values differ between formats, so files of several formats are read as physical values.
         formats = {(_PACKAGES.get(ending_of(path)), ending_of(path) == ".bdf") for path in self.files}
         self._as_values = len(formats) > 1
-        self._bids = bids.is_bids(self.base)
-        self._participants = bids.read_participants(self.base) if self._bids else {}
+        self._bids = is_bids(self.base)
+        self._participants = read_participants(self.base) if self._bids else {}
         self._tables_have_label: bool | None = None
         self._scorings = self._find_scorings() if self.reading.scoring is not None else {}
 
@@ -82,25 +95,17 @@ class FolderReader:
     def _below(self, path: Path) -> str:
         return path.name if path == self.base else path.relative_to(self.base).as_posix()
 
-    def files_of(self, path: Path) -> list[Path]:
-        """Return the files of a recording, including signals and annotations of a WFDB header, scorings and events."""
-        endings = (".dat", ".mat", *_ANNOTATIONS) if path.suffix.lower() == ".hea" else ()
-        others = [*(path.with_suffix(ending) for ending in endings), self._scorings.get(path)]
-        others.append(bids.events_of(path) if self._bids else None)
-        return [path, *(other for other in others if isinstance(other, Path) and other.exists())]
-
-    def load(self, path: Path, *, signals: bool = True) -> list[LabelledRecording]:
+    def load(self, path: Path) -> list[LabelledRecording]:
         """Load the recordings of a file: one, or one per subject for a table with a subject column.
 
-        Parameters
-        ----------
-        signals : whether to read the samples; if False, only lengths and annotations are valid
+        Samples are read when they are needed, except those of tables.
         """
         who = self._subject_of(path)
-        recordings, notes = self._read(path, self.name_of(path), who.name, signals)
+        recordings, notes = self._read(path, self.name_of(path), who.name)
         loaded = []
         for recording in recordings:
-            recording, more = self._labelled(self._at_rate(recording, path), path)
+            recording = self._at_rate(self._renamed(recording), path)
+            recording, more = self._labelled(recording, path)
             if self.labels:
                 recording, epoch = infer_durations(recording, self.reading.class_numbers or None)
                 if epoch is not None:
@@ -202,8 +207,8 @@ class FolderReader:
         return recording, ()
 
     def _labelled_by_bids(self, recording: Recording, path: Path) -> Recording:
-        column, events = self.reading.label, bids.events_of(path)
-        people = None if column is None else bids.participant_labels(self.base, column)
+        column, events = self.reading.label, bids_events(path)
+        people = None if column is None else participant_labels(self.base, column)
         if people is not None:
             return annotated(recording, people.get(recording.subject, ""))
         if events is None:
@@ -246,13 +251,13 @@ class FolderReader:
 
     # ------------------------------------------------------------------------------------------------------ signals
 
-    def _read(self, path: Path, name: str, subject: str, signals: bool) -> tuple[Sequence[Recording], tuple[str, ...]]:
+    def _read(self, path: Path, name: str, subject: str) -> tuple[Sequence[Recording], tuple[str, ...]]:
         """Read the recordings of a file, with the annotations in it, and notes."""
         reading, ending, package = self.reading, ending_of(path), _PACKAGES.get(ending_of(path))
         if ending not in ENDINGS:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if package == "mne":
-            return [read_mne(path, name, subject, reading.channels)], ()
+            return [read_mne(path, name, subject, None if reading.rename else reading.channels)], ()
         if package is None:
             return self._read_table(path, name, subject)
         if package == "edfio":
@@ -263,14 +268,14 @@ class FolderReader:
         options: dict[str, Any] = {"channels": channels, "name": name, "subject": subject, "resample": how}
         if package == "edfio":
             fs = reading.fs if reading.resample is not None else None
-            return [edf.read_edf(path, fs=fs, signals=signals, **options)], notes
+            return [edf.read_edf(path, fs=fs, lazy=True, **options)], notes
         extensions = [ending[1:] for ending in _ANNOTATIONS if path.with_suffix(ending).exists()]
-        return [wfdb.read_wfdb(path, annotations=extensions, signals=signals, **options)], notes
+        return [wfdb.read_wfdb(path, annotations=extensions, lazy=True, **options)], notes
 
     def _read_table(self, path: Path, name: str, subject: str) -> tuple[Sequence[Recording], tuple[str, ...]]:
         reading = self.reading
         columns = TableColumns(
-            reading.channels,
+            None if reading.channels is None else tuple(reading.channels_in(read_heads(path)) or ()),
             self._label_column(path),
             reading.subject_column if self._has_subject_column(path) else None,
             reading.time,
@@ -283,6 +288,22 @@ class FolderReader:
         if columns.subject is not None:
             return read_csv_by_subject(path, reading.fs, name, columns), notes
         return [read_csv(path, reading.fs, name, subject, columns)], notes
+
+    def _renamed(self, recording: Recording) -> Recording:
+        """Give channels their new names, and choose channels that could not be chosen by name before."""
+        names, reading = dict(self.reading.rename), self.reading
+        if not names:
+            return recording
+        for old, new in names.items() if reading.channels is None else ():
+            if old not in recording.channels and new not in recording.channels:
+                raise DataError(
+                    f"{recording.name} has no channel {old!r} to rename to {new!r} (--rename); it has "
+                    f"{listed(recording.channels)}"
+                )
+        recording = replace(recording, channels=tuple(names.get(name, name) for name in recording.channels))
+        if reading.channels is None or recording.channels == reading.channels:
+            return recording
+        return recording.with_channels(choose_channels(recording.name, recording.channels, reading.channels))
 
     def _at_rate(self, recording: Recording, path: Path) -> Recording:
         """Resample a recording as requested; if any are filtered, all are converted to values, so that types agree."""
@@ -301,22 +322,6 @@ class FolderReader:
         return recording
 
 
-def check_packages(files: Sequence[Path]) -> None:
-    """Check that the packages to read these files are installed, before anything is computed.
-
-    Raises
-    ------
-    MissingExtraError : if a package is missing; the message says how to install it
-    """
-    for path in files:
-        package = _PACKAGES.get(ending_of(path))
-        if package is not None and importlib.util.find_spec(package) is None:
-            raise MissingExtraError(
-                f"{path.name} needs the package {package}, which is not installed: pip install "
-                f"'polyadic[{_EXTRAS[package]}]'"
-            )
-
-
 def _without_slow(
     rates: dict[str, float], reading: Reading
 ) -> tuple[list[str] | None, dict[str, str | None], tuple[str, ...]]:
@@ -333,7 +338,7 @@ def _without_slow(
         channel: (reading.keep_slow if channel in slow else None) or reading.resample for channel in rates
     }
     if reading.channels is not None:
-        return list(reading.channels), ways, ()
+        return reading.channels_in(rates), ways, ()
     if reading.keep_slow is not None or not slow:
         return None, ways, ()
     words = ", ".join(f"{channel} ({rate:g} Hz)" for channel, rate in slow.items())
@@ -353,4 +358,4 @@ def read_recording(path: _Path, name: str | None = None, subject: str | None = N
     file = Path(path)
     (loaded, *_) = FolderReader(file, Reading(**options), labels=False).load(file)
     name = file.name[: len(file.name) - len(ending_of(file))] if name is None else name
-    return replace(loaded.recording, name=name, subject=name if subject is None else subject)
+    return replace(loaded.recording.in_memory(), name=name, subject=name if subject is None else subject)

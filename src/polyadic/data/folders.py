@@ -1,4 +1,4 @@
-"""Find the recordings of a folder: links are followed, hidden files skipped, and the reason for skipping kept."""
+"""Find the recordings of a folder, also in the BIDS layout, and say why other files are left out."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from polyadic.data import bids
+from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import ending_of, is_table
 from polyadic.data.readers.scoring import matches
-from polyadic.data.readers.tables import read_heads
+from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.errors import DataError
-
-__all__ = ["ENDINGS", "FolderFiles", "find_files", "find_recordings"]
 
 ENDINGS = (
     *(".edf", ".bdf", ".hea", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx"),
@@ -36,6 +34,9 @@ _METADATA = re.compile(
     r"\.(?:[ct]sv(?:\.gz)?|xlsx)|.*_(?:events|channels|electrodes|scans|sessions|coordsystem)\.tsv",
     re.IGNORECASE,
 )
+_BIDS_RECORDING = re.compile(r"(?:^|/)sub-[^/]+/(?:.*/)?(?:eeg|ieeg)/[^/]+_(?:eeg|ieeg)\.\w+$")
+_BIDS_OTHERS = ("derivatives", "sourcedata", "code", "stimuli")
+"""Top-level folders of a BIDS dataset without raw recordings."""
 _SHOWN = 3
 _HIDDEN = "hidden file"
 
@@ -133,14 +134,14 @@ def find_recordings(
     every, left_out = find_files(base, lambda name: True, on_error)
     left_out = {name: why for name, why in left_out.items() if why != _HIDDEN or ending_of(Path(name)) in ENDINGS}
     names = {path: path.relative_to(base).as_posix() for path in every}
-    layout = bids.is_bids(base)
+    layout = is_bids(base)
     known = [path for path in every if ending_of(path) in ENDINGS]
     files = [
         path
         for path in known
         if (pattern is None or matches(names[path], pattern))
         and not matches(names[path], scoring)
-        and (not layout or bids.is_bids_recording(names[path]))
+        and (not layout or _is_bids_recording(names[path]))
     ]
     reasons = {path: _why_no_recording(path) for path in files}
     reasons |= {
@@ -197,3 +198,52 @@ def _copies(files: Sequence[Path]) -> list[tuple[Path, Path]]:
     originals = [path for path in candidates if path not in marked]
     pairs = ((path, next((other for other in originals if edf.is_copy_of(path, other)), None)) for path in marked)
     return [(path, original) for path, original in pairs if original is not None]
+
+
+# --------------------------------------------------------------------------------------------------------------- BIDS
+
+
+def is_bids(root: Path) -> bool:
+    """Return whether a folder is the root of a BIDS dataset."""
+    return (root / "dataset_description.json").is_file()
+
+
+def _is_bids_recording(path: str) -> bool:
+    """Return whether a path relative to the root is a raw EEG or iEEG recording."""
+    return path.partition("/")[0] not in _BIDS_OTHERS and _BIDS_RECORDING.search(path) is not None
+
+
+def bids_events(path: Path) -> Path | None:
+    """Return the path of the events table of a recording, or None if it has none."""
+    name = re.sub(r"_(?:eeg|ieeg)$", "_events.tsv", path.stem)
+    events = path.with_name(name)
+    return events if events.is_file() and name != path.stem else None
+
+
+def read_participants(root: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of participants.tsv by participant; empty if there is no such table."""
+    path = root / "participants.tsv"
+    if "participant_id" not in (read_heads(path) if path.is_file() else ()):
+        return {}
+    people: dict[str, tuple[int, dict[str, str]]] = {}
+    for number, row in enumerate(read_texts(path).to_dict("records"), 2):
+        first, known = people.setdefault(row["participant_id"], (number, row))
+        differing = [column for column in known if known[column] != row[column]]
+        if differing:
+            raise DataError(
+                f"participants.tsv: rows {first} and {number} both describe {row['participant_id']!r} and differ in "
+                f"{', '.join(map(repr, differing))}: remove one of them"
+            )
+    return {name: row for name, (_, row) in people.items()}
+
+
+def participant_labels(root: Path, column: str) -> dict[str, str] | None:
+    """Return the label of each participant from a column of participants.tsv, or None if there is no such column."""
+    people = read_participants(root)
+    if not people or column not in next(iter(people.values())):
+        return None
+    found = {who: row[column] for who, row in people.items()}
+    known = {who: text for who, text in found.items() if not is_unknown(text) and text.lower() not in ("n/a", "nan")}
+    if not known:
+        raise DataError(f"participants.tsv has no values in the column {column!r}")
+    return known

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["UNKNOWN_MARKS", "UNLABELLED", "as_column", "as_text", "encode_labels", "is_unknown", "known_labels"]
-
 UNLABELLED = -1
 """Class number of a window whose class is unknown."""
 
@@ -86,24 +84,16 @@ def known_labels(y: Any, count: int, name: str = "y") -> tuple[_Mask, NDArray[An
     (array([ True, False, False,  True]), array(['rest', 'walk'], dtype='<U4'))
     """
     column = as_column(y, name, count)
-    if column.dtype.kind in "iub":
-        known: _Mask = column != UNLABELLED if column.dtype.kind == "i" else np.ones(count, bool)
+    if column.dtype.kind in "fiub":
+        known: _Mask = (column == column) & ((column != UNLABELLED) | (column.dtype.kind in "ub"))
         return known, column[known]
-    if column.dtype.kind == "f":
-        known = ~(np.isnan(column) | (column == UNLABELLED))
-        return known, column[known]
-    values = column.tolist()
-    known = np.fromiter((not is_unknown(value) for value in values), bool, count)
-    return known, _plain([value for value in values if not is_unknown(value)])
-
-
-def _plain(values: list[Any]) -> NDArray[Any]:
-    """Return known labels as an array of numbers if all of them are numbers, else of strings."""
+    known = np.fromiter((not is_unknown(value) for value in column.tolist()), bool, count)
+    values = [value for value in column.tolist() if not is_unknown(value)]
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         numbers = np.array(values)
         if numbers.dtype.kind in "fiub":
-            return numbers
-    return np.array([as_text(value) for value in values], np.str_)
+            return known, numbers
+    return known, np.array([as_text(value) for value in values], np.str_)
 
 
 def encode_labels(label: Any, classes: tuple[str, ...], count: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
@@ -119,33 +109,23 @@ def encode_labels(label: Any, classes: tuple[str, ...], count: int) -> tuple[NDA
     (count,), class numbers from 0, `UNLABELLED` if unknown; and the names
     """
     known, values = known_labels(label, count, "label")
-    if values.dtype.kind in "fiub":
-        places, classes = _number_codes(values, classes)
-    else:
-        places, classes = _name_codes(values.tolist(), classes)
     codes = np.full(count, UNLABELLED, np.int32)
-    codes[known] = places
-    return codes, classes
-
-
-def _number_codes(values: NDArray[Any], classes: tuple[str, ...]) -> tuple[NDArray[Any], tuple[str, ...]]:
-    if values.dtype.kind == "f" and not (np.isfinite(values).all() and np.array_equal(values, np.rint(values))):
+    if values.dtype.kind not in "fiub":
+        classes = classes or tuple(sorted(set(values.tolist())))
+        places = {name: number for number, name in enumerate(classes)}
+        for name in sorted(set(values.tolist()) - places.keys()):
+            raise PolyadicError(f"label must be one of {', '.join(classes)}, but there is {name!r}")
+        codes[known] = [places[name] for name in values.tolist()]
+        return codes, classes
+    if not (np.isfinite(values).all() and np.array_equal(values, np.rint(values))):
         raise PolyadicError("label must hold classes (whole numbers or names), but holds fractions or infinity")
     numbers = values.astype(np.int64)
     low, high = numbers.min(initial=0), numbers.max(initial=0)
     if low < 0 or (classes and high >= len(classes)):
         above = f" and {len(classes) - 1}" if classes else " and the number of classes"
         raise PolyadicError(f"label must lie between {UNLABELLED}{above}, but reaches from {low} to {high}")
-    if classes:
-        return numbers, classes
-    found, codes = np.unique(numbers, return_inverse=True)
-    return codes, tuple(str(value) for value in found)
-
-
-def _name_codes(names: list[str], classes: tuple[str, ...]) -> tuple[NDArray[Any], tuple[str, ...]]:
-    classes = classes or tuple(sorted(set(names)))
-    places = {name: number for number, name in enumerate(classes)}
-    strange = sorted(set(names) - places.keys())
-    if strange:
-        raise PolyadicError(f"label must be one of {', '.join(classes)}, but there is {strange[0]!r}")
-    return np.array([places[name] for name in names], np.int32), classes
+    if not classes:
+        found, numbers = np.unique(numbers, return_inverse=True)
+        classes = tuple(str(value) for value in found)
+    codes[known] = numbers
+    return codes, classes

@@ -27,6 +27,7 @@ __all__ = [
     "listed",
     "option_name",
     "parse_classes",
+    "parse_renames",
     "shell_word",
     "takes_reading_options",
 ]
@@ -61,6 +62,9 @@ class Reading:
     min_share: float | None = _option("Share of a window that its label must cover. Default: 1.", "X", min=0.0, max=1.0)
     channels: tuple[str, ...] | None = _option(
         "Channel to use; repeat for several, in order. Default: all.", "NAME", flag="--channel"
+    )
+    rename: tuple[tuple[str, str], ...] = _option(
+        "Rename a channel, as in AX=ax; repeat for several. Other options use the new names.", "OLD=NEW", ()
     )
     fs: float | None = _option(
         "Sampling rate of arrays and tables that do not contain it; target rate of --resample.", "HZ", min=0.0
@@ -110,6 +114,7 @@ class Reading:
                 raise PolyadicError(f"channels must be a list of unique names, but is {self.channels!r}")
             object.__setattr__(self, "channels", names)
         object.__setattr__(self, "classes", parse_classes(self.classes))
+        object.__setattr__(self, "rename", parse_renames(self.rename))
         if sum(value is not None for value in (self.label, self.label_from, self.scoring)) > 1:
             raise PolyadicError("--label, --label-from and --scoring cannot be combined: give only one of them")
 
@@ -121,6 +126,12 @@ class Reading:
     def class_numbers(self) -> dict[str, int]:
         """Class number of each annotation text."""
         return {text: number for number, (_, texts) in enumerate(self.classes) for text in texts}
+
+    def channels_in(self, names: Iterable[str]) -> list[str] | None:
+        """Return the channels to read from a file, by their names in that file; None for all."""
+        there = set(names)
+        old = {new: old for old, new in self.rename if old in there}
+        return None if self.channels is None else [old.get(name, name) for name in self.channels]
 
     @property
     def subject_column(self) -> str | None:
@@ -154,7 +165,7 @@ class Reading:
                 if not isinstance(values.get(name), str | None):
                     raise TypeError(f"{name} must be a string")
             return cls(**values)
-        except (AttributeError, TypeError, PolyadicError) as error:
+        except (AttributeError, IndexError, TypeError, PolyadicError) as error:
             raise ValueError(f"the entry 'reading' is damaged: {error}") from error
 
     def with_given(self, given: Mapping[str, Any], owner: str, known: bool = True) -> Self:
@@ -258,6 +269,25 @@ def parse_classes(given: Iterable[Any] | Mapping[str, Sequence[str]]) -> Classes
     return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in merged_texts.items())
 
 
+def parse_renames(given: Iterable[Any] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Parse renamed channels given as "OLD=NEW", as pairs, or as a mapping.
+
+    Examples
+    --------
+    >>> parse_renames(["AX=ax"])
+    (('AX', 'ax'),)
+    """
+    pairs = []
+    for word in given.items() if isinstance(given, Mapping) else [given] if isinstance(given, str) else given:
+        old, _, new = word.partition("=") if isinstance(word, str) else (str(word[0]), "", str(word[1]))
+        if not old or not new:
+            raise PolyadicError(f"a renamed channel must be OLD=NEW, but is {word!r}")
+        pairs.append((old, new))
+    if len({old for old, _ in pairs}) != len(pairs):
+        raise PolyadicError(f"a channel can be renamed once only, but rename is {', '.join(map('='.join, pairs))}")
+    return tuple(pairs)
+
+
 def close_match(name: str, names: Iterable[str]) -> str:
     """Return a hint with the most similar name, to append to an error message, or "" if no name is similar.
 
@@ -313,6 +343,8 @@ def _worded(name: str, value: Any) -> str:
         return _AT_EPOCHS
     if name == "classes":
         return ", ".join(one if texts == (one,) else f"{one}={'|'.join(texts)}" for one, texts in value)
+    if name == "rename":
+        return ", ".join(map("=".join, value))
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return f"{value:g}{_UNITS.get(name, '')}" if isinstance(value, int | float) else repr(value)

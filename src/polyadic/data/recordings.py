@@ -1,13 +1,16 @@
 """Recordings as readers return them: signals with digital values, annotations and gaps.
 
-Times are in seconds from the start of the recording; positions are sample numbers in its signal.
+Samples are in memory, or stay in the file until a part of them is needed. Times are in seconds from the start of the
+recording; positions are sample numbers in its signal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = [
+    "LATEST",
     "Annotation",
     "Recording",
     "Segment",
@@ -26,6 +30,7 @@ __all__ = [
     "cut_windows",
     "nearest_sample",
     "quality",
+    "read_later",
     "resample_polyphase",
     "resample_recording",
     "window_starts",
@@ -34,8 +39,11 @@ __all__ = [
 _TINY = float(np.finfo(np.float64).tiny)
 """Smallest normal number; smaller ones are 0 to a processor that flushes them."""
 
+LATEST = 1e10
+"""Maximum time of an annotation in seconds, some 300 years: later times exceed the range of sample numbers."""
+
 _FACTOR = 10_000
-"""Maximum upsampling factor: a damaged record duration must not exhaust the memory."""
+"""Maximum factor of resampling: a damaged record duration must not exhaust the memory."""
 
 
 class Annotation(NamedTuple):
@@ -71,6 +79,8 @@ class Recording:
     limits : (channels, 2), minimum and maximum of the device, in the values of `signal`; None if unknown
     rates : sampling rates in Hz at which channels were recorded, if they were resampled to `fs`; otherwise empty
     began : start date and time in ISO 8601, or only the time; "" if unknown
+    read : function that reads the samples from one position to another, if they are still in the file; then `signal` is
+        an array of zeros that takes no memory, and `missing` is None
     """
 
     name: str
@@ -87,6 +97,7 @@ class Recording:
     limits: NDArray[Any] | None = None
     rates: tuple[float, ...] = ()
     began: str = ""
+    read: Callable[[int, int], Recording] | None = None
 
     def __repr__(self) -> str:
         channels, samples = self.signal.shape
@@ -121,6 +132,12 @@ class Recording:
             raise DataError(f"{self.name}: scale and offset must be finite and scale not 0")
         if self.missing is not None and self.missing.shape != self.signal.shape:
             raise DataError(f"{self.name}: missing must have shape {self.signal.shape}, but has {self.missing.shape}")
+        for onset, duration, text in self.annotations:
+            if not (abs(onset) <= LATEST and 0 <= duration <= LATEST):
+                raise DataError(
+                    f"{self.name}: the annotation {text!r} at {onset:g} s must have an onset and a duration of at most "
+                    f"{LATEST:g} s, but lasts {duration:g} s"
+                )
         firsts = [segment.first for segment in self.segments]
         if firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > self.signal.shape[1]:
             raise DataError(f"{self.name}: segments must be in order and begin at sample 0, but begin at {firsts}")
@@ -140,6 +157,10 @@ class Recording:
     def with_channels(self, places: Sequence[int]) -> Recording:
         """Return the recording with the channels at these places, in this order."""
         rows = list(places)
+        if self.read is not None:
+            sample = self.part(0, 1).with_channels(rows)
+            later = read_later(self, sample, lambda a, b: self.part(a, b).with_channels(rows))
+            return replace(later, rates=tuple(self.rates[row] for row in rows) if self.rates else ())
         return replace(
             self,
             channels=tuple(self.channels[row] for row in rows),
@@ -152,9 +173,37 @@ class Recording:
             rates=tuple(self.rates[row] for row in rows) if self.rates else (),
         )
 
+    def part(self, first: int, stop: int) -> Recording:
+        """Return the samples from `first` to `stop`, without annotations and gaps; in memory."""
+        if self.read is not None:  # names may have been replaced since
+            return replace(
+                self.read(first, stop), name=self.name, subject=self.subject, channels=self.channels, units=self.units
+            )
+        return replace(
+            self,
+            signal=self.signal[:, first:stop],
+            missing=None if self.missing is None else self.missing[:, first:stop],
+            annotations=(),
+            segments=(Segment(0, 0.0),),
+        )
+
+    def in_memory(self) -> Recording:
+        """Return the recording with all its samples in memory."""
+        if self.read is None:
+            return self
+        whole = self.read(0, self.signal.shape[1])
+        return replace(self, signal=whole.signal, missing=whole.missing, read=None)
+
+    def blocks(self, size: int = 1 << 18) -> Iterator[Recording]:
+        """Yield parts of at most `size` samples."""
+        count = self.signal.shape[1]
+        return (self.part(first, min(first + size, count)) for first in range(0, count, size))
+
     @property
     def values(self) -> NDArray[np.float64]:
         """The signals in physical units, NaN for missing samples: (channels, samples)."""
+        if self.read is not None:
+            return self.in_memory().values
         values = self.signal * self.scale[:, None] + self.offset[:, None]
         if self.missing is not None:
             values[self.missing] = np.nan
@@ -176,6 +225,34 @@ class Recording:
         return np.asarray(starts, np.int64) + (onsets - firsts)[owner]
 
 
+def read_later(
+    recording: Recording,
+    sample: Recording,
+    read: Callable[[int, int], Recording],
+    size: int | None = None,
+    segments: tuple[Segment, ...] | None = None,
+) -> Recording:
+    """Return a recording whose samples are read when they are needed.
+
+    Parameters
+    ----------
+    recording : the recording before it was changed, for its annotations and rates
+    sample : some changed samples, for their type, scale, channels and units
+    read : function that returns the changed samples from one position to another
+    size, segments : number of samples and segments, if they have changed
+    """
+    size = recording.signal.shape[1] if size is None else size
+    return replace(
+        sample,
+        signal=np.broadcast_to(np.zeros((), sample.signal.dtype), (len(sample.signal), size)),
+        missing=None,
+        annotations=recording.annotations,
+        segments=recording.segments if segments is None else segments,
+        rates=recording.rates or sample.rates,
+        read=read,
+    )
+
+
 def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
     """Resample values with a polyphase filter, extending the ends linearly: (…, n) to (…, n · target / fs).
 
@@ -187,10 +264,8 @@ def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArra
 
     from scipy.signal import resample_poly
 
-    if not (0 < fs < np.inf and 0 < target < np.inf):
-        raise PolyadicError(f"fs must be a positive sampling rate in Hz, but resampling is from {fs:g} to {target:g}")
-    ratio = Fraction(target / fs).limit_denominator(10_000)
-    if not 1 <= ratio.numerator <= 10_000 or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
+    ratio = Fraction(target / fs).limit_denominator(_FACTOR)
+    if not 1 <= ratio.numerator <= _FACTOR or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
         raise PolyadicError(f"fs must be in a ratio of whole numbers up to 10,000 to {fs:g} Hz, but is {target:g} Hz")
     # The filter ripple grows with the mean of the signal, so the mean is removed first. A line needs two samples.
     level = np.where(np.isfinite(values), values, 0).mean(axis=-1, keepdims=True, dtype=np.float64)
@@ -208,13 +283,12 @@ def as_values(recording: Recording, digits: NDArray[Any] | None = None) -> Recor
     """
     if digits is None and recording.signal.dtype == np.float32 and recording.missing is None:
         return recording
+    if recording.read is not None:
+        return read_later(recording, as_values(recording.part(0, 1)), lambda a, b: as_values(recording.part(a, b)))
     digits = recording.signal if digits is None else digits
     scale, offset = recording.scale[:, None], recording.offset[:, None]
-    if digits.strides[-1] == 0 and digits.shape[-1] > 1:  # read without its samples
-        signal = np.broadcast_to(np.zeros((), np.float32), digits.shape)
-    else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            signal = (digits * scale + offset).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        signal = (digits * scale + offset).astype(np.float32)
     if np.isinf(signal).any():
         raise DataError(f"{recording.name}: values exceed the range of float32")
     if recording.missing is not None:
@@ -249,17 +323,16 @@ def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
     rates = recording.rates or (recording.fs,) * len(recording.channels)
     if not hold:
         recording = as_values(recording)
-    outline = recording.signal.strides[-1] == 0  # read without its samples
-    pieces, segments, count = [], [], 0
-    for first, end, onset in recording.spans:
-        part, size = recording.signal[:, first:end], math.floor((end - first) * factor + 1e-6)
-        if outline:
-            pieces.append(np.broadcast_to(np.zeros((), part.dtype), (len(part), size)))
-        else:
-            repeated = np.repeat(part, round(factor), axis=1) if hold else resample_polyphase(part, recording.fs, fs)
-            pieces.append(repeated[:, :size])
-        segments.append(Segment(count, onset))
-        count += size
+    sizes = [math.floor((end - first) * factor + 1e-6) for first, end, _ in recording.spans]
+    firsts = [0, *accumulate(sizes)]
+    segments = [Segment(first, segment.onset) for first, segment in zip(firsts, recording.segments, strict=False)]
+    if recording.read is not None:
+        return _resample_later(recording, fs, how, firsts[-1], tuple(segments))
+    pieces = []
+    for (first, end, _), size in zip(recording.spans, sizes, strict=True):
+        part = recording.signal[:, first:end]
+        repeated = np.repeat(part, round(factor), axis=1) if hold else resample_polyphase(part, recording.fs, fs)
+        pieces.append(repeated[:, :size])
     return replace(
         recording,
         fs=float(fs),
@@ -268,6 +341,22 @@ def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
         missing=None if recording.missing is None else np.repeat(recording.missing, round(factor), axis=1),
         rates=rates,
     )
+
+
+def _resample_later(recording: Recording, fs: float, how: str, size: int, segments: tuple[Segment, ...]) -> Recording:
+    """Resample a recording when its samples are needed: held samples part by part, filtered ones all at once."""
+    factor = fs / recording.fs
+    whole = cache(lambda: resample_recording(recording.in_memory(), fs, how))
+
+    def read(first: int, stop: int) -> Recording:
+        if how != "hold":
+            return whole().part(first, stop)
+        times = round(factor)
+        part = resample_recording(recording.part(first // times, -(-stop // times)), fs, how)
+        return part.part(first % times, first % times + stop - first)
+
+    some = recording.part(0, min(recording.signal.shape[1], math.ceil(1 / factor) + 1))
+    return read_later(recording, resample_recording(some, fs, how), read, size, segments)
 
 
 def _is_whole(factor: float) -> bool:
@@ -298,8 +387,9 @@ def at_one_rate(
     if not 0 < target < math.inf:
         raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
     factors = [target / one.fs for one in channels]
+    other = [not math.isclose(factor, 1, rel_tol=1e-9) for factor in factors]
     rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
-    refused = [f for f, way in zip(factors, ways, strict=True) if way is None and not math.isclose(f, 1, rel_tol=1e-9)]
+    refused = [factor for factor, way, off in zip(factors, ways, other, strict=True) if off and way is None]
     if refused:
         held = "--resample hold repeats the samples of slow channels, " if all(map(_is_whole, refused)) else ""
         raise DataError(
@@ -316,29 +406,28 @@ def at_one_rate(
     if "polyphase" in ways or len({one.signal.dtype for one in channels}) > 1:
         channels = [as_values(one) for one in channels]
     rows = [resample_recording(one, target, way or "hold") for one, way in zip(channels, ways, strict=True)]
+    return replace(_stacked(rows), rates=tuple(one.fs for one in channels) if any(other) else ())
+
+
+def _stacked(rows: Sequence[Recording]) -> Recording:
+    """Join recordings of one channel each."""
     size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
+    if rows[0].read is not None:
+        sample = _stacked([row.part(0, 1) for row in rows])
+        return read_later(rows[0], sample, lambda a, b: _stacked([row.part(a, b) for row in rows]), size)
     signals = [row.signal[:, :size] for row in rows]
     masks = [None if row.missing is None else row.missing[:, :size] for row in rows]
     limits = [row.limits for row in rows if row.limits is not None]
-    resampled = any(not math.isclose(factor, 1, rel_tol=1e-9) for factor in factors)
     return replace(
         rows[0],
         channels=tuple(row.channels[0] for row in rows),
         units=tuple(row.units[0] for row in rows),
-        signal=_stacked(signals),
+        signal=np.concatenate(signals),
         scale=np.concatenate([row.scale for row in rows]),
         offset=np.concatenate([row.offset for row in rows]),
         missing=join_masks(masks, signals, axis=0),
         limits=np.concatenate(limits) if len(limits) == len(rows) else None,
-        rates=tuple(one.fs for one in channels) if resampled else (),
     )
-
-
-def _stacked(signals: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Stack channels; those that were read without samples keep taking no memory."""
-    if all(signal.strides[-1] == 0 for signal in signals):
-        return np.broadcast_to(np.zeros((), signals[0].dtype), (len(signals), signals[0].shape[1]))
-    return np.concatenate(signals)
 
 
 def join_masks(
@@ -352,62 +441,65 @@ def join_masks(
 
 
 def quality(recording: Recording) -> dict[str, dict[str, int]]:
-    """Count the samples of each channel that are not finite, flat or clipped.
-
-    Missing and infinite samples count as "nan". A channel is flat if it never changes; then all its valid samples
-    count. Samples are clipped if three or more in a row are at a limit of the device: a signal may reach its extreme
-    value once. Channels without faults are not listed.
-    """
-    found: dict[str, dict[str, int]] = {"nan": {}, "flat": {}, "clipped": {}}
-    for number, channel in enumerate(recording.channels):
-        signal = recording.signal[number]
-        invalid = ~np.isfinite(signal)
-        if recording.missing is not None:
-            invalid |= recording.missing[number]
-        present = signal[~invalid]
-        counts = {"nan": int(invalid.sum()), "flat": 0, "clipped": 0}
-        if len(present) and present.min() == present.max():
-            counts["flat"] = len(present)
-        elif len(present) and recording.limits is not None:
-            low, high = recording.limits[number]
-            counts["clipped"] = _samples_in_runs(present <= low) + _samples_in_runs(present >= high)
-        for kind, count in counts.items():
-            if count:
-                found[kind][channel] = count
-    return found
-
-
-def _samples_in_runs(at_limit: NDArray[np.bool_], least: int = 3) -> int:
-    """Return the number of samples that are True in runs of at least `least` samples."""
-    changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
-    lengths = changes[1::2] - changes[::2]
-    return int(lengths[lengths >= least].sum())
+    """Count the samples of each channel that are not finite, flat or clipped; see `SignalFaults`."""
+    faults = SignalFaults(recording.channels, recording.limits)
+    for part in recording.blocks():
+        faults.update(part.signal, part.missing)
+    return faults.counts()
 
 
 class SignalFaults:
-    """Counter of invalid and flat samples of each channel over blocks of windows, like `quality` for a recording."""
+    """Counter of invalid, flat and clipped samples of each channel, over blocks of samples.
 
-    def __init__(self, channels: Sequence[str]) -> None:
-        self.channels = channels
-        self.invalid, self.valid = np.zeros(len(channels), np.int64), np.zeros(len(channels), np.int64)
+    Missing and infinite samples count as "nan". A channel is flat if it never changes; then all its valid samples
+    count. Samples are clipped if three or more in a row are at a limit of the device: a signal may reach its extreme
+    value once.
+
+    Parameters
+    ----------
+    channels : names of the channels
+    limits : (channels, 2), minimum and maximum of the device; None if unknown
+    """
+
+    def __init__(self, channels: Sequence[str], limits: NDArray[Any] | None = None) -> None:
+        self.channels, self.limits = channels, limits
+        self.invalid, self.valid, self.clipped = np.zeros((3, len(channels)), np.int64)
         self.low, self.high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
+        self.runs = np.zeros((len(channels), 2), np.int64)  # samples at a limit at the end of the last block
 
-    def update(self, X: NDArray[Any]) -> None:
-        """Add a block of windows: (n, channels, time)."""
-        finite = np.isfinite(X)
-        count = X.shape[0] * X.shape[2]
-        valid = finite.sum(axis=(0, 2))
-        self.invalid += count - valid
-        self.valid += valid
-        self.low = np.minimum(self.low, np.where(finite, X, np.inf).min(axis=(0, 2)))
-        self.high = np.maximum(self.high, np.where(finite, X, -np.inf).max(axis=(0, 2)))
+    def update(self, signal: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> None:
+        """Add a block of samples, (channels, samples), and which of them are missing."""
+        for number, row in enumerate(signal):
+            present = row[np.isfinite(row) if missing is None else np.isfinite(row) & ~missing[number]]
+            self.invalid[number] += len(row) - len(present)
+            if not len(present):
+                continue
+            self.valid[number] += len(present)
+            self.low[number] = min(self.low[number], present.min())
+            self.high[number] = max(self.high[number], present.max())
+            if self.limits is not None:
+                at_limits = present <= self.limits[number, 0], present >= self.limits[number, 1]
+                for side, at_limit in enumerate(at_limits):
+                    self._count_runs(number, side, at_limit)
+
+    def _count_runs(self, number: int, side: int, at_limit: NDArray[np.bool_], least: int = 3) -> None:
+        """Count samples in runs of at least `least`; a run at the end of the block may go on in the next one."""
+        changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
+        lengths = changes[1::2] - changes[::2]
+        if not at_limit[0]:
+            lengths = np.concatenate([[0], lengths])
+        lengths[0] += self.runs[number, side]
+        self.runs[number, side] = lengths[-1] if at_limit[-1] else 0
+        done = lengths[:-1] if at_limit[-1] else lengths
+        self.clipped[number] += done[done >= least].sum()
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return the number of invalid and of flat samples by channel; kinds without any are left out."""
+        """Return the number of invalid, flat and clipped samples by channel; kinds without any are left out."""
         flat = np.where((self.valid > 0) & (self.low == self.high), self.valid, 0)
+        clipped = np.where(flat > 0, 0, self.clipped + np.where(self.runs >= 3, self.runs, 0).sum(axis=1))
         found = {
             kind: {channel: int(count) for channel, count in zip(self.channels, counts, strict=True) if count}
-            for kind, counts in (("nan", self.invalid), ("flat", flat))
+            for kind, counts in (("nan", self.invalid), ("flat", flat), ("clipped", clipped))
         }
         return {kind: counts for kind, counts in found.items() if counts}
 

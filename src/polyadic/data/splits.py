@@ -1,4 +1,4 @@
-"""Split windows into an unlabelled, a training and a test part.
+"""Split windows into an unlabelled, a training and a test part, or into cross-validation folds.
 
 Protocol "subject" is a subject-wise split. Protocol "paper" splits as in the paper. According to the counts in its
 Table 1, this is 80/10/10 by recording for Sleep-EDF and by record for PTB-XL, 90/5/5 by recording for MGH (the text
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Literal
@@ -18,10 +18,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyadic._util.checks import check_integer
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = ["PAPER", "PROTOCOLS", "Protocol", "Split", "split"]
+__all__ = ["PAPER", "PROTOCOLS", "Protocol", "Split", "contiguous_blocks", "group_folds", "refuse_copies", "split"]
 
 Protocol = Literal["subject", "paper"]
 PROTOCOLS: tuple[Protocol, ...] = ("subject", "paper")
@@ -33,6 +34,7 @@ _DEFAULT: _Fractions = (0.8, 0.1, 0.1)
 PAPER: dict[str, _Fractions] = {"sleep_edf": _DEFAULT, "ptb_xl": _DEFAULT, "mgh": (0.9, 0.05, 0.05)}
 """Datasets that the paper splits by recording, with the fractions of the three parts."""
 
+_PARTS = ("unlabelled", "train", "test")
 _CANDIDATES = 100
 """Number of random splits from which the most balanced subject-wise split is chosen."""
 
@@ -72,19 +74,22 @@ class Split:
         if not self.shared_subjects:
             _check_subjects(self.windows, parts)
         if self.purge:
-            parts = _purge_overlaps(self.windows, parts)
-        for name, part in zip(("unlabelled", "train", "test"), parts, strict=True):
+            unlabelled, train, test = parts
+            train = train[~_overlapping(self.windows, train, test)]
+            both = np.concatenate([train, test])
+            parts = [unlabelled[~_overlapping(self.windows, unlabelled, both)], train, test]
+        for name, part in zip(_PARTS, parts, strict=True):
             object.__setattr__(self, name, part)
 
     def __iter__(self) -> Iterator[Windows]:
         """Yield the three parts as `Windows`, each with the hash of the split and the name of the part."""
-        for name in ("unlabelled", "train", "test"):
+        for name in _PARTS:
             part = self.windows[getattr(self, name)]
             part.split = f"{self.hash}:{name}"
             yield part
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{len(getattr(self, name)):,} {name}" for name in ("unlabelled", "train", "test"))
+        sizes = ", ".join(f"{len(getattr(self, name)):,} {name}" for name in _PARTS)
         way = "subjects may be in several parts" if self.shared_subjects else "no subject in two parts"
         return f"<Split of {len(self.windows):,} windows: {sizes}; {way}>"
 
@@ -117,7 +122,6 @@ def _sorted_rows(part: ArrayLike, count: int) -> _Rows:
 
 
 def _check_subjects(windows: Windows, parts: list[_Rows]) -> None:
-    names = ("unlabelled", "train", "test")
     index = windows.index
     subjects = [set(index.subjects[index.present(part)].tolist()) - {""} for part in parts]
     for first, second in ((0, 1), (0, 2), (1, 2)):
@@ -125,15 +129,9 @@ def _check_subjects(windows: Windows, parts: list[_Rows]) -> None:
         if common:
             others = f" (and {len(common) - 1} more)" if len(common) > 1 else ""
             raise PolyadicError(
-                f"a subject must be in one part of a split, but {common[0]!r}{others} is in {names[first]} and in "
-                f"{names[second]}; set shared_subjects=True to allow this"
+                f"a subject must be in one part of a split, but {common[0]!r}{others} is in {_PARTS[first]} and in "
+                f"{_PARTS[second]}; set shared_subjects=True to allow this"
             )
-
-
-def _purge_overlaps(windows: Windows, parts: list[_Rows]) -> list[_Rows]:
-    unlabelled, train, test = parts
-    train = train[~_overlapping(windows, train, test)]
-    return [unlabelled[~_overlapping(windows, unlabelled, np.concatenate([train, test]))], train, test]
 
 
 def _overlapping(windows: Windows, rows: _Rows, others: _Rows) -> NDArray[np.bool_]:
@@ -181,12 +179,15 @@ def split(
         raise PolyadicError(f"protocol must be one of {', '.join(PROTOCOLS)}, but is {protocol!r}")
     if fractions is not None and (len(fractions) != 3 or not all(0 < share < np.inf for share in fractions)):
         raise PolyadicError(f"fractions must be three positive numbers, but are {fractions!r}")
+    if protocol == "subject":
+        refuse_copies(windows)
     index = windows.index
     learning, testing = ((index.parts == name)[index.recording] for name in ("train", "test"))
     official = fractions is None and bool(learning.any() and testing.any())
     free = np.flatnonzero(testing) if official else np.arange(len(windows))
     what, group = _group_rows(windows, free, protocol)
-    shares = (0.5, 0.5) if official else _default_fractions(windows, protocol) if fractions is None else fractions
+    default = PAPER.get(windows.dataset, _DEFAULT) if protocol == "paper" else _DEFAULT
+    shares = (0.5, 0.5) if official else default if fractions is None else fractions
     train, test = (free[found] for found in _sample_parts(what, group, windows.label[free], shares, random_state))
     rest = learning if official else np.ones(len(windows), bool)
     rest[train] = rest[test] = False
@@ -200,8 +201,22 @@ def split(
     return Split(windows, unlabelled, train, test, shared_subjects=paper, purge=not kept)
 
 
-def _default_fractions(windows: Windows, protocol: Protocol) -> _Fractions:
-    return PAPER.get(windows.dataset, _DEFAULT) if protocol == "paper" else _DEFAULT
+def refuse_copies(windows: Windows) -> None:
+    """Raise if one recording belongs to two subjects: it could be in both the training and the test part.
+
+    Recordings are compared by their samples, which is possible for windows of a store.
+    """
+    if getattr(windows, "store", None) is None:
+        return
+    present = set(windows.index.names[windows.index.present()].tolist())
+    whose = {str(entry["name"]): str(entry["subject"]) for entry in windows.store.recordings}
+    for names in windows.store.identical():
+        used = [name for name in names if name in present]
+        if len({whose[name] for name in used}) > 1:
+            raise PolyadicError(
+                f"{' and '.join(used[:2])} are the same recording with two subjects, so scores would be too high: "
+                "remove one of them, or set the subjects with --subject"
+            )
 
 
 def _group_rows(windows: Windows, rows: _Rows, protocol: Protocol) -> tuple[str, _Rows]:
@@ -272,3 +287,82 @@ def _imbalance(counts: NDArray[np.intp], groups: list[_Rows]) -> tuple[int, floa
     lacking = int(((found[-2:] == 0) & (total > 0)).sum())
     gaps = np.abs(found / np.maximum(found.sum(axis=1, keepdims=True), 1) - total / max(total.sum(), 1)).sum(axis=1)
     return lacking, float(gaps.max())
+
+
+# -------------------------------------------------------------------------------------------------------------- folds
+
+
+def group_folds(
+    y: ArrayLike, groups: ArrayLike, count: int, seed: int | Sequence[int] | None = None
+) -> NDArray[np.intp]:
+    """Assign whole groups to folds so that classes are spread over the folds as evenly as possible.
+
+    Groups are assigned one by one, each to the fold in which its classes are rarest so far.
+
+    Parameters
+    ----------
+    y : (N,), classes
+    groups : (N,), group of each row
+    count : number of folds, reduced to the number of groups if there are fewer; no fold is empty
+    seed : random seed of the order in which groups are assigned; None assigns the largest group first
+
+    Returns
+    -------
+    (N,), the fold of each row, from 0 on
+
+    Examples
+    --------
+    >>> group_folds(["rest", "walk"] * 3, ["a", "a", "b", "b", "c", "c"], count=3)
+    array([0, 0, 1, 1, 2, 2])
+    """
+    check_integer("count", count, 2)
+    _, code = np.unique(np.asarray(y), return_inverse=True)
+    _, member = np.unique(np.asarray(groups), return_inverse=True)
+    if code.ndim != 1 or code.shape != member.shape or not len(code):
+        raise PolyadicError(f"y and groups must have one entry per row, but have shapes {code.shape}, {member.shape}")
+    sizes = np.zeros((member.max() + 1, code.max() + 1))
+    np.add.at(sizes, (member, code), 1)
+    shares = sizes / sizes.sum(axis=0) ** 2
+    if seed is None:
+        order = np.argsort(-sizes.sum(axis=1), kind="stable")
+    else:
+        order = np.random.default_rng(seed).permutation(len(sizes))
+    filled = np.zeros((min(int(count), len(sizes)), sizes.shape[1]))
+    fold = np.empty(len(sizes), np.intp)
+    for group in order:
+        # The increase of the sum of squared class shares, rounded so that the size of the folds breaks ties.
+        crowding = (filled @ shares[group]).round(12)
+        fold[group] = np.lexsort((filled.sum(axis=1), crowding))[0]
+        filled[fold[group]] += sizes[group]
+    return fold[member]
+
+
+def contiguous_blocks(y: ArrayLike, count: int = 5) -> NDArray[np.intp]:
+    """Divide the rows of each class, in their given order, into blocks that stand in for unknown groups.
+
+    Neighbouring windows overlap or resemble each other. Shuffled folds would put them into both the training and the
+    test set; blocks do so only at their ends.
+
+    Parameters
+    ----------
+    y : (N,), classes
+    count : number of blocks; the k-th block holds the k-th part of every class
+
+    Returns
+    -------
+    (N,), the block of each row, from 0 on
+
+    Examples
+    --------
+    >>> contiguous_blocks([0, 0, 1, 1, 0, 0, 1, 1], count=2)
+    array([0, 0, 0, 0, 1, 1, 1, 1])
+    """
+    check_integer("count", count, 1)
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise PolyadicError(f"y must have shape (N,), one class per row, but has shape {labels.shape}")
+    _, code, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    block = np.empty(len(labels), np.intp)
+    for number, size in enumerate(sizes):
+        block[code == number] = np.arange(size) * int(count) // size
+    return block

@@ -4,61 +4,36 @@
     index.npz      recording (place in the list of recordings), first sample and label of each window, (N,) each
     store.json     sampling rate, channels, recordings with their scales, and the SHA-256 of the other two files
 
-A store is written to a hidden folder next to its path, which is renamed once it is complete.
+See `polyadic.data.store_writer` for writing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property, partial
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.files import (
-    LOCKED,
-    check_regular_file,
-    digest,
-    lock_folder,
-    open_atomically,
-    sync_folder,
-    write_atomically,
-)
-from polyadic._util.version import __version__
-from polyadic.data.index import Index
-from polyadic.data.reading import listed, shell_word
-from polyadic.data.recordings import Recording, SignalFaults, complete_windows, cut_windows, quality
-from polyadic.data.windows import Windows
+from polyadic._util.files import check_regular_file, digest
+from polyadic.data.windows import Index, Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["Header", "StoreWriter", "WindowStore", "check_new_store", "is_store"]
+__all__ = ["DESCRIPTION", "INDEX", "SAMPLES", "TYPES", "VERSION", "Header", "WindowStore", "checksum", "is_store"]
 
-_VERSION = 2
-_SAMPLES, _INDEX, _DESCRIPTION = "samples.npy", "index.npz", "store.json"
-_TYPES: dict[str, np.dtype[Any]] = {"int16": np.dtype("<i2"), "float32": np.dtype("<f4")}
-_LARGEST = float(np.finfo(np.float32).max)
+VERSION = 2
+SAMPLES, INDEX, DESCRIPTION = "samples.npy", "index.npz", "store.json"
+TYPES: dict[str, np.dtype[Any]] = {"int16": np.dtype("<i2"), "float32": np.dtype("<f4")}
 _BLOCK_BYTES, _BUFFER_BYTES = 128 * 2**20, 256 * 2**20
-"""With shuffle="block": minimum bytes of a block of recordings, and of the blocks that are shuffled together."""
-_WRITTEN_BYTES = 8 * 2**20
-"""Maximum bytes of windows to hold in memory while writing."""
-_COMPARED_BYTES = 2**16
-"""Bytes of every `_WRITTEN_BYTES` that are hashed to find identical recordings."""
-_MOST_NAMED = 6
+"""With shuffle="block": bytes of a block of windows, and of the blocks that are shuffled together."""
 
 _Rows = NDArray[np.intp]
-_Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-"""Complete windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +61,14 @@ class Header:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.dtype not in _TYPES:
-            raise PolyadicError(f"dtype must be one of {', '.join(_TYPES)}, but is {self.dtype!r}")
+        if self.dtype not in TYPES:
+            raise PolyadicError(f"dtype must be one of {', '.join(TYPES)}, but is {self.dtype!r}")
         if len(self.units) != len(self.channels):
             raise PolyadicError(f"units must be one per channel ({len(self.channels)}), but are {len(self.units)}")
 
     @property
-    def stored(self) -> np.dtype[Any]:
-        """The little-endian dtype of the samples."""
-        return _TYPES[self.dtype]
-
-    @property
     def window_bytes(self) -> int:
-        return len(self.channels) * self.length * self.stored.itemsize
+        return len(self.channels) * self.length * TYPES[self.dtype].itemsize
 
 
 class WindowStore:
@@ -107,8 +77,8 @@ class WindowStore:
     Parameters
     ----------
     path : folder of the store
-    shuffle : "full" allows any order of the windows in a sweep; "block" goes from block to block of 128 MiB or more and
-        shuffles within 256 MiB, for disks with slow random access
+    shuffle : "full" allows any order of the windows in a sweep; "block" shuffles within 256 MiB, for disks with slow
+        random access
 
     Attributes
     ----------
@@ -142,29 +112,29 @@ class WindowStore:
         self.checksum: str = content["checksum"]
         self._files: dict[str, dict[str, Any]] = content["files"]
         self.shape = (int(content["windows"]), len(header.channels), header.length)
-        self.index = self._read_index()
-        self.samples = self._map_samples()
-        self._scale = np.array([recording["scale"] for recording in self.recordings], np.float32)[:, :, None]
-        self._offset = np.array([recording["offset"] for recording in self.recordings], np.float32)[:, :, None]
-        self._prefetched: set[int] = set()
-
-    def _read_index(self) -> Index:
-        if not self._is_intact(_INDEX):
-            raise DataError(f"{_INDEX} of the store {self.path.name} is missing or damaged: prepare the store again")
+        if not self._is_intact(INDEX):
+            raise DataError(f"{INDEX} of the store {self.path.name} is missing or damaged: prepare the store again")
         tables = (
             np.array([str(recording[key]) for recording in self.recordings], np.str_)
             for key in ("name", "subject", "part", "subject_from")
         )
-        with np.load(self.path / _INDEX) as columns:
-            return Index(columns["recording"], columns["start"], columns["label"], *tables)
+        with np.load(self.path / INDEX) as columns:
+            self.index = Index(columns["recording"], columns["start"], columns["label"], *tables)
+        self.samples = self._map_samples()
+        self._scale, self._offset = (
+            np.array([recording[key] for recording in self.recordings], np.float32)[:, :, None]
+            for key in ("scale", "offset")
+        )
+        self._prefetched: set[int] = set()
 
     def _map_samples(self) -> NDArray[Any]:
-        path, size = self.path / _SAMPLES, int(self._files[_SAMPLES]["bytes"])
+        path, size = self.path / SAMPLES, int(self._files[SAMPLES]["bytes"])
         check_regular_file(path)
         actual = f"has {path.stat().st_size:,}" if path.exists() else "is missing"
         if actual != f"has {size:,}":
-            raise DataError(f"{_SAMPLES} of the store {self.path.name} must have {size:,} bytes, but {actual}")
-        return np.memmap(path, self.header.stored, "r", size - len(self) * self.header.window_bytes, self.shape)
+            raise DataError(f"{SAMPLES} of the store {self.path.name} must have {size:,} bytes, but {actual}")
+        offset = size - len(self) * self.header.window_bytes
+        return np.memmap(path, TYPES[self.header.dtype], "r", offset, self.shape)
 
     def _is_intact(self, name: str) -> bool:
         path = self.path / name
@@ -228,7 +198,7 @@ class WindowStore:
         digits, scale, offset = self.raw(rows)
         values = digits.astype(np.float32, copy=False)
         if scale is not None and offset is not None:
-            # One product and one sum, each rounded once, as in `polyadic.data.samples.Samples`, so that fits to the
+            # One product and one sum, each rounded once, as in `polyadic.data.batches.Samples`, so that fits to the
             # store and to this array are bit-identical.
             values *= scale
             values += offset
@@ -240,30 +210,22 @@ class WindowStore:
             return None
         from polyadic._util.random_streams import block_permutation  # imports torch, which reading does not need
 
-        sizes = np.diff(self._block_ends, prepend=0).tolist()
+        whole, rest = divmod(len(self), self._block_rows)
+        sizes = [self._block_rows] * whole + [rest] * (rest > 0)
         return block_permutation(sizes, max(1, _BUFFER_BYTES // self.header.window_bytes), seed, sweep).numpy()
 
-    @cached_property
-    def _block_ends(self) -> _Rows:
-        """Return the row after the last of each block: recordings in sequence until they have `_BLOCK_BYTES`."""
-        ends, end, first = [], 0, 0
-        for recording in self.recordings:
-            end += int(recording["windows"])
-            if (end - first) * self.header.window_bytes >= _BLOCK_BYTES or end == len(self):
-                ends.append(end)
-                first = end
-        return np.array(ends, np.intp)
+    @property
+    def _block_rows(self) -> int:
+        return max(1, _BLOCK_BYTES // self.header.window_bytes)
 
     def _prefetch(self, rows: _Rows) -> None:
         """Ask the operating system to read the blocks of these rows, except those that the previous batch needed."""
-        ends = self._block_ends
-        blocks = set(np.searchsorted(ends, rows, side="right").tolist())
+        blocks = set((rows // self._block_rows).tolist())
         if not blocks <= self._prefetched and hasattr(os, "posix_fadvise"):
-            with (self.path / _SAMPLES).open("rb") as file:
+            size = self._block_rows * self.header.window_bytes
+            with (self.path / SAMPLES).open("rb") as file:
                 for block in blocks - self._prefetched:
-                    first = int(ends[block - 1]) if block else 0
-                    place, size = (count * self.header.window_bytes for count in (first, int(ends[block]) - first))
-                    os.posix_fadvise(file.fileno(), place, size, os.POSIX_FADV_WILLNEED)
+                    os.posix_fadvise(file.fileno(), block * size, size, os.POSIX_FADV_WILLNEED)
         self._prefetched = blocks
 
     # ------------------------------------------------------------ of the recordings
@@ -292,322 +254,36 @@ class WindowStore:
         return {channel: dict(counts) for channel, counts in totals.items()}
 
 
-# --------------------------------------------------------------------------------------------------------------- files
-
-
 def is_store(folder: Path) -> bool:
     """Return whether a folder is a store, also one that was written by polyadic 0.2."""
-    old = (folder / "manifest.json").exists() and (folder / "00000.npy").exists()
-    return old or (folder / _DESCRIPTION).exists()
+    return (folder / DESCRIPTION).exists() or _is_old(folder)
 
 
-def check_new_store(path: Path, force: bool = False) -> None:
-    """Raise if a store cannot be written to this path; `force` allows to replace a store, but nothing else."""
-    if path.exists() and not path.is_dir():
-        raise PolyadicError(f"path must be a folder for the store, but {path.name} is a file")
-    if is_store(path):
-        if not force:
-            raise PolyadicError(f"the store {path.name} already exists: use --force to replace it, or another path")
-    elif path.is_dir() and any(path.iterdir()):
-        raise PolyadicError(f"path must be a new or empty folder, but {path.name} contains other files")
+def _is_old(folder: Path) -> bool:
+    return (folder / "manifest.json").exists() and (folder / "00000.npy").exists()
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
-    path = folder / _DESCRIPTION
+    path = folder / DESCRIPTION
     check_regular_file(path)
     if not path.exists():
-        if is_store(folder):
-            raise DataError(f"the store {folder.name} was written by polyadic 0.2; prepare it again")
-        reason = f"is not a window store: it has no {_DESCRIPTION}" if folder.is_dir() else "does not exist"
+        if _is_old(folder):
+            raise DataError(f"the store {folder.name} was written by polyadic 0.2: prepare it again")
+        reason = f"is not a window store: it has no {DESCRIPTION}" if folder.is_dir() else "does not exist"
         raise DataError(f"the store {folder.name} {reason}")
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
-        intact = content["checksum"] == _checksum(content)
+        intact = content["checksum"] == checksum(content)
     except (ValueError, TypeError, KeyError, RecursionError):
         intact = False
     if not intact:
-        raise DataError(f"{_DESCRIPTION} of the store {folder.name} is damaged: prepare the store again")
-    if content["version"] != _VERSION:
+        raise DataError(f"{DESCRIPTION} of the store {folder.name} is damaged: prepare the store again")
+    if content["version"] != VERSION:
         raise DataError(f"the store {folder.name} was written by polyadic {content['polyadic']}: upgrade polyadic")
     return content
 
 
-def _checksum(content: dict[str, Any]) -> str:
+def checksum(content: dict[str, Any]) -> str:
+    """Return the checksum of the description of a store."""
     plain = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _npy_head(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return the header of a `.npy` file; numpy leaves room for a larger first axis, so that its size is constant."""
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
-    return file.getvalue()
-
-
-# ------------------------------------------------------------------------------------------------------------- writing
-
-
-class StoreWriter:
-    """Writer of recordings to a new store.
-
-    Use it in a `with` block; leaving the block without an error completes the store. After an error nothing is left; a
-    process that is killed leaves a hidden folder, which the next writer of the same path removes.
-
-    Parameters
-    ----------
-    path : folder of the store
-    header : properties that all windows have in common
-    force : whether to replace an existing store, once the new one is complete
-    """
-
-    def __init__(self, path: str | os.PathLike[str], header: Header, *, force: bool = False) -> None:
-        self.path, self.header = Path(path).absolute(), header
-        check_new_store(self.path, force)
-        self._recordings: dict[str, dict[str, Any]] = {}
-        self._skipped: dict[str, str] = {}
-        self._index: list[_Batch] = []
-        self._head = _npy_head(self._shape, header.stored)
-        self._folder = self.path.with_name(f".{self.path.name}.writing")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = lock_folder(self._folder)
-        if self._lock == LOCKED:
-            raise PolyadicError(f"the store {self.path.name} is being written by another process")
-        for leftover in self._folder.iterdir():  # from a writer that was killed
-            leftover.unlink()
-        self._file = (self._folder / _SAMPLES).open("wb")
-
-    @property
-    def _shape(self) -> tuple[int, int, int]:
-        count = sum(recording["windows"] for recording in self._recordings.values())
-        return (count, len(self.header.channels), self.header.length)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        complete = False
-        try:
-            if kind is None:
-                self._finish()
-                self._publish()
-                complete = True
-        finally:
-            with suppress(OSError):  # on a full disk, the buffer cannot be flushed
-                self._file.close()
-            if not complete:
-                shutil.rmtree(self._folder, ignore_errors=True)
-            if self._lock is not None:
-                os.close(self._lock)
-
-    def add(
-        self,
-        recording: Recording,
-        starts: NDArray[Any],
-        labels: NDArray[Any],
-        part: str = "",
-        *,
-        subject_from: str = "",
-    ) -> int:
-        """Write the windows of one recording that begin at `starts`; windows with missing values are left out.
-
-        Parameters
-        ----------
-        starts, labels : (n,), first samples and classes (-1 where unknown)
-        part : part of a published split that the recording belongs to
-        subject_from : where the subject was found; see `polyadic.data.subjects`
-
-        Returns
-        -------
-        the number of windows written
-        """
-        length = self.header.length
-        self._check(
-            recording.name,
-            labels,
-            {
-                "number of labels": (len(labels), len(starts)),
-                "sampling rate": (recording.fs, self.header.fs),
-                "channels": (recording.channels, self.header.channels),
-                "units": (recording.units, self.header.units),
-                "type": (str(recording.signal.dtype), self.header.dtype),
-            },
-        )
-        last = recording.signal.shape[1] - length
-        if len(starts) and not (starts.min() >= 0 and starts.max() <= last):
-            raise DataError(
-                f"{recording.name}: windows must begin between samples 0 and {last}, but begin at {starts.min()} to "
-                f"{starts.max()}"
-            )
-        if not (np.abs([recording.scale, recording.offset]) <= _LARGEST).all():
-            raise DataError(f"{recording.name}: scale and offset must be at most {_LARGEST:g}")
-        complete = complete_windows(recording, starts, length)
-        starts, labels = starts[complete], labels[complete]
-        elapsed = recording.elapsed_samples(starts)
-        entry = {
-            "name": recording.name,
-            "subject": recording.subject,
-            "subject_from": subject_from,
-            "part": part,
-            "incomplete": int((~complete).sum()),
-            "scale": recording.scale.tolist(),
-            "offset": recording.offset.tolist(),
-            "quality": {kind: counts for kind, counts in quality(recording).items() if counts},
-            **({"rates": list(recording.rates)} if recording.rates else {}),
-            **({"began": recording.began} if recording.began else {}),
-        }
-        batches = (
-            (cut_windows(recording, starts[rows], length), elapsed[rows], labels[rows])
-            for rows in self._row_batches(len(starts))
-        )
-        return self._write(entry, batches)
-
-    def add_windows(self, windows: Windows, name: str | None = None) -> int:
-        """Write the windows of one recording, already cut, batch by batch; windows with missing values are left out.
-
-        Parameters
-        ----------
-        name : name of the recording, in place of the name in the windows
-
-        Returns
-        -------
-        the number of windows written
-        """
-        if not len(windows):
-            raise DataError("windows of a recording must have at least one window, but are empty")
-        name = str(windows.recording[0]) if name is None else name
-        for what in ("recording", "subject", "part"):
-            if len(set(getattr(windows, what).tolist())) > 1:
-                raise DataError(f"{name}: windows added in one call must have the same {what}")
-        self._check(
-            name,
-            windows.label,
-            {
-                "shape": (windows.shape[1:], self._shape[1:]),
-                "sampling rate": (windows.fs, self.header.fs),
-                "channels": (windows.channels or self.header.channels, self.header.channels),
-                "units": (windows.units or self.header.units, self.header.units),
-                "type": ("int16" if windows.dtype == np.int16 else "float32", self.header.dtype),
-            },
-        )
-        entry: dict[str, Any] = {
-            "name": name,
-            "subject": str(windows.subject[0]),
-            "subject_from": str(windows.index.subject_sources[windows.index.recording[0]]),
-            "part": str(windows.part[0]),
-            "incomplete": 0,
-            "scale": [1.0] * len(self.header.channels),
-            "offset": [0.0] * len(self.header.channels),
-            "quality": {},
-        }
-        return self._write(entry, self._complete_batches(windows, entry))
-
-    def skip(self, name: str, reason: str) -> None:
-        """List a file or recording as skipped in the store, with the reason."""
-        self._skipped[name] = reason
-
-    def _row_batches(self, count: int) -> Iterator[slice]:
-        size = max(1, _WRITTEN_BYTES // self.header.window_bytes)
-        return (slice(first, min(first + size, count)) for first in range(0, count, size))
-
-    def _complete_batches(self, windows: Windows, entry: dict[str, Any]) -> Iterator[_Batch]:
-        """Yield batches of windows without missing values, and count incomplete windows and faults in `entry`."""
-        faults = SignalFaults(self.header.channels)
-        for rows in self._row_batches(len(windows)):
-            with np.errstate(over="ignore"):
-                X = np.ascontiguousarray(windows.read(np.arange(rows.start, rows.stop)), self.header.stored)
-            faults.update(X)
-            complete = np.isfinite(X).all(axis=(1, 2))
-            entry["incomplete"] += int((~complete).sum())
-            yield X[complete], windows.start[rows][complete], windows.label[rows][complete]
-        entry["quality"] = faults.counts()
-
-    def _write(self, entry: dict[str, Any], batches: Iterable[_Batch]) -> int:
-        """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
-        self._file.seek(len(self._head) + self._shape[0] * self.header.window_bytes)
-        content = hashlib.sha256(np.array([entry["scale"], entry["offset"]], "<f8").tobytes())
-        columns, count = [], 0
-        for windows, starts, labels in batches:
-            samples = windows.astype(self.header.stored, copy=False).tobytes()
-            self._file.write(samples)
-            content.update(samples[:_COMPARED_BYTES])
-            columns.append((np.full(len(windows), len(self._recordings), np.int32), starts, labels))
-            count += len(windows)
-        if not count:
-            self.skip(entry["name"], "it has no complete window")
-            return 0
-        content.update(count.to_bytes(8, "little"))
-        self._index += columns
-        self._recordings[entry["name"]] = {**entry, "windows": count, "content": content.hexdigest()}
-        return count
-
-    def _check(self, name: str, labels: NDArray[Any], same: dict[str, tuple[Any, Any]]) -> None:
-        if name in self._recordings:
-            raise DataError(f"recordings must have different names, but {name!r} occurs twice")
-        for what, (actual, expected) in same.items():
-            if actual != expected:
-                raise DataError(_difference(name, what, actual, expected))
-        if len(labels) and not (labels.min() >= -1 and labels.max() < len(self.header.classes)):
-            raise DataError(f"{name}: labels must lie between -1 and {len(self.header.classes) - 1}")
-
-    def _finish(self) -> None:
-        """Write the header of the samples, the index and the description."""
-        if not self._recordings:
-            seconds = self.header.length / self.header.fs
-            raise DataError(
-                f"no recording has a complete window of {seconds:g} s, so the store would be empty: choose shorter "
-                "windows (--seconds)"
-            )
-        self._file.truncate(len(self._head) + self._shape[0] * self.header.window_bytes)
-        self._file.seek(0)
-        self._file.write(_npy_head(self._shape, self.header.stored))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        recording, start, label = (np.concatenate(column) for column in zip(*self._index, strict=True))
-        with open_atomically(self._folder / _INDEX) as file:
-            np.savez(file, recording=recording, start=start.astype(np.int64), label=label.astype(np.int32))
-        paths = (self._folder / _SAMPLES, self._folder / _INDEX)
-        content = {
-            "version": _VERSION,
-            "polyadic": __version__,
-            **asdict(self.header),
-            "windows": len(recording),
-            "recordings": list(self._recordings.values()),
-            "skipped": [{"name": name, "reason": reason} for name, reason in self._skipped.items()],
-            "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths},
-        }
-        text = json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n"
-        write_atomically(self._folder / _DESCRIPTION, text.encode())
-        sync_folder(self._folder)
-
-    def _publish(self) -> None:
-        """Rename the complete folder, after moving aside a store that it replaces: folders cannot be swapped."""
-        replaced = self.path.with_name(f".{self.path.name}.replaced")
-        if self.path.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-            self.path.rename(replaced)
-        self._folder.rename(self.path)
-        sync_folder(self.path.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _difference(name: str, what: str, actual: Any, expected: Any) -> str:
-    """Return how a recording differs from those before it, and what to do."""
-    if what == "sampling rate" and actual is not None:
-        return (
-            f"{name} is sampled at {actual:g} Hz, but the recordings before it at {expected:g} Hz: --fs "
-            f"{min(actual, expected):g} --resample polyphase resamples all to one rate, or select files with --pattern"
-        )
-    if what != "channels":
-        return f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}"
-    common = [channel for channel in expected if channel in actual]
-    options = " ".join(f"--channel {shell_word(channel)}" for channel in common[:_MOST_NAMED])
-    more = " …" if len(common) > _MOST_NAMED else ""
-    remedy = f"{options}{more} selects the common ones" if common else "they have no channel in common"
-    order = " in another order" if set(actual) == set(expected) else ""
-    return (
-        f"{name} has the channels {listed(actual)}{order}, but the recordings before it have {listed(expected)}: "
-        f"{remedy}, or select files with --pattern"
-    )

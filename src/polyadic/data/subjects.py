@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from polyadic.errors import DataError, PolyadicError
-
-__all__ = [
-    "COLUMN",
-    "ENTITY",
-    "FILE",
-    "FOLDER",
-    "PARTICIPANTS",
-    "PATTERN",
-    "Subject",
-    "find_in_path",
-    "find_subject",
-    "join_sources",
-    "subject_count",
-]
 
 FOLDER = "folder names"
 FILE = "file names"
@@ -31,6 +19,14 @@ COLUMN = "a column"
 PARTICIPANTS = "participants.tsv"
 _UNSAID = "the recordings"
 _NOTHING = "nothing"
+
+_MOST_SECONDS = 2.0
+"""Time limit for one match of a regular expression."""
+_MOST_REPETITIONS = 3
+_CHARACTER = r"(?:\\[^1-9]|\[\^?\]?(?:[^\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
+_SIMPLE = re.compile(rf"(?:{_CHARACTER}(?:[*+?]\??|\{{\d+(?:,\d*)?\}})?|\((?:\?:)?|\)(?![*+?{{])|\|)*+")
+
+_PERSON = re.compile(r"s[a-z]?|subj?|subject|p|pat|patient|participant|person|u|user|volunteer|id", re.IGNORECASE)
 
 _BIDS = re.compile(r"(?:^|[/_])(sub-[A-Za-z0-9]+)(?=[/_.]|$)")
 
@@ -91,7 +87,7 @@ def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
     '3'
     """
     try:
-        found = re.search(pattern, path)
+        found = _search(pattern, path, what)
         name = None if found is None else found[1]
     except (re.error, IndexError) as error:
         raise PolyadicError(
@@ -101,6 +97,45 @@ def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
         sought = what.lstrip("-").partition("-")[0]
         raise PolyadicError(f"{what} must find the {sought} in every path, but {pattern!r} does not match {path}")
     return name
+
+
+def _search(pattern: str, text: str, what: str) -> re.Match[str] | None:
+    """Search a text with a time limit, which needs a system with timers and the main thread."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        return re.search(pattern, text)
+
+    def stop(*_: Any) -> None:
+        raise PolyadicError(
+            f"{what} {pattern!r} takes too long on {text}: make it simpler, without a repetition of repetitions"
+        )
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, _MOST_SECONDS)
+    try:
+        return re.search(pattern, text)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def is_simple_pattern(pattern: str) -> bool:
+    r"""Return whether a regular expression is quick on any path: few repetitions, all of single characters.
+
+    Only such expressions are run if they are from a model file, which may be someone else's.
+
+    Examples
+    --------
+    >>> is_simple_pattern(r"(S\d+)_"), is_simple_pattern("((a+)+)$")
+    (True, False)
+    """
+    plain = re.sub(_CHARACTER, "x", pattern)
+    if not _SIMPLE.fullmatch(pattern) or len(re.findall(r"[*+{]", plain)) > _MOST_REPETITIONS:
+        return False
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def join_sources(sources: Iterable[str]) -> str:
@@ -115,12 +150,26 @@ def join_sources(sources: Iterable[str]) -> str:
     return " and ".join(source for source, _ in counts.most_common()) or _NOTHING
 
 
-def subject_count(count: int, source: str) -> str:
-    """Return the number of subjects and where they were found as a phrase.
+def suggest_pattern(names: Sequence[str]) -> tuple[str, int] | None:
+    r"""Return a pattern that finds subjects with several recordings each in the names of recordings, and their number.
+
+    The subject is the first part of the name that looks like one (S01, sub3, user7), else the beginning of the name.
 
     Examples
     --------
-    >>> subject_count(12, FOLDER), subject_count(0, "nothing")
-    ('12 subjects (from folder names)', 'no known subjects')
+    >>> suggest_pattern(["D01_SA01_R01", "D01_SA02_R01", "D02_SA01_R01", "D02_SA02_R01"])
+    ('(SA\\d+)', 2)
+    >>> suggest_pattern(["anna_walk", "anna_rest", "bob_walk", "bob_rest"]), suggest_pattern(["night1", "night2"])
+    (('([^/_]+)_[^/]*$', 2), None)
     """
-    return f"{count:,} subject{'s' * (count != 1)} (from {source})" if count else "no known subjects"
+    stems = [name.rpartition("/")[2] for name in names]
+    parts = [re.findall(r"[A-Za-z]+(?=\d)|[A-Za-z]+", stem) for stem in stems]
+    letters = sorted({part for each in parts for part in each if _PERSON.fullmatch(part)})
+    candidates = ["(" + "|".join(rf"{part}\d+" for part in letters) + ")"] if letters else []
+    candidates += [r"([^/_]+)_[^/]*$", r"([^/-]+)-[^/]*$", r"([A-Za-z]+\d+)[^/]*$"]
+    for pattern in candidates:
+        found = [re.search(pattern, stem) for stem in stems]
+        subjects = {match[1] for match in found if match is not None}
+        if all(found) and 1 < len(subjects) <= len(stems) / 2:
+            return pattern, len(subjects)
+    return None

@@ -1,26 +1,27 @@
-"""Windows: samples in memory or on disk, with the subject, recording, start and label of each."""
+"""Windows: samples in memory or on disk, with an index of the subject, recording, start and label of each."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic._util.checks import Readable
-from polyadic.data.index import Index, check_column
-from polyadic.data.labels import encode_labels
-from polyadic.data.readables import ArraySamples, ChosenChannels, Concatenated, as_readable, read_raw
+from polyadic._util.checks import Readable, check_unmasked
+from polyadic.data.labels import UNLABELLED, as_column, as_text, encode_labels
+from polyadic.data.subjects import COLUMN, join_sources
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Windows"]
+__all__ = ["Concatenated", "Index", "Windows"]
 
 _Rows = NDArray[np.intp]
+_Raw = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]
 
 
 class Windows:
@@ -65,36 +66,37 @@ class Windows:
         units: Sequence[str] = (),
         dataset: str = "",
     ) -> None:
-        samples = as_readable(X)
-        if len(samples.shape) != 3:
-            raise PolyadicError(f"X must have shape (N, channels, time), but has shape {tuple(samples.shape)}")
-        count, n_channels = samples.shape[:2]
+        if not isinstance(X, Readable):
+            check_unmasked(X, "X")
+            X = X if isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray) else np.asarray(X)
+        if len(X.shape) != 3:
+            raise PolyadicError(f"X must have shape (N, channels, time), but has shape {tuple(X.shape)}")
+        count, n_channels = X.shape[:2]
         names = tuple(str(name) for name in classes)
         for what, given in (("classes", names), ("channels", tuple(channels))):
             if len(set(given)) != len(given):
                 raise PolyadicError(f"{what} must have different names, but are {', '.join(given)}")
-        codes, names = (None, names) if label is None else encode_labels(label, names, count)
         for what, values in (("channels", channels), ("units", units)):
             if len(values) not in (0, n_channels):
                 raise PolyadicError(f"{what} must name {n_channels} channels, but names {len(values)}")
-        self._samples = samples
+        if fs is not None and not 0 < fs < np.inf:
+            raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
+        codes, names = (None, names) if label is None else encode_labels(label, names, count)
+        self._samples: Any = X
         self._rows: _Rows | None = None
+        self._places: _Rows | None = None
+        self._gains: NDArray[np.float32] | None = None
         self.index = Index.from_columns(count, subject, recording, start, codes, part)
         self.fs = None if fs is None else float(fs)
-        self.classes = names
-        self.channels = tuple(channels)
-        self.units = tuple(units)
-        self.dataset = dataset
-        self.split = ""
+        self.classes, self.channels, self.units = names, tuple(channels), tuple(units)
+        self.dataset, self.split = dataset, ""
         self.reading: dict[str, Any] = {}
-        if self.fs is not None and not 0 < self.fs < np.inf:
-            raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
 
     @classmethod
     def from_index(cls, samples: Readable, index: Index, like: Any) -> Windows:
         """Build windows from samples and an index; all other attributes are those of `like`, a store or windows."""
         self = cls.__new__(cls)
-        self._samples, self._rows, self.index = samples, None, index
+        self._samples, self._rows, self._places, self._gains, self.index = samples, None, None, None, index
         self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
         self.dataset, self.split = like.dataset, getattr(like, "split", "")
         self.reading = getattr(like, "reading", {})
@@ -140,51 +142,70 @@ class Windows:
     @property
     def shape(self) -> tuple[int, ...]:
         """(N, channels, time)."""
-        return (len(self.index), *self._samples.shape[1:])
+        _, channels, time = self._samples.shape
+        return (len(self.index), channels if self._places is None else len(self._places), time)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._samples.dtype
+        native: np.dtype[Any] = np.dtype(self._samples.dtype).newbyteorder("=")
+        return native if self._gains is None else np.result_type(native, np.float32)
 
     @property
     def on_disk(self) -> bool:
         """Whether samples are read from files on demand."""
-        return bool(getattr(self._samples, "on_disk", False))
+        return bool(getattr(self._samples, "on_disk", isinstance(self._samples, np.memmap)))
 
     @property
     def fingerprint(self) -> dict[str, str]:
         """Values that identify the windows and the order in which a fit visits them; empty for arrays."""
-        known: dict[str, str] = getattr(self._samples, "fingerprint", {})
-        if self._rows is None:
-            return known
-        return known | {"rows": hashlib.sha256(np.ascontiguousarray(self._rows, "<i8").tobytes()).hexdigest()}
+        known: dict[str, str] = dict(getattr(self._samples, "fingerprint", {}))
+        if known and self._places is not None:
+            known["channels"] = ",".join(map(str, self._places.tolist()))
+        if known and self._gains is not None:
+            known["gains"] = ",".join(map(str, self._gains.ravel().tolist()))
+        if self._rows is not None:
+            known["rows"] = hashlib.sha256(np.ascontiguousarray(self._rows, "<i8").tobytes()).hexdigest()
+        return known
 
     @property
     def store(self) -> Any:
         """The `WindowStore` that the windows are from, or None."""
-        samples = self._samples.samples if isinstance(self._samples, ChosenChannels) else self._samples
-        return samples if hasattr(samples, "recordings") else None
+        return self._samples if hasattr(self._samples, "recordings") else None
 
     def __len__(self) -> int:
         return len(self.index)
-
-    def read(self, rows: _Rows) -> NDArray[Any]:
-        """Read the samples of some windows: (n, channels, time)."""
-        return self._samples.read(self.source(rows))
 
     def source(self, rows: _Rows) -> _Rows:
         """Return the rows of some windows in the underlying samples, before any selection: (n,)."""
         return rows if self._rows is None else self._rows[rows]
 
-    def raw(self, rows: _Rows) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
+    def read(self, rows: _Rows) -> NDArray[Any]:
+        """Read the samples of some windows: (n, channels, time)."""
+        samples = _read_rows(self._samples, self.source(rows))
+        if self._places is not None:
+            samples = np.ascontiguousarray(samples[:, self._places])
+        return samples if self._gains is None else samples * self._gains
+
+    def raw(self, rows: _Rows) -> _Raw:
         """Read samples as stored, with the scale and offset that convert them to values; see `WindowStore.raw`."""
-        return read_raw(self._samples, self.source(rows))
+        if not hasattr(self._samples, "raw") or self._gains is not None:
+            return self.read(rows), None, None
+        digits, scale, offset = self._samples.raw(self.source(rows))
+        if self._places is None:
+            return digits, scale, offset
+        scale, offset = (None if each is None else each[:, self._places] for each in (scale, offset))
+        return np.ascontiguousarray(digits[:, self._places]), scale, offset
 
     @property
     def X(self) -> NDArray[Any]:
         """All samples as one array in memory: (N, channels, time)."""
-        if isinstance(self._samples, ArraySamples) and self._rows is None:
-            return self._samples.X
+        if (
+            isinstance(self._samples, np.ndarray)
+            and self._rows is None
+            and self._places is None
+            and self._gains is None
+        ):
+            return self._samples
         return self.read(np.arange(len(self)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -192,8 +213,7 @@ class Windows:
 
     def order(self, seed: int, sweep: int) -> _Rows | None:
         """Return the order in which a sweep should visit the windows if reading depends on it, else None."""
-        order = getattr(self._samples, "order", None)
-        everything = None if order is None else order(seed, sweep)
+        everything: _Rows | None = self._samples.order(seed, sweep) if hasattr(self._samples, "order") else None
         if everything is None or self._rows is None:
             return everything
         place = np.full(self._samples.shape[0], -1)
@@ -229,6 +249,11 @@ class Windows:
         """The class number of each window from 0, -1 if unknown: (N,)."""
         return self.index.label
 
+    def _like(self, index: Index, rows: _Rows | None) -> Windows:
+        chosen = type(self).from_index(self._samples, index, self)
+        chosen._rows, chosen._places, chosen._gains = rows, self._places, self._gains
+        return chosen
+
     def __getitem__(self, rows: Any) -> Windows:
         """Select windows by a slice, row numbers or a mask; use a slice of length one to select a single window."""
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
@@ -236,14 +261,12 @@ class Windows:
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.dtype == bool:
-                check_column("a mask", rows, len(self))
-                rows = np.flatnonzero(rows)
+                rows = np.flatnonzero(as_column(rows, "a mask", len(self)))
             if rows.ndim != 1 or (rows.dtype.kind not in "iu" and len(rows)):
                 raise PolyadicError(f"windows are selected by a slice, a mask or a list of numbers, but got {rows!r}")
             rows = rows.astype(np.intp)
-        chosen = type(self).from_index(self._samples, self.index.take(rows), self)
-        chosen._rows = (np.arange(len(self)) if self._rows is None else self._rows)[rows]
-        return chosen
+        chosen = (np.arange(len(self)) if self._rows is None else self._rows)[rows]
+        return self._like(self.index.take(rows), chosen)
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("windows cannot be iterated one by one: use read(rows) for a batch, or X for all of them")
@@ -261,9 +284,18 @@ class Windows:
         if not wanted or len(set(wanted)) != len(wanted):
             raise PolyadicError(f"channels must be one or more different names, but are {wanted}")
         places = np.array([self.channels.index(name) for name in wanted], np.intp)
-        chosen = type(self).from_index(ChosenChannels(self._samples, places), self.index, self)
-        chosen._rows, chosen.channels = self._rows, tuple(wanted)
+        chosen = self._like(self.index, self._rows)
+        chosen._places = places if self._places is None else self._places[places]
+        chosen._gains = None if self._gains is None else self._gains[places]
+        chosen.channels = tuple(wanted)
         chosen.units = tuple(self.units[place] for place in places) if self.units else ()
+        return chosen
+
+    def with_gains(self, gains: Sequence[float], units: Sequence[str]) -> Windows:
+        """Return the same windows with each channel multiplied by a gain, in other units; read on demand."""
+        chosen = self._like(self.index, self._rows)
+        chosen._gains = np.array(gains, np.float32)[:, None] * (1 if self._gains is None else self._gains)
+        chosen.units = tuple(units)
         return chosen
 
     def select(
@@ -338,3 +370,157 @@ def _check_present(what: str, wanted: list[Any], present: set[Any]) -> None:
     for item in wanted:
         if item not in present:
             raise PolyadicError(f"the windows have no {what} {item!r}")
+
+
+def _read_rows(samples: Any, rows: _Rows) -> NDArray[Any]:
+    """Read rows of an array or of samples that are read on demand, in native byte order."""
+    if isinstance(samples, np.ndarray):
+        return np.asarray(samples[rows], samples.dtype.newbyteorder("="))
+    return np.asarray(samples.read(rows))
+
+
+class Concatenated:
+    """Concatenation of arrays, or of samples that are read on demand."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = tuple(parts)
+        self.ends = np.cumsum([part.shape[0] for part in parts])
+        self.shape = (int(self.ends[-1]), *parts[0].shape[1:])
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+        self.on_disk = any(getattr(part, "on_disk", isinstance(part, np.memmap)) for part in parts)
+
+    def read(self, rows: _Rows) -> NDArray[Any]:
+        """Read rows, counted over all parts: (n, …)."""
+        rows = np.asarray(rows, np.intp)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < self.shape[0]):
+            raise PolyadicError(
+                f"rows must lie between 0 and {self.shape[0] - 1}, but range from {rows.min()} to {rows.max()}"
+            )
+        owner = np.searchsorted(self.ends, rows, side="right")
+        result = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        for number in np.unique(owner):
+            mine = owner == number
+            before = self.ends[number - 1] if number else 0
+            result[mine] = _read_rows(self.parts[number], rows[mine] - before)
+        return result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Index:
+    """The recording, the start and the class of each window, and the subject of each recording.
+
+    Parameters
+    ----------
+    recording : (N,) int32, row of the recording in the tables below
+    start : (N,) int64, first sample of the window, counted from the start of the recording including gaps, or -1 if
+        unknown
+    label : (N,) int32, class number from 0, or -1 if unknown
+    names, subjects, parts : (M,) str, name and subject of each recording, and its part of a published split ("train",
+        "test", or "" if there is none)
+    subject_sources : (M,) str, where the subject of each recording was found; see `polyadic.data.subjects`
+    """
+
+    recording: NDArray[np.int32]
+    start: NDArray[np.int64]
+    label: NDArray[np.int32]
+    names: NDArray[Any]
+    subjects: NDArray[Any]
+    parts: NDArray[Any]
+    subject_sources: NDArray[Any]
+
+    def __repr__(self) -> str:
+        return f"<Index of {len(self.label):,} windows>"
+
+    def __len__(self) -> int:
+        return len(self.recording)
+
+    def take(self, rows: _Rows | slice) -> Index:
+        """Return the index of some windows, with the same tables of recordings."""
+        return replace(self, recording=self.recording[rows], start=self.start[rows], label=self.label[rows])
+
+    def present(self, rows: _Rows | slice = slice(None)) -> NDArray[np.bool_]:
+        """Return which recordings of the tables occur among some windows: (M,)."""
+        found: NDArray[np.bool_] = np.bincount(self.recording[rows], minlength=len(self.names)) > 0
+        return found
+
+    @property
+    def n_subjects(self) -> int:
+        """The number of known subjects."""
+        return len(set(self.subjects[self.present()].tolist()) - {""})
+
+    @property
+    def subjects_from(self) -> str:
+        """Where the subjects were found, such as "folder names"; "nothing" if none is known."""
+        return join_sources(self.subject_sources[self.present() & (self.subjects != "")].tolist())
+
+    def describe_subjects(self) -> str:
+        """Return the number of subjects and where they were found, for example "12 subjects (from folder names)"."""
+        count = self.n_subjects
+        return f"{count:,} subject{'s' * (count != 1)} (from {self.subjects_from})" if count else "no known subjects"
+
+    @classmethod
+    def from_columns(
+        cls,
+        count: int,
+        subject: ArrayLike | None = None,
+        recording: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+        label: NDArray[np.int32] | None = None,
+        part: ArrayLike | None = None,
+    ) -> Index:
+        """Build an index from columns of `count` entries; missing columns are unknown.
+
+        Without recordings, each subject is treated as one recording.
+        """
+        subjects = _encode_names("subject", subject, count)
+        columns = [
+            subjects if recording is None else _encode_names("recording", recording, count),
+            subjects,
+            _encode_names("part", part, count),
+        ]
+        known = np.full(count, -1) if start is None else as_column(np.asarray(start), "start", count)
+        if known.dtype.kind not in "iu" and count:
+            raise PolyadicError(f"start must hold whole numbers of samples, but has type {known.dtype}")
+        if (known < -1).any():
+            raise PolyadicError(f"start must be a sample number, or -1 if unknown, but got {known.min()}")
+        labels = np.full(count, UNLABELLED, np.int32) if label is None else label
+        shape = tuple(len(names) for names, _ in columns)
+        keys, codes = np.unique(np.ravel_multi_index([code for _, code in columns], shape), return_inverse=True)
+        places = np.unravel_index(keys, shape)
+        names, people, parts = (found[place] for (found, _), place in zip(columns, places, strict=True))
+        owners = np.bincount(places[0]) * (columns[0][0] != "")
+        if recording is not None and (owners > 1).any():
+            shared = str(columns[0][0][owners.argmax()])
+            raise PolyadicError(f"a recording must have one subject and one part, but recording {shared!r} has several")
+        sources = np.where(people == "", "", COLUMN)
+        return cls(codes.astype(np.int32), known.astype(np.int64), labels, names, people, parts, sources)
+
+    @classmethod
+    def concatenate(cls, indices: Sequence[Index]) -> Index:
+        """Concatenate indices; recordings with the same name, subject and part become one."""
+        seen: dict[tuple[str, ...], int] = {}
+        sources: dict[int, str] = {}
+        moved = []
+        for index in indices:
+            rows = zip(index.names.tolist(), index.subjects.tolist(), index.parts.tolist(), strict=True)
+            codes = np.array([seen.setdefault(row, len(seen)) for row in rows], np.int32)
+            for code, source in zip(codes.tolist(), index.subject_sources.tolist(), strict=True):
+                sources[code] = sources.get(code) or source
+            moved.append(codes[index.recording])
+        names, subjects, parts = (np.array([row[column] for row in seen], np.str_) for column in range(3))
+        start, label = (np.concatenate([getattr(index, name) for index in indices]) for name in ("start", "label"))
+        return cls(
+            np.concatenate(moved), start, label, names, subjects, parts, np.array(list(sources.values()), np.str_)
+        )
+
+
+def _encode_names(what: str, column: ArrayLike | None, count: int) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+    """Return the sorted names in a column ("" if unknown), and the position of each entry among them."""
+    if column is None:
+        return np.array([""]), np.zeros(count, np.intp)
+    values = as_column(column, what, count)
+    # A dictionary is ten times as fast as sorting millions of strings.
+    seen: dict[Any, int] = {}
+    codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values.tolist()), np.intp, count)
+    names, places = np.unique(np.array([as_text(value) for value in seen] or [""]), return_inverse=True)
+    return names, places[codes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.probe import Probe, make_probe
 from polyadic.evaluate.scoring import low_label_rows, scores
-from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
+from polyadic.evaluate.significance import corrected_resampled, holm
 from polyadic.evaluate.validation import CrossValidation, cross_validate
 
 __all__ = [
@@ -18,7 +18,5 @@ __all__ = [
     "labels_of",
     "low_label_rows",
     "make_probe",
-    "paired",
     "scores",
-    "unpaired",
 ]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -24,25 +23,12 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD, describe_fit
-from polyadic.evaluate.probe import AUTO, Probe, features_of, level_columns, make_probe, train_probe
+from polyadic.evaluate.probe import AUTO, PRIORS, Probe, features_of, level_columns, make_probe, own_prior, train_probe
 
-__all__ = [
-    "FEWEST_WINDOWS",
-    "WindowClassifier",
-    "group_names",
-    "groups_of",
-    "labels_of",
-    "means_by_group",
-    "recentred",
-    "rows_to_transform",
-]
+__all__ = ["FEWEST_WINDOWS", "WindowClassifier", "groups_of", "labels_of", "recentred", "rows_to_transform"]
 
 FEWEST_WINDOWS = 20
 """Minimum number of windows of a subject for a reliable mean."""
-
-_STEP = 4096
-
-_OnRows = Callable[[int], None]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -68,16 +54,19 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    features : a `CPD`, `ATD`, `SALS` or `GRSALS`. A fitted one is not refitted: it may have been fitted to many more
-        windows than have labels. An unfitted one is cloned and fitted to all windows passed to `fit`. Clones share
-        fitted features, so `cross_val_score` and `GridSearchCV` train and score only the probe; to refit the features
-        in every fold, pass an unfitted estimator
+    features : a `CPD`, `ATD`, `SALS` or `GRSALS`, or a baseline, which cannot be saved with a probe. A fitted one is
+        not refitted: it may have been fitted to many more windows than have labels. An unfitted one is cloned and
+        fitted to all windows passed to `fit`. Clones share fitted features, so `cross_val_score` and `GridSearchCV`
+        train and score only the probe; to refit the features in every fold, pass an unfitted estimator
     probe : "auto" for a `Probe`, which selects its settings for unseen subjects; "plain" or "standardised" for one
         logistic regression, on features as they are or standardised; or any scikit-learn classifier. Model files can
         hold a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression, and `load`
         returns all of these as a `Probe`
     recenter : subtract from the features of each window the mean over all windows of its subject, in training and in
         prediction. This needs at least 20 windows (labelled or not) of every subject, with a similar mix of classes
+    prior : class frequencies that predictions assume: "balanced" for equally frequent classes, "training" for those of
+        the training labels, which raises accuracy at the cost of rare classes. By default as the probe was trained:
+        "auto" is balanced, "plain" and "standardised" are not
 
     Attributes
     ----------
@@ -96,12 +85,21 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(self, features: CPD, probe: Any = AUTO, recenter: bool = False) -> None:
+    def __init__(
+        self,
+        features: Any,
+        probe: Any = AUTO,
+        recenter: bool = False,
+        prior: str | None = None,
+    ) -> None:
         self.features = features
         self.probe = probe
         self.recenter = recenter
+        self.prior = prior
 
-    def fit(self, X: Any, y: Any = None, groups: ArrayLike | None = None, *, on_rows: _OnRows | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, groups: ArrayLike | None = None, *, on_rows: Callable[[int], None] | None = None
+    ) -> Self:
         """Train the probe on the windows with labels.
 
         Parameters
@@ -115,6 +113,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         on_rows : called with the number of windows done while features are computed
         """
         make_probe(self.probe)  # raises before the features are learned
+        if self.prior not in (None, *PRIORS):
+            raise PolyadicError(f"prior must be None, 'balanced' or 'training', but is {self.prior!r}")
         windows = X.windows if isinstance(X, WindowStore) else X
         if y is None and isinstance(windows, Windows):
             y = labels_of(windows)
@@ -129,9 +129,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z = features_of(self.features_, _safe_indexing(windows, rows), on_rows)
         if self.recenter:
-            Z = recentred(Z, group_names(subjects, len(windows))[rows])
+            Z = recentred(Z, None if subjects is None else subjects[rows])
         Z, subjects = Z[known[rows]], None if subjects is None else subjects[known]
-        self.probe_ = train_probe(self.probe, Z, labels, subjects, level_columns(self.features_))
+        self.probe_ = train_probe(self.probe, Z, labels, subjects, level_columns(self.features_), self.prior)
         if self.recenter:
             self.probe_.recenter_ = True
         self.classes_ = self.probe_.classes_
@@ -154,8 +154,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
         """Predict the probability of each class, in the order of `classes_`: (N, classes).
 
-        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use
-        `probe=Probe(class_weight=None)` if they must reflect the class frequencies of the training data.
+        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use `prior="training"`
+        if they must reflect the class frequencies of the training labels.
 
         Parameters
         ----------
@@ -175,39 +175,41 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         windows = X.windows if isinstance(X, WindowStore) else X
-        names = group_names(groups_of(windows, groups), len(windows))
-        _check_sizes(Counter(names.tolist()))  # before the features are computed
-
-        def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.str_]]]:
-            for first in range(0, len(windows), _STEP):
-                rows = slice(first, first + _STEP)
-                yield features_of(self.features_, windows[rows]), names[rows]
-
-        return means_by_group(parts())
+        names = _group_names(groups_of(windows, groups), len(windows))
+        _check_sizes(names)  # before the features are computed
+        return _means(features_of(self.features_, windows), names)
 
     def component_weights(self) -> NDArray[np.float64]:
         """Return the probe's weights on the components: (classes, R), or one row for two classes, as in `coef_`.
 
         The logits of a window with coefficients x are W·x plus the contribution of its levels plus an offset, which is
-        the same for all windows (with `recenter`, for all windows of a subject). The features z = M·x + offset of a
-        readout are linear in x, so W is the product of the probe's weights on z and M; without a readout, W is the
-        probe's weights.
+        the same for all windows (with `recenter`, for all windows of a subject).
         """
         check_is_fitted(self)
         readout = getattr(self.features_, "readout_", None)
         weights = Probe.of(self.probe_).coef_
         if readout is None:
             return weights
+        # The features z = M·x + offset of a readout are linear in x.
         return weights[:, : int(self.features_.rank)] @ np.asarray(readout.matrix, np.float64)
 
     # ------------------------------------------------------------- model files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write features and probe to one model file, which `polyadic.load` can also read."""
+        self.as_model().save(path)
+
+    def as_model(self) -> CPD:
+        """Return the features as a model with the probe as its attribute `probe_`, as `polyadic.load` does."""
         check_is_fitted(self)
+        if not isinstance(self.features_, CPD):
+            raise PolyadicError(
+                "to be stored or exported with a probe, features must be a CPD, ATD, SALS or GRSALS, but are "
+                f"{type(self.features_).__name__}, which can only be saved by themselves"
+            )
         model = copy.copy(self.features_)
         model.probe_ = self.probe_
-        model.save(path)
+        return model
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -221,18 +223,13 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, model: CPD, name: str = "the model") -> Self:
-        """Return a model with a probe as a classifier.
-
-        Parameters
-        ----------
-        model : fitted, with a probe, `model.probe_`
-        name : name of the model, for the error message if it has no probe
-        """
+        """Return a fitted model with a probe, `model.probe_`, as a classifier; an error message calls it `name`."""
         if not hasattr(model, "probe_"):
             raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
         probe = model.probe_
         is_default = probe.get_params() == Probe().get_params()
-        classifier = cls(model, AUTO if is_default else clone(probe), bool(getattr(probe, "recenter_", False)))
+        recenter, prior = bool(getattr(probe, "recenter_", False)), own_prior(model)
+        classifier = cls(model, AUTO if is_default else clone(probe), recenter, prior)
         classifier.features_, classifier.probe_, classifier.classes_ = model, probe, probe.classes_
         return classifier
 
@@ -244,7 +241,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_clone__(self) -> Self:
         # Cloning fitted features would discard the fit. They are never modified here, so clones can share them.
         features = self.features if self._has_fitted_features() else clone(self.features)
-        return type(self)(features, clone(self.probe, safe=False), self.recenter)
+        return type(self)(features, clone(self.probe, safe=False), self.recenter, self.prior)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, including those of `features` if it is unfitted (clones share fitted features)."""
@@ -265,15 +262,14 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lines = [repr(self), f"classes: {', '.join(map(str, self.classes_))}"]
         if isinstance(self.probe_, Probe):
             lines.append(f"probe: {self.probe_.reason_}")
-        return "\n".join([*lines, f"features: {describe_fit(self.features_)}"])
+        about = describe_fit(self.features_) if isinstance(self.features_, CPD) else str(self.features_)
+        return "\n".join([*lines, f"features: {about}"])
 
     def _features(self, X: Any, groups: ArrayLike | None, means: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
         windows = X.windows if isinstance(X, WindowStore) else X
-        if not self.recenter:
-            return features_of(self.features_, windows)
-        names = group_names(groups_of(windows, groups), len(windows))
-        return recentred(features_of(self.features_, windows), names, means)
+        Z = features_of(self.features_, windows)
+        return recentred(Z, groups_of(windows, groups), means) if self.recenter else Z
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())
@@ -291,13 +287,49 @@ def groups_of(windows: Any, groups: ArrayLike | None = None) -> NDArray[Any] | N
     return None
 
 
-def group_names(groups: Any, count: int) -> NDArray[np.str_]:
-    """Return the group of each window, as strings: (count,).
+def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
+    """Return the windows whose features are needed: those with labels or, to recentre, all of subjects with labels.
 
-    Raises
-    ------
-    PolyadicError : if the group of some window is unknown, or groups is None
+    Parameters
+    ----------
+    known : (N,), which windows have a label
+    subjects : (N,), the subject of each window
     """
+    if not recenter:
+        return np.flatnonzero(known)
+    names = _group_names(subjects, len(known))
+    chosen = np.isin(names, np.unique(names[known]))
+    _check_sizes(names[chosen])
+    return np.flatnonzero(chosen)
+
+
+def recentred(Z: NDArray[Any], groups: Any, means: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
+    """Subtract the mean of each group from its features: (n, F).
+
+    Parameters
+    ----------
+    Z : (n, F)
+    groups : (n,), the subject of each row
+    means : from `WindowClassifier.subject_means`; by default the means of Z
+
+    Examples
+    --------
+    >>> recentred(np.arange(40.0)[:, None], ["a", "b"] * 20)[:3, 0]
+    array([-19., -19., -17.])
+    """
+    names = _group_names(groups, len(Z))
+    if means is None:
+        _check_sizes(names)
+        means = _means(Z, names)
+    missing = sorted(set(names.tolist()) - means.keys())
+    if missing:
+        raise PolyadicError(f"means must have an entry for every subject, but has none for {missing[0]!r}")
+    distinct, member = np.unique(names, return_inverse=True)
+    return np.asarray(Z - np.stack([means[name] for name in distinct.tolist()])[member], np.float64)
+
+
+def _group_names(groups: Any, count: int) -> NDArray[np.str_]:
+    """Return the group of each window, as strings (count,); raise if the group of some window is unknown."""
     given = [""] * count if groups is None else as_column(groups, "groups", count).tolist()
     names = np.array([as_text(name) for name in given], np.str_)
     unknown = int((names == "").sum())
@@ -309,25 +341,10 @@ def group_names(groups: Any, count: int) -> NDArray[np.str_]:
     return names
 
 
-def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
-    """Return the windows whose features are needed: those with labels or, to recentre, all of subjects with labels.
-
-    Parameters
-    ----------
-    known : (N,), which windows have a label
-    subjects : (N,), the subject of each window
-    """
-    if not recenter:
-        return np.flatnonzero(known)
-    names = group_names(subjects, len(known))
-    chosen = np.isin(names, np.unique(names[known]))
-    _check_sizes(Counter(names[chosen].tolist()))
-    return np.flatnonzero(chosen)
-
-
-def _check_sizes(sizes: Mapping[str, int]) -> None:
+def _check_sizes(names: NDArray[np.str_]) -> None:
     """Raise if a group has too few windows for a reliable mean; the error names it."""
-    small = [f"{name!r} has {size}" for name, size in sorted(sizes.items()) if size < FEWEST_WINDOWS]
+    sizes = zip(*np.unique(names, return_counts=True), strict=True)
+    small = [f"{str(name)!r} has {size}" for name, size in sizes if size < FEWEST_WINDOWS]
     if small:
         more = f", and {len(small) - 3} more are too small" if len(small) > 3 else ""
         raise PolyadicError(
@@ -336,43 +353,5 @@ def _check_sizes(sizes: Mapping[str, int]) -> None:
         )
 
 
-def means_by_group(parts: Iterable[tuple[NDArray[Any], NDArray[np.str_]]]) -> dict[str, NDArray[np.float64]]:
-    """Compute the mean features (F,) of each group.
-
-    Parameters
-    ----------
-    parts : pairs of features (n, F) and group names (n,), one per batch of windows
-
-    Examples
-    --------
-    >>> means = means_by_group([(np.arange(40.0)[:, None], np.repeat(["a", "b"], 20))])
-    >>> {name: float(mean[0]) for name, mean in means.items()}
-    {'a': 9.5, 'b': 29.5}
-    """
-    sums: dict[str, Any] = {}
-    sizes: Counter[str] = Counter()
-    for Z, names in parts:
-        for name in np.unique(names).tolist():
-            sums[name] = sums.get(name, 0.0) + np.asarray(Z[names == name], np.float64).sum(axis=0)
-        sizes.update(names.tolist())
-    _check_sizes(sizes)
-    return {name: total / sizes[name] for name, total in sums.items()}
-
-
-def recentred(Z: NDArray[Any], names: NDArray[np.str_], means: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
-    """Subtract the mean of each group from its features: (n, F).
-
-    Parameters
-    ----------
-    Z : (n, F)
-    names : (n,), from `group_names`
-    means : from `means_by_group`; by default the means of Z
-    """
-    means = means_by_group([(Z, names)]) if means is None else means
-    missing = sorted(set(names.tolist()) - means.keys())
-    if missing:
-        raise PolyadicError(f"means must have an entry for every subject, but has none for {missing[0]!r}")
-    centred = np.array(Z, np.float64)
-    for name in np.unique(names).tolist():
-        centred[names == name] -= means[name]
-    return centred
+def _means(Z: NDArray[Any], names: NDArray[np.str_]) -> dict[str, NDArray[np.float64]]:
+    return {name: np.asarray(Z[names == name], np.float64).mean(axis=0) for name in np.unique(names).tolist()}

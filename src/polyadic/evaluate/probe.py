@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from itertools import product
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -25,53 +24,50 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter, validate_data
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from polyadic._util.threads import for_each, thread_pool
-from polyadic.data.folds import contiguous_blocks, group_folds
+from polyadic._util.threads import thread_pool
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
+from polyadic.data.splits import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.evaluate.regression import (
+    FEWEST_LABELS,
+    FIXED_C,
+    FOLDS,
+    GRID,
+    MOST_ITERATIONS,
+    SCALES,
+    Setting,
+    candidates,
+    left_out,
+    logits,
+    regressions,
+    unthreaded,
+)
 
 __all__ = [
     "AUTO",
-    "FEWEST_LABELS",
-    "FIXED_C",
-    "FOLDS",
-    "GRID",
+    "PRIORS",
     "SCALES",
     "Probe",
     "features_of",
-    "left_out",
     "level_columns",
     "make_probe",
-    "mean_variance",
-    "regressions",
+    "own_prior",
     "train_probe",
-    "unthreaded",
 ]
 
 AUTO = "auto"
 """The name of `Probe`, and of a setting that it chooses."""
+PRIORS = ("balanced", "training")
+"""Class frequencies that probabilities assume: all equal, or those of the training labels."""
+_ASSUMPTIONS = {
+    "balanced": "equally frequent classes",
+    "training": "the class frequencies of the training labels",
+    "weights": "the class weights",
+}
 
-SCALES = ("plain", "standardised")
-"""Unscaled features, or features scaled to mean 0 and variance 1; also the names of the paper's two probes."""
-
-GRID = tuple(10.0**power for power in range(-4, 3))
-"""Candidate values of C, for features of mean variance 1."""
-
-FIXED_C = 1.0
-"""C without validation, for features of mean variance 1; features are then unscaled and the level block is used."""
-
-FOLDS = 5
-"""Maximum number of folds."""
-
-FEWEST_LABELS = 100
-"""Minimum number of labels for validation; with fewer, the fixed settings were better on development subjects."""
-
-_SEARCH_TOLERANCE, _TOLERANCE = 1e-3, 1e-4
-_MOST_ITERATIONS = 1000
-
+_TOLERANCE = 1e-4
 _PREFIX = "probe."
 _STORED: dict[str, Any] = {
     "C": float,
@@ -80,14 +76,13 @@ _STORED: dict[str, Any] = {
     "validation": list,
     "reason": str,
     "recenter": bool,
+    "prior": str | None,
+    "class_counts": list | None,
 }
 """Fitted attributes in the JSON of a probe, and their types."""
 
-
-class _Setting(NamedTuple):
-    C: float
-    scale: str
-    levels: bool
+_Floats = NDArray[np.float64]
+_Mask = NDArray[np.bool_]
 
 
 class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -98,11 +93,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     unscaled features, level block used, C = 1 / (mean variance of the features). The fixed settings are also used if
     validation is impossible or too noisy: all labels from one group, or fewer than 100 labels in total.
 
-    Rows with unknown label ("", None, NaN or -1) are ignored.
-
     With `class_weight="balanced"`, all classes have the same weight in training. This increases the recall of rare
-    classes, and `predict_proba` then assumes that all classes are equally frequent. Use `class_weight=None` if
-    probabilities must match the class frequencies of the training data.
+    classes, and `predict_proba` then assumes that all classes are equally frequent; `with_prior("training")` converts
+    it to the class frequencies of the training labels.
 
     Parameters
     ----------
@@ -121,7 +114,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `fit`, include the scaling, and are 0 for unused columns
     validation_ : a list of dictionaries with C, scale, levels and balanced_accuracy, one per candidate; empty without
         validation
-    reason_ : one sentence on how the settings were chosen
+    class_counts_ : the number of training labels of each class
+    prior_ : the prior set by `with_prior`; None for that of the class weights
+    reason_ : one sentence on how the settings were chosen, and which class frequencies the probabilities assume
 
     Examples
     --------
@@ -135,6 +130,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     recenter_ = False
     """Whether the features must be recentred by subject; set by `WindowClassifier`."""
+    prior_: str | None = None
+    class_counts_: list[int] | None = None
 
     def __init__(self, C: Any = AUTO, scale: str = AUTO, levels: Any = AUTO, class_weight: Any = "balanced") -> None:
         self.C = C
@@ -159,14 +156,21 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes = _group_codes(groups, known)
         blocks = contiguous_blocks(labels, FOLDS) if codes is None else codes
         Z = Z[known]
-        used = {True: np.ones(Z.shape[1], bool), False: ~is_level}  # columns with and without the level block
-
-        candidates = self._candidates(Z, used)
-        chosen = fixed = candidates[GRID.index(FIXED_C) if self.C == AUTO else 0]
-        scores: dict[_Setting, float] = {}
+        auto, both = self.C == AUTO, self.levels == AUTO and bool(is_level.any() and not is_level.all())
+        settings = candidates(
+            Z,
+            is_level,
+            GRID if auto else (FIXED_C,),
+            SCALES if self.scale == AUTO else (self.scale,),
+            (True, False) if both else (bool(self.levels),),
+        )
+        if not auto:
+            settings = [setting._replace(C=float(self.C)) for setting in settings]
+        chosen = fixed = settings[GRID.index(FIXED_C) if auto else 0]
+        scores: dict[Setting, float] = {}
         count = len(np.unique(blocks))
         with unthreaded(), thread_pool():
-            if len(candidates) == 1:
+            if len(settings) == 1:
                 reason = "as given"
             elif count == 1 and codes is not None:
                 reason = "the fixed settings, because all labels are from one subject"
@@ -174,17 +178,20 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 few = f"{len(labels)} labels are too few to validate (fewer than {FEWEST_LABELS})"
                 reason = f"the fixed settings, because {few}"
             else:
-                scores = self._validate(Z, labels, group_folds(labels, blocks, FOLDS), used, candidates)
-                chosen = max(candidates, key=lambda setting: _preference(setting, scores[setting], fixed))
+                fold = group_folds(labels, blocks, FOLDS)
+                predicted = left_out(Z, labels, fold, settings, is_level, self.class_weight)
+                scores = {setting: float(balanced_accuracy_score(labels, y)) for setting, y in predicted.items()}
+                chosen = max(settings, key=lambda setting: _preference(setting, scores[setting], fixed))
                 reason = (
-                    f"the best of {len(candidates)} settings by leaving out {count} "
+                    f"the best of {len(settings)} settings by leaving out {count} "
                     f"{'contiguous blocks' if codes is None else 'subjects'} in {min(count, FOLDS)} folds, balanced "
                     f"accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
                 )
-            columns = used[chosen.levels]
+            columns = chosen.levels | ~is_level
             fits = regressions(Z[:, columns], labels, chosen.scale, [chosen.C], self.class_weight, _TOLERANCE)
         ((coef, self.intercept_),) = fits
-        self.classes_ = np.unique(labels)
+        self.classes_, counts = np.unique(labels, return_counts=True)
+        self.class_counts_, self.prior_ = counts.tolist(), None
         self.coef_ = np.zeros((len(coef), Z.shape[1]))
         self.coef_[:, columns] = coef
         self.C_, self.scale_ = chosen.C, chosen.scale
@@ -194,10 +201,56 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for (C, scale, levels), score in scores.items()
         ]
         block = "" if self.levels_ is None else f", {'with' if self.levels_ else 'without'} the levels of the channels"
-        self.reason_ = f"{_described(self.C_, self.scale_)}{block}: {reason}"
+        self.reason_ = f"{_described(self.C_, self.scale_)}{block}: {reason}; {self._assumption()}"
         return self
 
-    def decision_function(self, Z: Any) -> NDArray[np.float64]:
+    def with_prior(self, prior: str) -> Probe:
+        """Return a copy of a fitted probe whose probabilities and predictions assume other class frequencies.
+
+        By Bayes' rule, the logit of each class changes by the logarithm of its new over its old prior.
+
+        Parameters
+        ----------
+        prior : "balanced" for equally frequent classes, "training" for the class frequencies of the training labels
+
+        Examples
+        --------
+        >>> Z, y = np.array([[-1.0]] * 90 + [[1.0]] * 10), np.array([0] * 90 + [1] * 10)
+        >>> probe = Probe(C=1.0, scale="plain").fit(Z, y)
+        >>> [round(float(p.predict_proba([[0.0]])[0, 1]), 1) for p in (probe, probe.with_prior("training"))]
+        [0.5, 0.1]
+        """
+        check_is_fitted(self)
+        if prior not in PRIORS:
+            raise PolyadicError(f"prior must be 'balanced' or 'training', but is {prior!r}")
+        if self.class_counts_ is None:
+            raise PolyadicError(
+                "prior needs the number of training labels of each class: train the probe by WindowClassifier"
+            )
+        shift = self._log_prior(prior) - self._log_prior(self._assumed_prior())
+        probe = copy.copy(self)
+        probe.intercept_ = self.intercept_ + (shift if len(self.intercept_) > 1 else shift[1:] - shift[:1])
+        probe.prior_ = prior
+        probe.reason_ = f"{self.reason_.rpartition('; ')[0]}; {probe._assumption()}"
+        return probe
+
+    def _assumed_prior(self) -> str:
+        if self.prior_ is not None:
+            return self.prior_
+        return "weights" if isinstance(self.class_weight, dict) else self.class_weight or "training"
+
+    def _log_prior(self, prior: str) -> _Floats:
+        """Return the logarithms of the class frequencies, up to a constant: (K,)."""
+        if prior == "balanced":
+            return np.zeros(len(self.classes_))
+        weights = self.class_weight if prior == "weights" else {}
+        weight = [weights.get(name, 1.0) for name in self.classes_.tolist()]
+        return np.asarray(np.log(np.array(self.class_counts_) * weight))
+
+    def _assumption(self) -> str:
+        return f"probabilities assume {_ASSUMPTIONS[self._assumed_prior()]}"
+
+    def decision_function(self, Z: Any) -> _Floats:
         """Return the log odds of the second of two classes (N,), or one score per class (N, K)."""
         logits = self._logits(Z)
         return logits[:, 1] if logits.shape[1] == 2 else logits
@@ -207,27 +260,31 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best = self._logits(Z).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
-    def predict_proba(self, Z: Any) -> NDArray[np.float64]:
+    def predict_proba(self, Z: Any) -> _Floats:
         """Return the probability of each of `classes_`: (N, K)."""
         return np.asarray(softmax(self._logits(Z), axis=1))
 
-    def _logits(self, Z: Any) -> NDArray[np.float64]:
+    def _logits(self, Z: Any) -> _Floats:
         check_is_fitted(self)
-        return _logits(validate_data(self, _on_cpu(Z), reset=False, dtype=np.float64), self.coef_, self.intercept_)
+        return logits(validate_data(self, _on_cpu(Z), reset=False, dtype=np.float64), self.coef_, self.intercept_)
 
     def _check_parameters(self) -> None:
         number = isinstance(self.C, Real) and not isinstance(self.C, bool | np.bool_)
-        if self.C != AUTO and not (number and 0 < self.C < np.inf):
-            raise PolyadicError(f"C must be 'auto' or a positive number, but is {self.C!r}")
-        if self.scale not in (AUTO, *SCALES):
-            raise PolyadicError(f"scale must be 'auto', 'plain' or 'standardised', but is {self.scale!r}")
-        if self.levels != AUTO and not isinstance(self.levels, bool | np.bool_):
-            raise PolyadicError(f"levels must be 'auto', True or False, but is {self.levels!r}")
         weight = self.class_weight
-        if weight is not None and not isinstance(weight, dict) and weight != "balanced":
-            raise PolyadicError(f"class_weight must be 'balanced', None or a dictionary, but is {weight!r}")
+        for name, is_valid, expected in (
+            ("C", self.C == AUTO or (number and 0 < self.C < np.inf), "'auto' or a positive number"),
+            ("scale", self.scale in (AUTO, *SCALES), "'auto', 'plain' or 'standardised'"),
+            ("levels", self.levels == AUTO or isinstance(self.levels, bool | np.bool_), "'auto', True or False"),
+            (
+                "class_weight",
+                weight is None or isinstance(weight, dict) or weight == "balanced",
+                "'balanced', None or a dictionary",
+            ),
+        ):
+            if not is_valid:
+                raise PolyadicError(f"{name} must be {expected}, but is {getattr(self, name)!r}")
 
-    def _check_input(self, Z: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[Any]]:
+    def _check_input(self, Z: Any, y: Any) -> tuple[_Floats, _Mask, NDArray[Any]]:
         """Return the features (N, F), which rows have a label (N,), and the known labels."""
         if y is None:
             raise PolyadicError("Probe requires y to be passed, but the target y is None")
@@ -243,7 +300,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return features, known, labels
 
-    def _check_levels(self, level_columns: Any, count: int) -> NDArray[np.bool_]:
+    def _check_levels(self, level_columns: Any, count: int) -> _Mask:
         """Return which columns form the level block: (F,)."""
         is_level = np.zeros(count, bool)
         try:
@@ -256,38 +313,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             what = "none were given" if level_columns is None else f"they are all {count} columns"
             raise PolyadicError(f"levels=False requires level_columns, the columns to leave out, but {what}")
         return is_level
-
-    def _candidates(self, Z: NDArray[np.float64], used: Mapping[bool, NDArray[np.bool_]]) -> list[_Setting]:
-        """Return all combinations of the candidate settings; the first C values are those of the fixed settings."""
-        scales = SCALES if self.scale == AUTO else (self.scale,)
-        both = self.levels == AUTO and used[False].any() and not used[False].all()
-        candidates = []
-        for scale, levels in product(scales, (True, False) if both else (bool(self.levels),)):
-            unit = mean_variance(Z[:, used[levels]], scale)
-            Cs = [C / unit for C in GRID] if self.C == AUTO else [float(self.C)]
-            candidates += [_Setting(C, scale, levels) for C in Cs]
-        return candidates
-
-    def _validate(
-        self,
-        Z: NDArray[np.float64],
-        y: NDArray[Any],
-        fold: NDArray[np.intp],
-        used: Mapping[bool, NDArray[np.bool_]],
-        candidates: list[_Setting],
-    ) -> dict[_Setting, float]:
-        """Return the balanced accuracy of each candidate on left-out folds."""
-        scores: dict[_Setting, float] = {}
-
-        def score_path(variant: tuple[str, bool]) -> None:
-            scale, levels = variant
-            Cs = [setting.C for setting in candidates if setting[1:] == variant]
-            predicted = left_out(Z[:, used[levels]], y, fold, scale, Cs, self.class_weight, _SEARCH_TOLERANCE)
-            for C, classes in zip(Cs, predicted, strict=True):
-                scores[_Setting(C, scale, levels)] = float(balanced_accuracy_score(y, classes))
-
-        for_each(score_path, list(dict.fromkeys(setting[1:] for setting in candidates)))
-        return {setting: scores[setting] for setting in candidates}
 
     # ------------------------------------------------------------- model files
 
@@ -307,8 +332,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         steps = [step for _, step in classifier.steps] if isinstance(classifier, Pipeline) else [classifier]
         if [type(step) for step in steps] not in ([Probe], [LogisticRegression], [StandardScaler, LogisticRegression]):
             raise PolyadicError(
-                "to be stored or exported, the probe must be a Probe, a LogisticRegression, or a pipeline of a "
-                f"StandardScaler and a LogisticRegression, but is {' and '.join(type(step).__name__ for step in steps)}"
+                "to be stored, exported or given a prior, the probe must be a Probe, a LogisticRegression, or a "
+                "pipeline of a StandardScaler and a LogisticRegression, but is "
+                f"{' and '.join(type(step).__name__ for step in steps)}"
             )
         regression = steps[-1]
         check_is_fitted(regression)
@@ -326,49 +352,31 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             probe.intercept_ = probe.intercept_ - probe.coef_ @ scaler.mean_ if scaler.with_mean else probe.intercept_
         probe.classes_, probe.n_features_in_ = regression.classes_, probe.coef_.shape[1]
         probe.C_, probe.scale_, probe.levels_, probe.validation_ = probe.C, probe.scale, None, []
-        probe.reason_ = f"{_described(probe.C_, probe.scale_)}: as given"
+        probe.reason_ = f"{_described(probe.C_, probe.scale_)}: as given; {probe._assumption()}"
         probe.recenter_ = getattr(classifier, "recenter_", False)
+        probe.class_counts_ = getattr(classifier, "class_counts_", None)
         return probe
 
-    def pack(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
-        """Convert a fitted probe to arrays and JSON, for a model file.
-
-        Returns
-        -------
-        arrays `probe.coef` (K, F) and `probe.intercept` (K,), float64, with K the number of classes or 1 for two of
-        them; and as JSON the classes (strings or integers), the parameters, the settings used and the reason for them
-        """
+    def pack(self) -> tuple[dict[str, _Floats], dict[str, Any]]:
+        """Convert a fitted probe to arrays and JSON, for a model file: coefficients, classes, parameters, settings."""
         classes = self.classes_.tolist()
+        if all(isinstance(name, float) and name.is_integer() for name in classes):
+            classes = [int(name) for name in classes]
         if not _are_classes(classes):
-            raise PolyadicError(
-                f"classes must be strings or integers to be stored in a model file, but are {classes!r}"
-            )
-        weight = self.class_weight
-        if isinstance(weight, dict):  # classes may be integers, which cannot be keys in JSON
-            weight = [[np.asarray(name).item(), float(value)] for name, value in weight.items()]
-        parameters = {
-            "C": self.C if self.C == AUTO else float(self.C),
-            "scale": self.scale,
-            "levels": self.levels if self.levels == AUTO else bool(self.levels),
-            "class_weight": weight,
-        }
+            raise PolyadicError(f"classes must be strings or integers to be stored in a model file, but are {classes}")
+        parameters = {name: np.asarray(value).item() for name, value in self.get_params().items()}
+        if isinstance(self.class_weight, dict):  # classes may be integers, which cannot be keys in JSON
+            parameters["class_weight"] = [[np.asarray(key).item(), float(w)] for key, w in self.class_weight.items()]
         fitted = {name: getattr(self, f"{name}_") for name in _STORED}
         arrays = {f"{_PREFIX}coef": self.coef_, f"{_PREFIX}intercept": self.intercept_}
         return arrays, {"classes": classes, "parameters": parameters, **fitted}
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, NDArray[Any]], header: Any, features: int) -> Self:
-        """Build the probe from the output of `pack`; `polyadic.load` reports all errors as ModelFileError.
-
-        Parameters
-        ----------
-        arrays : the arrays of the model file; those of other parts are ignored
-        header : the JSON of the probe
-        features : number of features of the model
-        """
+        """Build the probe of a model with this many features from the output of `pack`, among other arrays."""
         stored = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
-        classes = header.get("classes") if isinstance(header, dict) else None
-        if not isinstance(classes, list) or not _are_classes(classes):
+        classes: Any = header.get("classes") if isinstance(header, dict) else None
+        if not _are_classes(classes):
             raise ModelFileError(f"the file's probe must name two or more different classes, but has {classes!r}")
         rows = 1 if len(classes) == 2 else len(classes)
         shapes = {name: array.shape for name, array in stored.items()}
@@ -383,12 +391,17 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not isinstance(header[name], kind):
                 raise ModelFileError(f"the file's probe has an invalid {name}, {header[name]!r}")
             setattr(probe, f"{name}_", header[name])
+        counts = [1] * len(classes) if probe.class_counts_ is None else probe.class_counts_
+        if not all(type(count) is int and count > 0 for count in counts) or len(counts) != len(classes):
+            raise ModelFileError(f"the file's probe has an invalid class_counts, {counts!r}")
+        if probe.prior_ not in (None, *PRIORS):
+            raise ModelFileError(f"the file's probe has an invalid prior, {probe.prior_!r}")
         probe.classes_, probe.n_features_in_ = np.asarray(classes), features
         probe.coef_, probe.intercept_ = stored["coef"], stored["intercept"]
         return probe
 
 
-def _preference(setting: _Setting, score: float, fixed: _Setting) -> tuple[Any, ...]:
+def _preference(setting: Setting, score: float, fixed: Setting) -> tuple[Any, ...]:
     """Return the key of a setting: the score, then similarity to the fixed settings."""
     alike = (setting.scale == fixed.scale, setting.levels == fixed.levels)
     return (round(score, 12), *alike, -abs(np.log(setting.C / fixed.C)), -setting.C)
@@ -398,17 +411,18 @@ def _described(C: float, scale: str) -> str:
     return f"C={C:.3g}, {'unscaled' if scale == 'plain' else scale} features"
 
 
-def _are_classes(classes: list[Any]) -> bool:
-    """Return whether these are two or more distinct strings, or distinct integers."""
-    alike = all(type(name) is str for name in classes) or all(type(name) is int for name in classes)
-    return alike and len(set(classes)) == len(classes) > 1
+def _are_classes(classes: Any) -> bool:
+    """Return whether these are two or more distinct strings, integers or booleans."""
+    if not isinstance(classes, list) or len(classes) < 2:
+        return False
+    return {type(name) for name in classes} in ({str}, {int}, {bool}) and len(set(classes)) == len(classes)
 
 
 def _on_cpu(Z: Any) -> Any:
     return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
 
 
-def _group_codes(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.intp] | None:
+def _group_codes(groups: ArrayLike | None, known: _Mask) -> NDArray[np.intp] | None:
     """Return the groups of the labelled rows as integers, or None if all are unknown ("", None, NaN or -1)."""
     if groups is None:
         return None
@@ -417,103 +431,6 @@ def _group_codes(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[
     if not (names != "").any():
         return None
     return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
-
-
-# -------------------------------------------------------------------- regression
-
-
-@contextmanager
-def unthreaded() -> Iterator[None]:
-    """Limit the fitting of probes to one thread, and suppress ConvergenceWarning."""
-    # Threads slow down such small problems: in BLAS up to a hundredfold.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        # A regression that is not quite at its optimum after 1000 iterations is good enough for evaluation.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
-
-
-def mean_variance(Z: NDArray[np.float64], scale: str) -> float:
-    """Return the mean variance of features (n, F) after scaling, the unit of 1 / C; 1 if they are constant."""
-    return 1.0 if scale == "standardised" else float(Z.var(axis=0).mean()) or 1.0
-
-
-def _logits(Z: NDArray[Any], coef: NDArray[np.float64], intercept: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return one score per class (n, K); of two classes, the first has score 0."""
-    logits: NDArray[np.float64] = Z @ coef.T + intercept
-    return logits if len(intercept) > 1 else np.hstack([np.zeros_like(logits), logits])
-
-
-def regressions(
-    Z: NDArray[np.float64], y: NDArray[Any], scale: str, Cs: Sequence[float], class_weight: Any, tolerance: float
-) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Fit one regression per C, each warm-started from the previous one; ascending values are fastest.
-
-    The intercept is not penalised, so features can be centred first. The penalty is invariant to rotation and the
-    solution lies in the span of the centred rows, so with more features than rows, coordinates in that span are used.
-
-    Parameters
-    ----------
-    Z : (n, F), features
-    y : (n,), at least two classes
-    scale : one of `SCALES`
-    Cs, class_weight : as for scikit-learn's LogisticRegression
-    tolerance : tolerance on the gradient of the mean loss, for features of mean variance 1
-
-    Returns
-    -------
-    for each C the coefficients (K, F) and the intercepts (K,) in terms of Z, with K = 1 for two classes
-    """
-    centre = Z.mean(axis=0)
-    # For plain features a common divisor, compensated by C, only sets the scale for the solver's tolerance.
-    divisor = StandardScaler().fit(Z).scale_ if scale == "standardised" else np.sqrt(mean_variance(Z, scale))
-    F, basis = (Z - centre) / divisor, None
-    if F.shape[1] > F.shape[0]:
-        basis, coordinates = np.linalg.qr(F.T)  # F = coordinatesᵀ basisᵀ
-        F = coordinates.T
-    solver = LogisticRegression(warm_start=True, tol=tolerance, max_iter=_MOST_ITERATIONS, class_weight=class_weight)
-    fits = []
-    for C in Cs:
-        solver.set_params(C=C if scale == "standardised" else C * divisor**2).fit(F, y)
-        coef = (solver.coef_ if basis is None else solver.coef_ @ basis.T) / divisor
-        fits.append((coef, solver.intercept_ - coef @ centre))
-    return fits
-
-
-def left_out(
-    Z: NDArray[np.float64],
-    y: NDArray[Any],
-    fold: NDArray[np.intp],
-    scale: str,
-    Cs: Sequence[float],
-    class_weight: Any,
-    tolerance: float,
-) -> NDArray[Any]:
-    """Predict each row with regressions trained without its fold, one per C: (len(Cs), n).
-
-    Within `polyadic._util.threads.thread_pool`, folds run in parallel.
-
-    Parameters
-    ----------
-    fold : (n,), from 0; if the other folds have only one class, that class is predicted
-    others : as for `regressions`
-    """
-    predicted = np.empty((len(Cs), len(y)), y.dtype)
-
-    def leave_out(number: int) -> None:
-        test, train = fold == number, fold != number
-        classes = np.unique(y[train])
-        if len(classes) == 1:
-            predicted[:, test] = classes[0]
-            return
-        weight = class_weight
-        if isinstance(weight, dict):  # scikit-learn rejects weights of missing classes
-            weight = {name: value for name, value in weight.items() if name in classes}
-        fits = regressions(Z[train], y[train], scale, Cs, weight, tolerance)
-        for row, fit in zip(predicted, fits, strict=True):
-            row[test] = classes[_logits(Z[test], *fit).argmax(axis=1)]
-
-    for_each(leave_out, range(fold.max() + 1))
-    return predicted
 
 
 # ---------------------------------------------------------------- any classifier
@@ -541,20 +458,27 @@ def make_probe(kind: Any = AUTO) -> Any:
         )
     if kind == AUTO:
         return Probe()
-    regression = LogisticRegression(max_iter=_MOST_ITERATIONS)
+    regression = LogisticRegression(max_iter=MOST_ITERATIONS)
     return regression if kind == "plain" else make_pipeline(StandardScaler(), regression)
 
 
-def train_probe(kind: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, level_columns: Any = None) -> Any:
+def train_probe(
+    kind: Any,
+    Z: NDArray[Any],
+    y: NDArray[Any],
+    groups: Any = None,
+    level_columns: Any = None,
+    prior: str | None = None,
+) -> Any:
     """Train a probe; groups and the level block are passed on if its `fit` takes them.
 
     Parameters
     ----------
     kind : as for `make_probe`. The library's own probes train in one thread and without convergence warnings
-    Z : (n, F), features
-    y : (n,), classes
+    Z, y : (n, F) and (n,), features and classes
     groups : (n,), the subject of each row, or None; for a pipeline they are passed to its last step
     level_columns : as for `Probe.fit`; not passed to pipelines, whose steps may change the columns
+    prior : as for `WindowClassifier`
     """
     probe, words = make_probe(kind), {}
     name, last = probe.steps[-1] if isinstance(probe, Pipeline) else ("", probe)
@@ -564,12 +488,19 @@ def train_probe(kind: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None,
         words["level_columns"] = level_columns
     # The arguments are passed directly; metadata routing is for the estimators around the probe.
     with config_context(enable_metadata_routing=False), unthreaded() if isinstance(kind, str) else nullcontext():
-        return probe.fit(Z, y, **words)
+        probe.fit(Z, y, **words)
+    probe.class_counts_ = np.unique(y, return_counts=True)[1].tolist()
+    return probe if prior is None else Probe.of(probe).with_prior(prior)
 
 
-def features_of(model: Any, windows: Any, on_rows: Callable[[int], None] | None = None) -> NDArray[np.float64]:
+def own_prior(model: Any) -> str | None:
+    """Return the prior that was set for a model's own probe, or None."""
+    return getattr(getattr(model, "probe_", None), "prior_", None)
+
+
+def features_of(model: Any, windows: Any, on_rows: Callable[[int], None] | None = None) -> _Floats:
     """Compute features in double precision, as in model files: (N, F); `on_rows` takes the number of windows done."""
-    words = {} if on_rows is None else {"on_rows": on_rows}  # other feature extractors do not take it
+    words = {"on_rows": on_rows} if "on_rows" in inspect.signature(model.transform).parameters else {}
     return np.asarray(model.transform(windows, **words), np.float64)
 
 

@@ -18,20 +18,11 @@ from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.evaluate.classifier import WindowClassifier, group_names, groups_of, labels_of, recentred
-from polyadic.evaluate.probe import SCALES, features_of, level_columns, train_probe
+from polyadic.evaluate.classifier import WindowClassifier, groups_of, labels_of, recentred
+from polyadic.evaluate.probe import SCALES, features_of, level_columns, own_prior, train_probe
 
-__all__ = [
-    "MEASURES",
-    "default_protocol",
-    "low_label_rows",
-    "own_split",
-    "score_features",
-    "score_own_probe",
-    "score_splits",
-    "scores",
-    "summarise",
-]
+__all__ = ["default_protocol", "low_label_rows", "own_split", "score_features", "score_own_probe", "score_splits"]
+__all__ += ["MEASURES", "scores", "summarise"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 """The scores over all windows."""
@@ -62,9 +53,9 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
     (0.75, 0.5, {'a': 1.0, 'b': 0.5})
     """
     truth, guess = np.asarray(y), np.asarray(predicted)
+    people = np.full(len(truth), "") if subject is None else np.asarray(subject)
     if truth.ndim != 1 or not len(truth):
         raise PolyadicError(f"y must have shape (N,) with at least one label, but has shape {truth.shape}")
-    people = np.full(len(truth), "") if subject is None else np.asarray(subject)
     for name, column in (("predicted", guess), ("subject", people)):
         if column.shape != truth.shape:
             raise PolyadicError(f"{name} must have shape {truth.shape} like y, but has shape {column.shape}")
@@ -94,6 +85,7 @@ def score_features(
     subject: NDArray[Any] | None = None,
     groups: NDArray[Any] | None = None,
     levels: Any = None,
+    prior: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Train every probe on features of training windows and score its predictions for test windows.
 
@@ -103,8 +95,8 @@ def score_features(
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     subject : (n,), the subject of each test window, for the accuracy of each subject
-    groups : (n,), the subject of each training window, for probes that are selected by leaving groups out
-    levels : columns of the level block, as for `Probe.fit`
+    groups, levels : the subject of each training window and the columns of the level block, as for `Probe.fit`
+    prior : as for `WindowClassifier`
 
     Returns
     -------
@@ -112,7 +104,7 @@ def score_features(
     """
     results = {}
     for kind in kinds:
-        fitted = train_probe(kind, Z_train, y_train, groups, levels)
+        fitted = train_probe(kind, Z_train, y_train, groups, levels, prior)
         results[kind] = scores(y_test, fitted.predict(Z_test), subject)
         if hasattr(fitted, "reason_"):
             results[kind]["reason"] = fitted.reason_
@@ -125,12 +117,7 @@ def default_protocol(windows: Windows) -> Protocol:
 
 
 def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
-    """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split.
-
-    Parameters
-    ----------
-    model : fitted; its `split_` and its seed identify the split
-    """
+    """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
     if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
         return None
     for protocol in protocols:
@@ -151,13 +138,11 @@ def score_splits(
     on_rows: _OnRows | None = None,
     kinds: Sequence[str] = SCALES,
 ) -> list[dict[str, Any]]:
-    """Train probes on the training part of several splits, and score them on the test part of each.
+    """Train probes on the training part of the split of each seed, and score them on its test part.
 
     Parameters
     ----------
     model : fitted; it is not refitted
-    windows : with labels
-    protocol, seeds : protocol and seeds of the splits
     on_rows : called with the number of windows done, while their features are computed
     kinds : kinds of probes, as for `make_probe`
 
@@ -179,7 +164,7 @@ def score_splits(
         train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))
         about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
         subject, groups = windows.subject[part.test], groups_of(windows[part.train])
-        by_probe = score_features(kinds, *train, *test, subject, groups, levels)
+        by_probe = score_features(kinds, *train, *test, subject, groups, levels, own_prior(model))
         results += [{"probe": kind, **about, **result} for kind, result in by_probe.items()]
     return results
 
@@ -187,15 +172,8 @@ def score_splits(
 def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None) -> list[dict[str, Any]]:
     """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
 
-    Parameters
-    ----------
-    model : fitted, with a probe
-    windows : with labels; those of a class that the probe does not know count as labelled wrongly
-    on_rows : as for `score_splits`
-
-    Returns
-    -------
-    one entry like those of `score_splits`, without a seed
+    Windows of a class that the probe does not know count as labelled wrongly. Returns one entry like those of
+    `score_splits`, without a seed.
     """
     classifier = WindowClassifier.of(model)
     part = own_split(model, windows)
@@ -205,25 +183,16 @@ def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None
     tested = windows[rows]
     Z = features_of(model, tested, on_rows)
     if classifier.recenter:
-        Z = recentred(Z, group_names(tested.subject, len(tested)))
+        Z = recentred(Z, tested.subject)
     result = scores(labels_of(tested), classifier.probe_.predict(Z).astype(str), tested.subject)
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **result}]
 
 
 def low_label_rows(y: ArrayLike, count: int, random_state: int = 0) -> NDArray[np.intp]:
-    """Choose some of the labelled windows, for a learning curve over the number of labels.
+    """Choose `count` of the labelled windows, for a learning curve over the number of labels: row numbers, ascending.
 
     The choice is stratified: classes keep their proportions, and each has at least one window if `count` allows it
     (else the most frequent ones do). With the same `random_state`, a smaller count gives a subset of a larger one.
-
-    Parameters
-    ----------
-    y : (N,), the labels of all
-    count : how many to choose
-
-    Returns
-    -------
-    (count,), row numbers in ascending order
 
     Examples
     --------
@@ -254,12 +223,6 @@ def summarise(
     measures: Sequence[str] = (*MEASURES, "worst_subject"),
 ) -> list[dict[str, Any]]:
     """Return the mean and, for several rows, the standard deviation of each measure, for each group of rows.
-
-    Parameters
-    ----------
-    rows : as returned by `score_splits`
-    by : the keys to group rows by; groups are in the order of their first rows
-    measures : the keys to average, if rows have them
 
     Examples
     --------

@@ -17,16 +17,10 @@ _SAMPLED = 4096
 
 
 def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
-    """Describe features and residuals of the windows of a fit, as JSON.
+    """Describe features and residuals of the windows that a model was fitted to, as JSON.
 
-    Parameters
-    ----------
-    model : a fitted model
-    windows : the windows it was fitted to; up to 4,096 evenly spaced ones are used, without flat ones
-
-    Returns
-    -------
-    mean and scale of the features, (F,) each, and upper bounds of distance and residual for almost all windows
+    Up to 4,096 evenly spaced windows are used, without flat ones. Returns mean and scale of the features, (F,) each,
+    and upper bounds of distance and residual for almost all windows.
     """
     rows = np.unique(np.linspace(0, len(windows) - 1, min(len(windows), _SAMPLED)).astype(np.intp))
     Z, residual, flat = _features_and_residuals(model, windows[rows])
@@ -44,13 +38,9 @@ def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
 
 
 def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
-    """Find windows that exceed the bounds of `typical_windows`, or are flat: (N,).
+    """Find windows that exceed the bounds of `typical_windows`, or are flat: (N,); None if the model has no bounds.
 
     A window is flat if all its channels are constant, for example if electrodes were off.
-
-    Returns
-    -------
-    a mask, or None if the model has no bounds, as in files of earlier versions
     """
     known = getattr(model, "typical_", {})
     if not known:

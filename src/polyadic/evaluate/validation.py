@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,12 +14,12 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer
-from polyadic.data.folds import group_folds
+from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.probe import AUTO, features_of, level_columns, make_probe, train_probe
+from polyadic.evaluate.probe import AUTO, features_of, level_columns, make_probe, own_prior, train_probe
 from polyadic.evaluate.scoring import MEASURES, own_split, scores
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
@@ -38,21 +38,16 @@ class Fold:
     y, subject : (n,), their classes and subjects
     test : (n,), boolean, the test windows; the probe was trained on the others
     level_columns : which columns of Z are the level block
-    probe : the trained probe
     """
 
     number: int
     count: int
-    Z: NDArray[np.float64]
-    y: NDArray[Any]
-    subject: NDArray[Any]
-    test: NDArray[np.bool_]
-    level_columns: NDArray[np.intp]
+    Z: NDArray[np.float64] = field(repr=False)
+    y: NDArray[Any] = field(repr=False)
+    subject: NDArray[Any] = field(repr=False)
+    test: NDArray[np.bool_] = field(repr=False)
+    level_columns: NDArray[np.intp] = field(repr=False)
     probe: Any
-
-    def __repr__(self) -> str:
-        tested = int(self.test.sum())
-        return f"<Fold {self.number} of {self.count}: {len(self.y) - tested:,} training and {tested:,} test windows>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +64,7 @@ class CrossValidation:
     per_subject : accuracy, balanced accuracy (over the classes present) and number of windows of each subject
     over_subjects : mean, standard deviation, minimum and maximum of the subjects' balanced accuracies
     classes : names of the classes, in the order of `confusion`
-    confusion : (K, K), number of windows by true class (rows) and predicted class (columns), summed over repeats
+    confusion : (K, K), number of windows by true class (rows) and predicted class (columns), mean over repeats
     chance : balanced accuracy of guessing, 1 / number of classes
     majority : accuracy of always predicting the most frequent class
     refitted : whether features were refitted in every fold, without the test subjects
@@ -91,7 +86,7 @@ class CrossValidation:
     per_subject: dict[str, dict[str, float]]
     over_subjects: dict[str, float]
     classes: tuple[str, ...]
-    confusion: NDArray[np.int64]
+    confusion: NDArray[np.float64]
     chance: float
     majority: float
     refitted: bool
@@ -115,9 +110,6 @@ class CrossValidation:
         plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
         return plain
 
-    def __repr__(self) -> str:
-        return self.summary()
-
     def summary(self) -> str:
         """Summarise the result in a few lines of text."""
         spread = self.over_subjects
@@ -136,6 +128,8 @@ class CrossValidation:
         if self.left_out:
             lines.append(f"Left out: {self.left_out} labelled window{'s' * (self.left_out != 1)} of unknown subjects.")
         return "\n".join(lines)
+
+    __repr__ = summary
 
     @property
     def features(self) -> str:
@@ -160,6 +154,7 @@ def cross_validate(
     random_state: int = 0,
     rows: ArrayLike | None = None,
     on_fold: Callable[[Fold], None] | None = None,
+    prior: str | None = None,
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
@@ -179,6 +174,7 @@ def cross_validate(
     rows : rows of the windows to train and test the probe on; by default all. The others are only used to refit
         features
     on_fold : called after each fold with its features and its trained probe
+    prior : as for `WindowClassifier`; by default that of the model's own probe, if one was set
 
     Examples
     --------
@@ -192,6 +188,7 @@ def cross_validate(
     """
     make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
+    refuse_copies(whole)
     tested = _tested(whole, rows)
     tests = _tests(whole, tested, folds, repeats, random_state)
     refit, seen = _must_refit(model, whole, tested, transductive)
@@ -207,7 +204,7 @@ def cross_validate(
             Z = features_of(fitted, whole[tested])
         assert Z is not None
         levels = level_columns(fitted)
-        trained = train_probe(probe, Z[~test], labels[~test], subject[~test], levels)
+        trained = train_probe(probe, Z[~test], labels[~test], subject[~test], levels, prior or own_prior(model))
         predicted[repeat, test] = trained.predict(Z[test])
         reasons += [trained.reason_] if hasattr(trained, "reason_") else []
         if on_fold is not None:
@@ -231,11 +228,6 @@ def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
     """Return the rows of labelled windows of subjects that the model has not learned from, or None if unknown.
 
     They are known if the model was fitted to the unlabelled part of a split of these windows.
-
-    Parameters
-    ----------
-    model : fitted
-    windows : with labels and subjects
     """
     part = own_split(model, windows)
     if part is None:
@@ -253,11 +245,6 @@ def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
 
 def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["loso"] | int, int]:
     """Return the default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, twice.
-
-    Parameters
-    ----------
-    subjects : number of subjects to test
-    repeats : if given, the folds are groups of subjects
 
     Examples
     --------
@@ -278,12 +265,8 @@ def spread(scores_of_subjects: list[float]) -> dict[str, float]:
     {'mean': 0.5, 'std': 0.0, 'min': 0.5, 'max': 0.5}
     """
     values = np.array(scores_of_subjects)
-    return {
-        "mean": float(values.mean()),
-        "std": float(values.std(ddof=1)),
-        "min": float(values.min()),
-        "max": float(values.max()),
-    }
+    parts = {"mean": values.mean(), "std": values.std(ddof=1), "min": values.min(), "max": values.max()}
+    return {name: float(value) for name, value in parts.items()}
 
 
 def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
@@ -388,7 +371,7 @@ def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **s
         per_subject=per_subject,
         over_subjects=spread([result["balanced_accuracy"] for result in per_subject.values()]),
         classes=tuple(classes.tolist()),
-        confusion=confusion_matrix(truth, guesses, labels=classes).astype(np.int64),
+        confusion=confusion_matrix(truth, guesses, labels=classes) / len(predicted),
         chance=1 / len(classes),
         majority=float(counts.max() / counts.sum()),
         subjects=len(per_subject),

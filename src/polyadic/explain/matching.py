@@ -47,14 +47,12 @@ class Match:
     @property
     def feature_signs(self) -> _Floats:
         """(n,), 1 or -1: the factors that align the second model's features with `aligned`."""
-        signs: _Floats = self.signs.prod(axis=0)
-        return signs
+        return np.asarray(self.signs.prod(axis=0))
 
     @property
     def similarity(self) -> _Floats:
         """(n,), from 0 to 1: the product of a pair's absolute congruences over the modes."""
-        similarity: _Floats = np.abs(self.congruence).prod(axis=0)
-        return similarity
+        return np.asarray(np.abs(self.congruence).prod(axis=0))
 
     @property
     def score(self) -> float:
@@ -63,14 +61,11 @@ class Match:
 
     def __repr__(self) -> str:
         heads = "".join(f"  mode {mode}" for mode in range(1, len(self.congruence) + 1))
-        lines = [
-            f"{len(self.a)} pair{'s' * (len(self.a) != 1)} of components, factor match score {self.score:.3f}",
-            f"   a    b  similarity{heads}",
-        ]
+        lines = [f"{len(self.a)} pair{'s' * (len(self.a) != 1)} of components, factor match score {self.score:.3f}"]
+        lines.append(f"   a    b  similarity{heads}")
         for first, second, similarity, row in zip(self.a, self.b, self.similarity, self.congruence.T, strict=True):
-            lines.append(
-                f"{first + 1:4d} {second + 1:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row)
-            )
+            values = "".join(f"  {value:6.3f}" for value in row)
+            lines.append(f"{first + 1:4d} {second + 1:4d}  {similarity:10.3f}{values}")
         return "\n".join(lines)
 
 

@@ -18,7 +18,8 @@ from sklearn.utils import _safe_indexing
 
 from polyadic._util.checks import check_integer
 from polyadic._util.torch_state import plain_torch
-from polyadic.data.samples import Samples
+from polyadic.core.moments import sharing
+from polyadic.data.batches import Samples
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
@@ -102,6 +103,7 @@ class RankSuggestion:
 
 
 @plain_torch()
+@sharing()
 def suggest_rank(
     X: Any,
     ranks: Iterable[int] = _RANKS,
@@ -143,12 +145,14 @@ def suggest_rank(
     2
     """
     wanted = tuple(sorted(set(ranks)))
-    for rank in wanted:
-        check_integer("ranks", rank, 1)
     if not wanted:
         raise PolyadicError("ranks must have at least one rank, but is empty")
-    check_integer("n_windows", n_windows, 2)
-    check_integer("refits", refits, 1)
+    for name, value, least in (
+        *(("ranks", rank, 1) for rank in wanted),
+        ("n_windows", n_windows, 2),
+        ("refits", refits, 1),
+    ):
+        check_integer(name, value, least)
     part, part_groups = _sample_evenly(X, groups, n_windows)
     folds = _count_folds(part)
     done, work = 0, sum(wanted) * (refits + 1)
@@ -261,23 +265,16 @@ def _count_distinct(bases: Sequence[NDArray[Any]], checked: Replicability) -> in
 def _recommend(
     ranks: Sequence[int], replicating: Sequence[int] | NDArray[np.intp], accuracy: _Floats, halves: str
 ) -> tuple[int, str]:
-    """Return the recommended rank, and the reason for it.
-
-    Parameters
-    ----------
-    replicating : number of components that replicate at each rank
-    halves : what was halved, "subjects" or "windows"
-    """
+    """Return the recommended rank, and the reason for it; `halves` says what was halved, "subjects" or "windows"."""
     share = np.array(replicating) / np.array(ranks)
     most = np.flatnonzero(share > 0.5)
     chosen = int(most[-1]) if len(most) else int(np.argmax(share))
     rank, count = ranks[chosen], replicating[chosen]
-    if len(most):
-        reason = (
-            f"Rank {rank} is the largest tried at which most components replicate: {count} of {rank} replicate in "
-            f"halves of the {halves}{'; larger ranks may, too.' if chosen == len(ranks) - 1 else '.'}"
-        )
-    else:
+    reason = (
+        f"Rank {rank} is the largest tried at which most components replicate: {count} of {rank} replicate in halves "
+        f"of the {halves}{'; larger ranks may, too.' if chosen == len(ranks) - 1 else '.'}"
+    )
+    if not len(most):
         reason = (
             f"At no rank tried do most components replicate in halves of the {halves}. Rank {rank} comes closest "
             f"({count} of {rank}): use the features, but do not interpret single components."

@@ -20,9 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer, check_number
 from polyadic._util.random_streams import integer_seed
-from polyadic.data.folds import contiguous_blocks, group_folds
+from polyadic.data.batches import Samples
 from polyadic.data.labels import known_labels
-from polyadic.data.samples import Samples
+from polyadic.data.splits import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain.matching import match
 
@@ -62,15 +62,7 @@ class Replicability:
 
     def __post_init__(self) -> None:
         for name in ("match", "returned"):
-            values = np.array(getattr(self, name), dtype=np.float64)
-            object.__setattr__(self, name, values)
-            if values.ndim != 1 or not len(values) or not bool(((values >= 0) & (values <= 1)).all()):
-                raise PolyadicError(f"{name} must be one number from 0 to 1 for each component, but is {values!r}")
-        if len(self.match) != len(self.returned) or self.refits < 1 or not 0 < self.threshold <= 1:
-            raise PolyadicError(
-                "match and returned must have equal length, refits must be at least 1 and threshold between 0 and 1, "
-                f"but they are {len(self.match)}, {len(self.returned)}, {self.refits} and {self.threshold}"
-            )
+            object.__setattr__(self, name, np.array(getattr(self, name), np.float64))
 
     @property
     def replicates(self) -> NDArray[np.bool_]:
@@ -101,12 +93,16 @@ class Replicability:
         if not isinstance(values, dict) or set(values) != set(names):
             raise ModelFileError(f"the file's replicability must be null or have {', '.join(names)}, but is {values!r}")
         try:
-            result = cls(**{**values, "refits": int(values["refits"]), "threshold": float(values["threshold"])})
+            match, returned = (np.array(values[name], np.float64) for name in ("match", "returned"))
+            refits, threshold = int(values["refits"]), float(values["threshold"])
         except (TypeError, ValueError, OverflowError) as error:
             raise ModelFileError(f"the file's replicability is damaged: {error}") from error
-        if len(result.match) != rank:
-            raise ModelFileError(f"the file's replicability is of {len(result.match)} components, but rank is {rank}")
-        return result
+        valid = refits >= 1 and 0 < threshold <= 1
+        if not valid or any(
+            column.shape != (rank,) or not ((column >= 0) & (column <= 1)).all() for column in (match, returned)
+        ):
+            raise ModelFileError(f"the file's replicability does not fit rank {rank}: {values!r}")
+        return cls(match, returned, refits, threshold, bool(values["halves"]))
 
 
 def replicability(
@@ -156,8 +152,8 @@ def replicability(
     count = len(Samples(X))
     rows, members, halves = _members(X, groups, count)
     similarity = np.zeros((refits, model.factors_[0].shape[1]))
-    for number, half in enumerate(_halves(members, refits, random_state)):
-        pairs = match(model, _refitted(model, X, rows[half], count, integer_seed(random_state, 1 + number)))
+    for number, bases in enumerate(_refits(model, X, rows, members, count, refits, random_state)):
+        pairs = match(model, bases)
         similarity[number, pairs.a] = pairs.similarity
         if progress is not None:
             progress(number + 1, refits)
@@ -170,10 +166,6 @@ def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
     """Estimate, rather too high, how many seconds `replicability` takes, from the duration of the model's own fit.
 
     The result is infinite if that duration is unknown, as after `partial_fit`.
-
-    Parameters
-    ----------
-    model, X, refits : as for `replicability`
     """
     seconds = float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"])
     if not seconds > 0:
@@ -189,12 +181,12 @@ def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.i
     rows = np.arange(count)
     if given is not None:
         known, subjects = known_labels(given, count, "groups")
-        if len(np.unique(subjects)) > 1:
+        distinct = len(np.unique(subjects))
+        if distinct > 1:
             return rows[known], subjects, True
         if groups is not None:
             raise PolyadicError(
-                f"groups must name two subjects or more, but has {len(np.unique(subjects))}: leave it out to halve the "
-                "windows"
+                f"groups must name two subjects or more, but has {distinct}: leave it out to halve the windows"
             )
     if count < 2:
         raise PolyadicError(f"X must have two windows or more to be halved, but has {count}")
@@ -208,9 +200,24 @@ def _halves(members: NDArray[Any], refits: int, seed: int) -> Iterator[NDArray[n
         yield from (fold == half for half in range(min(2, refits - 2 * split)))
 
 
+def _refits(
+    model: Any, X: Any, rows: NDArray[np.intp], members: NDArray[Any], count: int, refits: int, seed: int
+) -> Iterator[Any]:
+    """Yield the bases of each refit, or the refitted model; those of a `CPD` come from one pass over the windows."""
+    halves = [rows[half] for half in _halves(members, refits, seed)]
+    seeds = [integer_seed(seed, 1 + number) % 2**31 for number in range(refits)]
+    if not getattr(model, "_collects", False):
+        yield from (_refitted(model, X, half, count, one) for half, one in zip(halves, seeds, strict=True))
+        return
+    masks = [np.isin(np.arange(count), half) for half in halves]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield from model.refit_parts(X, masks, seeds)
+
+
 def _refitted(model: Any, X: Any, rows: NDArray[np.intp], count: int, seed: int) -> Any:
     """Fit a model with the same settings, but another seed and no readout, to some of the windows."""
-    refit = clone(model).set_params(random_state=seed % 2**31, verbose=0, readout=None)
+    refit = clone(model).set_params(random_state=seed, verbose=0, readout=None)
     graph = getattr(refit, "graph", "complete")
     if not isinstance(graph, str) and getattr(graph, "shape", None) == (count, count):
         refit.set_params(graph=graph[rows][:, rows])

@@ -19,17 +19,7 @@ from polyadic.data.channels import match_signals
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = [
-    "Typical",
-    "band",
-    "count_peaks",
-    "effect_sizes",
-    "greedy_shares",
-    "is_flat",
-    "shares",
-    "typical",
-    "where_strongest",
-]
+__all__ = ["Typical", "band", "count_peaks", "effect_sizes", "is_flat", "shares", "typical", "where_strongest"]
 
 _AT_A_TIME = 64
 _FLAT = 0.75
@@ -89,14 +79,7 @@ class Typical:
         return int(np.abs(model.factors_[0][:, r]).argmax())
 
     def effect(self, model: Any, r: int, mode: int) -> _Floats:
-        """Return what one SD of a component adds along a mode, where it is strongest in the others: (n,).
-
-        Parameters
-        ----------
-        model : fitted
-        r : number of the component, from 0
-        mode : number of the mode, from 0
-        """
+        """Return what one SD of component r adds along a mode, where it is strongest in the others: (n,)."""
         columns = [np.asarray(factor[:, r], np.float64) for factor in model.factors_]
         others = [column[np.abs(column).argmax()] for number, column in enumerate(columns) if number != mode]
         # The sign of the strongest entries applies to all profiles.
@@ -129,7 +112,9 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
     ('dB', 4)
     """
     check_is_fitted(model)
-    data = match_signals(getattr(windows, "windows", windows), model.fs_, model.channel_names_, "windows")
+    data = match_signals(
+        getattr(windows, "windows", windows), model.fs_, model.channel_names_, "windows", units=model.units_
+    )
     known = data if isinstance(data, Windows) else None
     if len(data) == 0:
         raise PolyadicError("windows must have at least one window, but is empty")
@@ -175,7 +160,7 @@ def _scales(model: Any, axes: tuple[Axis, ...], units: tuple[str, ...]) -> tuple
 
 def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
     """Return the sample at which a component is strongest in each window: (n,); the middle if time is not a mode."""
-    windows = match_signals(windows, model.fs_, model.channel_names_, "windows")
+    windows = match_signals(windows, model.fs_, model.channel_names_, "windows", units=model.units_)
     axes, length = model.axes(windows), windows.shape[2]
     middle = np.full(len(windows), length / 2)
     if [axis.kind for axis in axes] != ["channel", "frequency", "time"]:
@@ -237,14 +222,8 @@ def count_peaks(weights: NDArray[Any]) -> int:
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
     """Compute Cohen's d of each class against all other labelled windows: the difference of means over the pooled SD.
 
-    Parameters
-    ----------
-    values : (N,), coefficients of one component
-    label : (N,), classes from 0; -1 for unlabelled windows
-
-    Returns
-    -------
-    (classes,), in the order of the classes; 0 if values do not vary
+    `values` (N,) are coefficients of one component, `label` (N,) classes from 0, or -1. The result (classes,) is 0 if
+    values do not vary.
 
     Examples
     --------
@@ -289,20 +268,10 @@ def shares(model: Any, x: NDArray[Any]) -> _Floats:
 
 
 def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:
-    """Return the share of each component in the variation that a model explains, in percent; shares add up to 100.
+    """Return `shares` from the inner products of the components (R, R) and the covariance of their coefficients (R, R).
 
     Components overlap, so their energies do not add up. They are selected greedily: each time the one that explains
     most of the remaining variation. Its share is what it explains in addition to those before it.
-
-    Parameters
-    ----------
-    gram : (R, R), inner products of the components
-    covariance : (R, R), covariance of their coefficients
-
-    Examples
-    --------
-    >>> greedy_shares(np.eye(2), np.diag([1.0, 3.0]))
-    array([25., 75.])
     """
     # Explained by the components of a set S: tr(G_SS⁻¹ C_SS), with C the covariance of inner products with windows.
     C, rank = gram @ covariance @ gram, len(gram)

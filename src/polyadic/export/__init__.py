@@ -1,4 +1,4 @@
-"""Export of models to ONNX and C, and conversion to and from TensorLy, xarray, MNE and flat arrays."""
+"""Export of models to ONNX and C, and conversion to and from TensorLy, xarray and MNE."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from polyadic.export.c_file import CExport, c
-    from polyadic.export.interop import Unflatten, from_mne, from_tensorly, to_tensorly, to_xarray, topomap
+    from polyadic.export.interop import from_mne, from_tensorly, to_tensorly, to_xarray
     from polyadic.export.onnx_file import Features, onnx
 
 __all__ = [
     "CExport",
     "Features",
-    "Unflatten",
     "c",
     "from_mne",
     "from_tensorly",
     "onnx",
     "to_tensorly",
     "to_xarray",
-    "topomap",
 ]
 
 _MODULES = {"CExport": "c_file", "c": "c_file", "Features": "onnx_file", "onnx": "onnx_file"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,23 +23,46 @@ from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.core.tensorizer import CForm, Tensorizer, tensors
 from polyadic.errors import PolyadicError
+from polyadic.export.c_text import BYTES, Table, comment, float_literal, string_literal, table
 from polyadic.export.inference import (
     Inference,
     Quantised,
     channel_names,
-    check_rate,
-    example_windows,
     fitted_to_float32,
     needs_double,
+    parts_of,
     quantise,
+    sampling_rate,
+    typical_windows,
 )
 
-__all__ = ["CExport", "c"]
+__all__ = ["CExport", "Int8Error", "c"]
 
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Tolerances of the selftest: relative to the root mean square of the test window's features, and of probabilities."""
+_COMPARED = 64
 _LARGEST_STRIDE = 2**30 - 1  # a window and two strides must fit into 32 bits
-_BYTES = {"float": 4, "double": 8, "signed char": 1, "int": 4}
+
+
+class Int8Error(NamedTuple):
+    """The effect of int8 weights on some windows.
+
+    windows : number of windows
+    features : largest error of a feature, relative to the root mean square of all features
+    labels : number of windows whose most probable class changes, None without a probe
+    source : "given windows" or "synthetic windows"
+    """
+
+    windows: int
+    features: float
+    labels: int | None
+    source: str
+
+    def __str__(self) -> str:
+        labels = "" if self.labels is None else f", and {self.labels} of {self.windows} labels change"
+        return (
+            f"features differ by up to {100 * self.features:.2g} % of their root mean square{labels}, on {self.source}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +79,8 @@ class CExport:
     table_bytes : size of all constant tables except those of the selftest
     scratch_bytes, stream_bytes : `sizeof` of the two structures
     int8 : whether weights are int8
-    accumulator : the type of sums, "float", or "double" if components are nearly collinear
+    accumulator : the type of sums, "float", or "double" if components are nearly collinear or tensors far from 0
+    error : the effect of int8 on the test windows; None for float weights
     """
 
     files: tuple[Path, ...]
@@ -68,24 +93,33 @@ class CExport:
     stream_bytes: int
     int8: bool
     accumulator: str
+    error: Int8Error | None
     _tensorizer: Tensorizer | None = field(repr=False)
     _inference: Inference = field(repr=False)
 
     def features(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute features (N, F) of windows (N, channels, time) with the weights in the file, in float64."""
-        import torch
-
-        windows = np.asarray(X, np.float64)
-        with plain_torch():
-            T = tensors(self._tensorizer, torch.from_numpy(windows)).numpy()
-        T = T.reshape(len(T), *(len(factor) for factor in self._inference.factors))
-        return self._inference.features(T, windows.mean(axis=2))
+        return _features(self._tensorizer, self._inference, np.asarray(X, np.float64))
 
     def probabilities(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute class probabilities (N, classes) of windows (N, channels, time) like `features`, in float64."""
         if not self.classes:
             raise PolyadicError("the model has no probe, so there are no probabilities: export it with probe=...")
         return self._inference.probabilities(self.features(X))
+
+
+@plain_torch()
+def _features(
+    tensorizer: Tensorizer | None, inference: Inference, X: NDArray[np.float64], rounded: bool = False
+) -> NDArray[np.float64]:
+    """Compute features (N, F) of windows; if `rounded`, with tensors in float32 before their mean is subtracted."""
+    import torch
+
+    T = tensors(tensorizer, torch.from_numpy(X))
+    if rounded and tensorizer is not None:
+        whole = tensorizer.uncentred(T)
+        T = T + (whole.float().double() - whole)
+    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), X.mean(axis=2))
 
 
 @plain_torch()
@@ -106,7 +140,7 @@ def c(
     """Write a fitted model as C99 with a header, for devices with little memory and no operating system.
 
     The code needs only `math.h`, uses memory provided by its caller, and computes in float32; see the header for the
-    functions. If components are nearly collinear, sums are in double precision.
+    functions. If components are nearly collinear, sums are in double precision. A warning says if int8 changes labels.
 
     Parameters
     ----------
@@ -117,11 +151,15 @@ def c(
     fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; by default those of the
         model, if known
     stride : number of samples of a stream from one result to the next; by default the length of a window
-    int8 : write weights as int8, with a scale for each component, feature and class. Use `CExport.probabilities` to
-        measure the loss of accuracy on your own windows
+    int8 : write weights as int8, with a scale for each component, feature and class
     header_only : write one file with the extension .h, whose code is compiled if POLYADIC_IMPLEMENTATION is defined
-    test_window : (channels, time), the input of `polyadic_selftest`; by default a synthetic one
+    test_window : (channels, time), the input of `polyadic_selftest`, or (N, channels, time): the first is that input,
+        and the effect of int8 is measured on all; by default synthetic ones
     sha256 : identifies the model in the header; by default the hash of its numbers
+
+    Raises
+    ------
+    PolyadicError : also if samples are so far from 0 that float32 cannot represent the features
 
     Examples
     --------
@@ -134,15 +172,12 @@ def c(
     >>> [file.name for file in written.files], written.scratch_bytes
     (['model.c', 'model.h'], 424)
     """
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(model)
-    if hasattr(model, "features_"):
-        probe, model = model if probe is None else probe, model.features_
-    check_rate(fs)
+    model, probe = parts_of(model, probe)
+    rate = sampling_rate(model, fs)
     form, exact = _form(model), Inference.of(model, probe)
+    windows, centre = _test_windows(test_window, model, exact)
     # Rounding errors are negligible compared with int8.
-    real = "double" if not int8 and needs_double(model, exact) else "float"
+    real = "double" if not int8 and needs_double(model, exact, windows) else "float"
     if len(exact.factors) == 2:  # the C code has three modes: the middle one has size 1
         exact = replace(exact, factors=[exact.factors[0], np.ones((1, exact.rank)), exact.factors[1]])
     exact = fitted_to_float32(exact) if real == "double" else exact
@@ -153,34 +188,36 @@ def c(
         raise PolyadicError(f"stride must be at most 2**30 - 1 samples, to fit into a C int, but is {stride}")
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
-    tables = _model_tables(settled, quantised, form, real)
-    tables |= {name: _table(np.asarray(values)) for name, values in form.tables.items()}
+    tables = _model_tables(settled, quantised, form, real, centre)
+    tables |= {name: table(np.asarray(values)) for name, values in form.tables.items()}
     scratch, stream = _struct_bytes(settled, form, model._sample_shape, real)
     target = Path(path).with_suffix(".h") if header_only else Path(path)
     header = target.with_suffix(".h")
     if target == header and not header_only:
         raise PolyadicError(f"path must not end in .h, the extension of the header, but is {target.name}: use .c")
-    if _literal(header.name) != f'"{header.name}"' or "*/" in header.name:
+    if string_literal(header.name) != f'"{header.name}"' or "*/" in header.name:
         raise PolyadicError(f"path must have a name that C can include, but is {target.name!r}: use letters and digits")
+    _check_float32(model.tensorize_, settled, windows)
     export = CExport(
         files=(header,) if header_only else (target, header),
         shape=(int(model._sample_shape[0]), int(model._sample_shape[1])),
         stride=int(stride),
         n_features=settled.n_features,
         classes=settled.classes,
-        table_bytes=sum(table.bytes for table in tables.values()),
+        table_bytes=sum(values.bytes for values in tables.values()),
         scratch_bytes=scratch,
         stream_bytes=stream,
         int8=int8,
         accumulator=real,
+        error=_compare(model.tensorize_, exact, settled, windows, test_window is not None) if int8 else None,
         _tensorizer=model.tensorize_,
         _inference=settled,
     )
-    window = _test_window(test_window, form, model, settled)
-    tests, expected = _test_tables(export, window)
-    size = float(np.sqrt(np.mean(np.square(export.features(window[None])))))
-    rate = getattr(model, "fs_", None) if fs is None else float(fs)
+    tests, expected = _test_tables(export, windows[0].astype(np.float32))
+    size = float(np.sqrt(np.mean(np.square(export.features(windows[:1])))))
     known = {
+        **vars(export),
+        **vars(form),
         "title": f"{type(model).__name__} of rank {settled.rank} for {'classes' if settled.classes else 'features'}",
         "version": __version__,
         "estimator": type(model).__name__,
@@ -190,32 +227,24 @@ def c(
         "channels": names,
         "samples": export.shape[1],
         "fs": None if rate is None else f"{rate:g}",
-        "fs_literal": None if rate is None else _float(rate),
+        "fs_literal": None if rate is None else float_literal(rate),
         "seconds": None if rate is None else f"{export.shape[1] / rate:.4g}",
-        "stride": export.stride,
-        "n_features": export.n_features,
         "n_spectral": len(settled.matrix),
-        "classes": [{"comment": _comment(str(name)), "literal": _literal(str(name))} for name in settled.classes],
+        "classes": [{"comment": comment(str(name)), "literal": string_literal(str(name))} for name in settled.classes],
         "weights_type": "int8 with scales in float" if int8 else "float",
         "table_bytes": f"{export.table_bytes:,}",
-        "test_bytes": f"{sum(table.bytes for table in tests.values()):,}",
-        "scratch_bytes": scratch,
-        "stream_bytes": stream,
+        "test_bytes": f"{sum(values.bytes for values in tests.values()):,}",
         "expected": expected,
         "rank": settled.rank,
-        "shape": form.shape,
         "work": max(1, form.work),
         "real": real,
         "weight": "signed char" if int8 else "float",
-        "int8": int8,
         "mean": "mean" in tables,
         "levels": len(settled.level_mean) > 0,
         "tables": tables,
         "tests": tests,
-        "defines": form.defines,
-        "code": form.code,
-        "tolerance": _float(_TOLERANCE * max(size, 1e-6)),
-        "probability_tolerance": _float(_PROBABILITY_TOLERANCE),
+        "tolerance": float_literal(_TOLERANCE * max(size, 1e-6)),
+        "probability_tolerance": float_literal(_PROBABILITY_TOLERANCE),
     }
     for file, text in zip(export.files, _rendered(known), strict=True):
         write_atomically(file, text.encode())
@@ -238,71 +267,6 @@ def _rendered(known: dict[str, Any]) -> list[str]:
     body = environment.get_template("model_body.c.j2").render(known)
     guarded = "\n#if defined(POLYADIC_IMPLEMENTATION) && !defined(POLYADIC_IMPLEMENTED)\n#define POLYADIC_IMPLEMENTED\n"
     return [f"{header}{guarded}\n#include <math.h>\n\n{body}\n#endif\n"]
-
-
-# ------------------------------------------------------------------------ C source
-
-
-class _Table(NamedTuple):
-    """A constant array in C."""
-
-    type: str
-    brackets: str
-    text: str
-    bytes: int
-
-
-def _table(values: NDArray[Any], kind: str = "") -> _Table:
-    """Convert an array to a C table; by default, integers to int, others to float."""
-    whole = values.dtype.kind in "iu"
-    kind = kind or ("int" if whole else "float")
-    number = str if whole else repr if kind == "double" else _float
-    if not whole and kind == "float" and not np.isfinite(values.astype(np.float32)).all():
-        raise PolyadicError("the model has numbers that are too large for float32: scale the windows and refit")
-
-    def text(part: NDArray[Any], indent: int) -> str:
-        if part.ndim > 1:
-            inner = f",\n{' ' * (indent + 4)}".join(text(row, indent + 4) for row in part)
-            return f"{{\n{' ' * (indent + 4)}{inner}\n{' ' * indent}}}"
-        numbers = [number(value) for value in part.tolist()]
-        lines = [", ".join(numbers[first : first + 8]) for first in range(0, len(numbers), 8)]
-        return "{" + f",\n{' ' * (indent + 1)}".join(lines) + "}"
-
-    brackets = "".join(f"[{size}]" for size in values.shape)
-    return _Table(kind, brackets, text(values, 0), values.size * _BYTES[kind])
-
-
-def _float(value: float) -> str:
-    """Format a number as a C float literal, correctly rounded.
-
-    Examples
-    --------
-    >>> _float(1), _float(0.1), _float(1e-30)
-    ('1.0f', '0.1f', '1e-30f')
-    """
-    text = str(np.float32(value))
-    return f"{text if '.' in text or 'e' in text else text + '.0'}f"
-
-
-def _literal(text: str) -> str:
-    """Format a string as a C string literal.
-
-    Examples
-    --------
-    >>> print(_literal('a "quick" walk?'), _literal("µ"))
-    "a \\"quick\\" walk\\?" "\\302\\265"
-    """
-    escaped = {'"': '\\"', "\\": "\\\\", "?": "\\?"}
-    letters = (
-        escaped.get(chr(byte), chr(byte)) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in text.encode("utf-8")
-    )
-    return f'"{"".join(letters)}"'
-
-
-def _comment(text: str) -> str:
-    """Escape text so that it cannot end a comment, start another, or hide code."""
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return shown.replace("\\", "|").replace("??", "? ").replace("*/", "* /").replace("/*", "/ *")
 
 
 def _form(model: Any) -> CForm:
@@ -334,7 +298,9 @@ def _identity(shape: tuple[int, ...]) -> CForm:
     return CForm((shape[0], 1, shape[1]), code)
 
 
-def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, real: str) -> dict[str, _Table]:
+def _model_tables(
+    settled: Inference, quantised: Quantised | None, form: CForm, real: str, centre: NDArray[np.float32]
+) -> dict[str, Table]:
     """Return the tables of all steps after the tensorizer."""
     # With int8, the mean does not need float32 precision, so all of it is folded into the offset.
     mean = None if form.mean is None or quantised is not None else form.mean.astype(np.float32)
@@ -342,24 +308,24 @@ def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, 
     factors: Sequence[Any] = settled.factors if quantised is None else quantised.factors
     weight = "float" if quantised is None else "signed char"
     modes = zip(("first", "second", "third"), factors, strict=True)
-    tables = {name: _table(factor.T, weight) for name, factor in modes}
+    tables = {name: table(factor.T, weight) for name, factor in modes}
     if quantised is None:
-        tables |= {"matrix": _table(settled.matrix, real), "offset": _table(offset, real)}
+        tables |= {"matrix": table(settled.matrix, real), "offset": table(offset, real)}
     else:
-        tables |= {"gain": _table(quantised.gain), "matrix": _table(quantised.matrix, weight)}
-        tables |= {"scale": _table(quantised.scale), "offset": _table(offset)}
+        tables |= {"gain": table(quantised.gain), "matrix": table(quantised.matrix, weight)}
+        tables |= {"scale": table(quantised.scale), "offset": table(offset)}
     if mean is not None:
-        tables["mean"] = _table(mean)
+        tables["mean"] = table(mean)
+    if len(settled.level_mean) or "polyadic_centre" in form.code:
+        tables["centre"] = table(centre)
     if len(settled.level_mean):
-        rounded = settled.level_mean.astype(np.float32)
-        tables["level_mean"] = _table(rounded)
-        tables["level_gain"] = _table(settled.level_gain)
-        tables["level_offset"] = _table(settled.level_gain * (rounded - settled.level_mean))
+        tables["level_gain"] = table(settled.level_gain)
+        tables["level_offset"] = table(settled.level_gain * (centre - settled.level_mean))
     if settled.classes:
-        tables["weights"] = _table(settled.weights if quantised is None else quantised.weights, weight)
+        tables["weights"] = table(settled.weights if quantised is None else quantised.weights, weight)
         if quantised is not None:
-            tables["weight_scale"] = _table(quantised.weight_scale)
-        tables["intercept"] = _table(settled.intercept)
+            tables["weight_scale"] = table(quantised.weight_scale)
+        tables["intercept"] = table(settled.intercept)
     return tables
 
 
@@ -375,7 +341,7 @@ def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) ->
 
 def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], real: str) -> tuple[int, int]:
     """Return `sizeof` of polyadic_scratch and polyadic_stream, with natural alignment."""
-    unit = _BYTES[real]
+    unit = BYTES[real]
 
     def up(count: int) -> int:
         return -(-count // unit) * unit
@@ -393,7 +359,7 @@ def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str]) ->
         raise PolyadicError(f"units must have {count} entries, one per channel, but has {len(units)}")
     names = channel_names(model, channels) or [f"channel {number + 1}" for number in range(count)]
     suffixes = [f" ({unit})" if unit else "" for unit in units] or [""] * count
-    return [_comment(name + suffix) for name, suffix in zip(names, suffixes, strict=True)]
+    return [comment(name + suffix) for name, suffix in zip(names, suffixes, strict=True)]
 
 
 def _hash(exact: Inference, form: CForm) -> str:
@@ -405,31 +371,78 @@ def _hash(exact: Inference, form: CForm) -> str:
     return state.hexdigest()
 
 
-# ------------------------------------------------------------------------ selftest
+# ------------------------------------------------------------------------ test windows
 
 
-def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Inference) -> NDArray[np.float32]:
-    """Return the window of the selftest: (channels, time), rounded to four digits to keep the file short."""
+def _test_windows(given: ArrayLike | None, model: Any, exact: Inference) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Return test windows (N, channels, time) as float32 numbers, and a level near that of each channel: (channels,).
+
+    The first window is that of the selftest. It is rounded to four digits, without its level, to keep the file short.
+    """
     shape = tuple(int(size) for size in model._sample_shape)
-    if given is not None:
-        window = np.asarray(given, np.float64)
-        if window.shape != shape or not np.isfinite(window).all():
-            raise PolyadicError(f"test_window must be finite and have shape {shape}, but has shape {window.shape}")
+    if given is None:
+        centre = exact.level_mean if len(exact.level_mean) else np.zeros(shape[0])
+        windows = typical_windows(model, _COMPARED, centre)
     else:
-        window = example_windows(shape, 1, form.scale, settled.level_mean)[0]
-    size = np.abs(window).max(axis=1, keepdims=True)
+        windows = np.array(given, np.float64)
+        windows = windows[None] if windows.ndim == 2 else windows
+        if windows.shape[1:] != shape or not len(windows) or not np.isfinite(windows).all():
+            raise PolyadicError(
+                f"test_window must be finite and have shape {shape} or (N, {shape[0]}, {shape[1]}), but has shape "
+                f"{np.shape(given)}"
+            )
+        centre = exact.level_mean if len(exact.level_mean) else windows.mean(axis=(0, 2))
+    rounded = centre.astype(np.float32)
+    first = windows[0] - rounded[:, None]
+    size = np.abs(first).max(axis=1, keepdims=True)
     unit = 10.0 ** np.floor(np.log10(np.where(size > 0, size, 1.0)) - 4)
-    return np.asarray(np.rint(window / unit) * unit, np.float32)
+    windows[0] = np.rint(first / unit) * unit + rounded[:, None]
+    return windows.astype(np.float32).astype(np.float64), rounded
 
 
-def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, _Table], str]:
+def _check_float32(tensorizer: Tensorizer | None, inference: Inference, windows: NDArray[Any]) -> None:
+    """Raise if rounding tensors to float32 changes features, as of amplitudes of samples that are far from 0."""
+    expected = _features(tensorizer, inference, windows[:1])
+    error = float(np.abs(_features(tensorizer, inference, windows[:1], rounded=True) - expected).max())
+    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
+    if error > _TOLERANCE / 2 * size:
+        raise PolyadicError(
+            f"in float32, features of the test window would differ by {100 * error / size:.2g} % of their root mean "
+            f"square, because samples of about {np.abs(windows[0]).max():.2g} are far from 0: subtract the mean of "
+            "each channel before fitting, or use parts of the STFT with logarithms"
+        )
+
+
+def _compare(
+    tensorizer: Tensorizer | None, exact: Inference, rounded: Inference, windows: NDArray[Any], given: bool
+) -> Int8Error:
+    """Measure the effect of int8, and warn if labels change."""
+    before, after = (_features(tensorizer, inference, windows) for inference in (exact, rounded))
+    size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
+    changed = None
+    if exact.classes:
+        labels = [form.probabilities(Z).argmax(axis=1) for form, Z in ((exact, before), (rounded, after))]
+        changed = int((labels[0] != labels[1]).sum())
+    source = "given windows" if given else "synthetic windows"
+    error = Int8Error(len(windows), float(np.abs(after - before).max()) / size, changed, source)
+    if changed:
+        warnings.warn(
+            f"int8 changes {changed} of {len(windows)} labels of {source}: {error}; compare both on your own windows "
+            "(test_window), or export float weights",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return error
+
+
+def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, Table], str]:
     """Return the tables of the test window and its expected result, and that result as text."""
     Z = export.features(window[None])
-    tables = {"test_window": _table(window), "test_features": _table(Z[0])}
+    tables = {"test_window": table(window), "test_features": table(Z[0])}
     if not export.classes:
         more = f", and {Z.size - 8} more" if Z.size > 8 else ""
         return tables, f"features of the test window: {', '.join(f'{value:.4g}' for value in Z[0, :8])}{more}"
     P = export.probabilities(window[None])[0]
-    tables["test_probability"] = _table(P)
-    named = [f"{_comment(str(name))} {value:.4f}" for name, value in zip(export.classes, P, strict=True)]
+    tables["test_probability"] = table(P)
+    named = [f"{comment(str(name))} {value:.4f}" for name, value in zip(export.classes, P, strict=True)]
     return tables, "probabilities of the test window: " + ", ".join(named)

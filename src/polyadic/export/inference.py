@@ -7,6 +7,7 @@ features are matrix · Kᵀt + offset, with t the tensor of a window and K the K
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +21,11 @@ __all__ = [
     "Inference",
     "Quantised",
     "channel_names",
-    "check_rate",
-    "example_windows",
     "fitted_to_float32",
     "needs_double",
+    "parts_of",
     "quantise",
+    "sampling_rate",
     "typical_windows",
 ]
 
@@ -62,7 +63,7 @@ class Inference:
 
     @classmethod
     def of(cls, model: Any, probe: Any = None) -> Inference:
-        """Return the arrays of a fitted model, by default with the model's own probe if it has one."""
+        """Return the arrays of a fitted model, and of a probe if there is one."""
         import torch
 
         from polyadic.core.algebra import gram, ridge_inverse
@@ -77,8 +78,7 @@ class Inference:
             matrix, offset = readout.matrix @ V, np.asarray(readout.offset)
             level_mean, level_gain = readout.level_mean, readout.level_gain
             typical = G.numpy() @ readout.centre + float(model.alpha) * readout.centre
-        # A `WindowClassifier` contains its probe.
-        probe = getattr(model, "probe_", None) if probe is None else getattr(probe, "probe_", probe)
+        probe = getattr(probe, "probe_", probe)  # a `WindowClassifier` contains its probe
         weights, intercept = np.zeros((0, 0)), np.zeros(0)
         classes: list[Any] = []
         if probe is not None:
@@ -257,6 +257,22 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
     return rounded, scale
 
 
+def parts_of(model: Any, probe: Any) -> tuple[Any, Any]:
+    """Return the model of features and its probe or None, of a fitted model or `WindowClassifier`."""
+    from sklearn.utils.validation import check_is_fitted
+
+    from polyadic.estimators import CPD
+
+    check_is_fitted(model)
+    if hasattr(model, "features_"):
+        probe, model = model if probe is None else probe, model.features_
+    if not isinstance(model, CPD):
+        raise PolyadicError(
+            f"only CPD, ATD, SALS and GRSALS have an ONNX or C form, but the features are of {type(model).__name__}"
+        )
+    return model, getattr(model, "probe_", None) if probe is None else probe
+
+
 def channel_names(model: Any, channels: Sequence[str]) -> list[str]:
     """Return the given names of the channels, or those of the model; [] if it has none."""
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
@@ -265,46 +281,34 @@ def channel_names(model: Any, channels: Sequence[str]) -> list[str]:
     return names
 
 
-def check_rate(fs: Any) -> None:
-    """Raise an error unless fs is a sampling rate in Hz, or None for that of the model."""
+def sampling_rate(model: Any, fs: Any) -> float | None:
+    """Return the given sampling rate in Hz, or that of the model; None if it has none."""
     check_number("fs", fs, 0, none=True)
     if fs == 0:
         raise PolyadicError("fs must be above 0, but is 0: pass the sampling rate in Hz")
+    return getattr(model, "fs_", None) if fs is None else float(fs)
 
 
-def example_windows(
-    shape: Sequence[int], count: int, scale: NDArray[Any] | None = None, level: NDArray[Any] | None = None
-) -> _Array:
-    """Generate test signals, oscillations in noise: (count, *shape).
-
-    Parameters
-    ----------
-    shape : shape of a window, (channels, time)
-    scale, level : (channels,), standard deviation and mean of the channels; 1 and 0 if not known
-    """
-    random = np.random.default_rng(0)
+def typical_windows(model: Any, count: int = _COUNT, level: NDArray[Any] | None = None) -> _Array:
+    """Generate oscillations in noise, with the scale and level of a model's data if known: (count, *sample shape)."""
+    shape, random = model._sample_shape, np.random.default_rng(0)
     each = (count, *shape[:-1], 1)
     waves = np.sin(random.uniform(0.05, 1.5, each) * np.arange(shape[-1]) + random.uniform(0, 2 * np.pi, each))
     X = waves + 0.3 * random.normal(size=(count, *shape))
-    if scale is not None:
-        X = X * np.asarray(scale)[:, None]
+    with suppress(AttributeError, PolyadicError):  # no tensorizer, or one without C code
+        scale = model.tensorize_.c_form(shape).scale
+        X = X if scale is None else X * np.asarray(scale)[:, None]
+    level = getattr(model._fitted_readout(), "level_mean", None) if level is None else level
     return X + level[:, None] if level is not None and len(level) else X
 
 
-def typical_windows(model: Any, count: int = _COUNT) -> _Array:
-    """Generate test signals with the scale and level of a model's data, if known: (count, *sample shape)."""
-    try:
-        scale = model.tensorize_.c_form(model._sample_shape).scale
-    except (AttributeError, PolyadicError):
-        scale = None  # no tensorizer, or one without C code
-    return example_windows(model._sample_shape, count, scale, getattr(model._fitted_readout(), "level_mean", None))
+def needs_double(model: Any, inference: Inference, X: _Array) -> bool:
+    """Return whether sums need double precision to agree with `transform` on windows X.
 
-
-def needs_double(model: Any, inference: Inference) -> bool:
-    """Return whether sums need double precision to agree with `transform`, because components are nearly collinear."""
+    That is so if components are nearly collinear, or tensors are far from 0.
+    """
     import torch
 
     from polyadic.core.tensorizer import tensors
 
-    T = tensors(model.tensorize_, torch.from_numpy(typical_windows(model))).numpy()
-    return inference.float32_error(T) > _MOST_ERROR
+    return inference.float32_error(tensors(model.tensorize_, torch.from_numpy(X)).numpy()) > _MOST_ERROR

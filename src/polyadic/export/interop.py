@@ -1,4 +1,4 @@
-"""Conversion to and from TensorLy, xarray, MNE, and the flat arrays of scikit-learn and aeon.
+"""Conversion to and from TensorLy, xarray and MNE.
 
 Each of these packages is imported only by the function that needs it.
 """
@@ -8,23 +8,22 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic._util.checks import check_integer, check_number
+from polyadic._util.checks import check_number
 from polyadic.core.solve import empty_history
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import complete_windows, cut_windows, window_starts
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.export.inference import channel_names
+from polyadic.export.inference import channel_names, sampling_rate
 
-__all__ = ["Unflatten", "from_mne", "from_tensorly", "to_tensorly", "to_xarray", "topomap"]
+__all__ = ["from_mne", "from_tensorly", "to_tensorly", "to_xarray"]
 
 
 def to_tensorly(model: CPD, X: Any = None) -> Any:
@@ -130,31 +129,28 @@ def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = 
     xarray = _needed("xarray", "interop")
     check_is_fitted(model)
     components = {"component": np.arange(model.factors_[0].shape[1])}
-    rate = getattr(model, "fs_", None) if fs is None else fs
-    check_number("fs", rate, 0, none=True)
-    axes = model.axes(SimpleNamespace(fs=rate, channels=tuple(channel_names(model, channels))))
+    known = SimpleNamespace(fs=sampling_rate(model, fs), channels=tuple(channel_names(model, channels)))
+    axes = model.axes(known)
     if [axis.kind for axis in axes] != ["channel", "frequency", "time"]:
-        names = [f"mode{number}" for number in range(1, len(model.factors_) + 1)]
-        arrays = {
-            name: ((f"row{name[4:]}", "component"), factor) for name, factor in zip(names, model.factors_, strict=True)
-        }
-        return xarray.Dataset(arrays, components)
+        modes = enumerate(model.factors_, start=1)
+        return xarray.Dataset({f"mode{n}": ((f"row{n}", "component"), factor) for n, factor in modes}, components)
     channel, frequency, time = axes
     weights, frequencies, times = model.factors_
-    units = {"cycles per sample": "cycles/sample"}
+    weights = weights.reshape(len(channel.parts), len(channel.labels), -1)
     return xarray.Dataset(
         {
-            "channels": (
-                ("part", "channel", "component"),
-                weights.reshape(len(channel.parts), len(channel.labels), -1),
-            ),
+            "channels": (("part", "channel", "component"), weights),
             "frequencies": (("frequency", "component"), frequencies),
             "times": (("time", "component"), times),
         },
         {
             "part": list(channel.parts),
             "channel": list(channel.labels),
-            "frequency": ("frequency", frequency.positions, {"units": units.get(frequency.unit, frequency.unit)}),
+            "frequency": (
+                "frequency",
+                frequency.positions,
+                {"units": frequency.unit.replace(" per ", "/")},
+            ),
             "time": ("time", time.positions, {"units": time.unit}),
             **components,
         },
@@ -204,101 +200,10 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
     )
 
 
-def topomap(model: CPD, info: Any, components: Sequence[int] | None = None, *, channels: Sequence[str] = ()) -> Any:
-    """Plot the channel weights of components as scalp maps with MNE: one column per component, one row per STFT part.
-
-    Channels without a position, such as EOG or ECG, are left out.
-
-    Parameters
-    ----------
-    model : fitted
-    info : an `mne.Info` with positions, as set by `info.set_montage`, and the model's channels by name
-    components : numbers of the components, from 0; by default the first eight
-    channels : names of the model's channels; by default those of the model if known, else those of `info`
-
-    Returns
-    -------
-    a matplotlib figure
-    """
-    mne = _needed("mne", "mne")
-    from matplotlib.figure import Figure
-    from mne.viz import plot_topomap
-
-    labelled = to_xarray(model, channels=channel_names(model, channels) or info.ch_names)
-    if "channels" not in labelled:
-        raise PolyadicError(
-            f"model must have tensors of channels, frequencies and times, as from STFT, but has {model.tensorize_!r}"
-        )
-    placed = [name for name in labelled.channel.values.tolist() if _has_place(info, name)]
-    if len(placed) < 4:
-        raise PolyadicError(
-            f"info must have positions of at least four of the channels, but has {len(placed)}: "
-            "use info.set_montage, and the channel names of the montage"
-        )
-    chosen = list(range(min(8, labelled.sizes["component"]))) if components is None else [int(c) for c in components]
-    for number in chosen:
-        if not 0 <= number < labelled.sizes["component"]:
-            raise PolyadicError(f"components must be from 0 to {labelled.sizes['component'] - 1}, but one is {number}")
-    places = mne.pick_info(info, [info.ch_names.index(name) for name in placed])
-    weights = labelled.channels.sel(channel=placed)
-    rows = labelled.sizes["part"]
-    figure = Figure(figsize=(1.6 * len(chosen) + 0.6, 1.8 * rows + 0.2), layout="constrained")
-    axes = figure.subplots(rows, len(chosen), squeeze=False)
-    for column, number in enumerate(chosen):
-        # One symmetric scale for all parts of a component, so that colours are comparable.
-        limit = float(np.abs(weights[..., number]).max()) or 1.0
-        axes[0, column].set_title(f"component {number}", fontsize=9)
-        for row in range(rows):
-            values = weights.values[row, :, number]
-            plot_topomap(values, places, axes=axes[row, column], show=False, vlim=(-limit, limit), cmap="RdBu_r")
-    for row, part in enumerate(labelled.part.values):
-        axes[row, 0].set_ylabel(part)
-    return figure
-
-
-class Unflatten(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Reshape flat rows to windows, (N, C·T) to (N, C, T), for pipelines of tools that only handle matrices.
-
-    Parameters
-    ----------
-    channels : number of channels; 1 for univariate series (N, T)
-
-    Examples
-    --------
-    >>> Unflatten(3).fit_transform(np.zeros((5, 12))).shape
-    (5, 3, 4)
-    """
-
-    def __init__(self, channels: int = 1) -> None:
-        self.channels = channels
-
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Do nothing; there are no parameters to learn."""
-        return self
-
-    def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Reshape rows (N, C·T), in the order of `X.reshape(len(X), -1)`, to windows (N, C, T)."""
-        check_integer("channels", self.channels, 1)
-        rows = np.asarray(X)
-        if rows.ndim != 2 or rows.shape[1] % self.channels:
-            raise PolyadicError(f"X must have shape (N, {self.channels}·T), but has shape {rows.shape}")
-        return rows.reshape(len(rows), self.channels, -1)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-
 def _array(values: Any) -> NDArray[Any]:
     """Convert factors of any TensorLy backend to floating-point numpy arrays."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _has_place(info: Any, name: str) -> bool:
-    if name not in info.ch_names:
-        return False
-    place = info["chs"][info.ch_names.index(name)]["loc"][:3]
-    return bool(np.isfinite(place).all() and np.any(place))
 
 
 def _needed(package: str, extra: str) -> Any:

@@ -89,29 +89,11 @@ class Features:
             ) from error
 
     def __call__(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Compute the features of windows.
-
-        Parameters
-        ----------
-        X : (N, channels, time), or one window (channels, time)
-
-        Returns
-        -------
-        (N, features), or (features,) of one window
-        """
+        """Compute features (N, features) of windows (N, channels, time), or (features,) of one window."""
         return self._run(_FEATURES, X)
 
     def probabilities(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Compute class probabilities with the probe in the file.
-
-        Parameters
-        ----------
-        X : (N, channels, time), or one window (channels, time)
-
-        Returns
-        -------
-        (N, classes), or (classes,) of one window
-        """
+        """Compute class probabilities (N, classes) of windows (N, channels, time), or (classes,) of one window."""
         if not self.classes:
             raise PolyadicError("the file has no probe, so there are no probabilities: export it with probe=...")
         return self._run(_PROBABILITIES, X)
@@ -156,7 +138,8 @@ def onnx(
 
     Parameters
     ----------
-    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None
+    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None; or a
+        fitted `WindowClassifier`
     path : the file, usually with the extension .onnx
     probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
         `LogisticRegression`; by default the model's own, if it has one
@@ -166,29 +149,27 @@ def onnx(
     int8 : quantise float32 weights, including the Fourier transform, to int8 by onnxruntime's dynamic quantisation,
         which also rounds their inputs: compare predictions before you use it
     """
-    from sklearn.utils.validation import check_is_fitted
-
     from polyadic._util.checks import check_integer
     from polyadic._util.torch_state import plain_torch
-    from polyadic.export.inference import Inference, check_rate
+    from polyadic.export.inference import Inference, parts_of, sampling_rate
 
-    check_is_fitted(model)
+    model, probe = parts_of(model, probe)
     check_integer("batch", batch, 1, none=True)
-    check_rate(fs)
     with plain_torch():
         inference = Inference.of(model, probe)
-        content = _written(model, inference, fs, channels, batch)
+        content = _written(model, inference, sampling_rate(model, fs), channels, batch)
     write_atomically(path, _quantised(content) if int8 else content)
     _check_error(model, content, inference, batch)
 
 
 def _written(model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None) -> bytes:
     """Build the graph of a model, as bytes."""
-    from polyadic.export.inference import channel_names, needs_double
+    from polyadic.export.inference import channel_names, needs_double, typical_windows
 
     shape = tuple(int(size) for size in model._sample_shape)
-    graph, width = _OnnxGraph(), inference.n_features
-    features = _read_out(graph, inference, _projections(graph, model, inference, needs_double(model, inference)))
+    graph, width = _OnnxGraph(inference.level_mean if len(inference.level_mean) else None), inference.n_features
+    exact = needs_double(model, inference, typical_windows(model))
+    features = _read_out(graph, inference, _projections(graph, model, inference, exact))
     outputs = {_FEATURES: (features, width)}
     if inference.classes:
         outputs[_PROBABILITIES] = (_probabilities(graph, inference, features), len(inference.classes))
@@ -197,7 +178,7 @@ def _written(model: Any, inference: Inference, fs: float | None, channels: Seque
         "estimator": type(model).__name__,
         "shape": shape,
         "features": width,
-        "fs": getattr(model, "fs_", None) if fs is None else float(fs),
+        "fs": fs,
         "channels": channel_names(model, channels),
         "classes": list(inference.classes),
         "split": model.split_,
@@ -229,8 +210,8 @@ def _quantised(content: bytes) -> bytes:
 class _OnnxGraph:
     """A graph under construction: nodes and constants; every node is named after its output."""
 
-    def __init__(self) -> None:
-        self.api = _needed("onnx")
+    def __init__(self, centre: NDArray[Any] | None) -> None:
+        self.centre, self.api = centre, _needed("onnx")
         self.float, self.double = self.api.TensorProto.FLOAT, self.api.TensorProto.DOUBLE
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
@@ -255,14 +236,7 @@ class _OnnxGraph:
     def serialised(
         self, shape: Sequence[int], outputs: dict[str, tuple[str, int]], known: dict[str, Any], batch: int | None
     ) -> bytes:
-        """Return the validated model as bytes.
-
-        Parameters
-        ----------
-        outputs : by name, the node and its number of columns
-        known : entries of the metadata
-        batch : number of windows, or None for any
-        """
+        """Return the validated model as bytes; outputs are by name the node and its number of columns."""
         helper, rows = self.api.helper, "N" if batch is None else batch
         for name, (node, _) in outputs.items():
             self.nodes.append(helper.make_node("Identity", [node], [name]))
@@ -287,12 +261,7 @@ class _OnnxGraph:
 
 
 def _projections(graph: _OnnxGraph, model: Any, inference: Inference, exact: bool) -> str:
-    """Add the inner products of every window with every component, as in `algebra.project`: (N, R) float64.
-
-    Parameters
-    ----------
-    exact : sum in float64
-    """
+    """Add the inner products of every window with every component, summed in float64 if `exact`: (N, R) float64."""
     factors, tensor = list(inference.factors), _INPUT
     if model.tensorize_ is not None:
         tensor, order = model.tensorize_.onnx(graph, _INPUT, model._sample_shape)
@@ -329,13 +298,7 @@ def _probabilities(graph: _OnnxGraph, inference: Inference, features: str) -> st
 
 
 def _check_error(model: Any, content: bytes, inference: Inference, batch: int | None) -> None:
-    """Warn if features of the graph differ from those of `transform` because components are nearly collinear.
-
-    Parameters
-    ----------
-    content : the graph in float, before int8 quantisation
-    batch : its fixed number of windows, or None
-    """
+    """Warn if features of the graph (before int8) differ from those of `transform` for collinear components."""
     import tempfile
     import warnings
     from pathlib import Path

@@ -15,7 +15,7 @@ from polyadic.plot.fits import levels, ranks, readout, replicability, training, 
 from polyadic.plot.scalp import channels
 from polyadic.plot.scores import comparison, confusion, low_label, subjects
 from polyadic.plot.timeline import timeline
-from polyadic.plot.windows import embedded, features, preview, signals
+from polyadic.plot.windows import embedded, features, signals
 
 __all__ = [
     "channels",
@@ -28,7 +28,6 @@ __all__ = [
     "features",
     "levels",
     "low_label",
-    "preview",
     "profile",
     "ranks",
     "readout",

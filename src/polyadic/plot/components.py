@@ -22,7 +22,7 @@ __all__ = ["checked_axes", "class_means", "component", "components", "in_unit", 
 
 _ROW = 96
 _BAR = 24
-_SLOPED, _NAMED = 3, 20
+_MOST_SLOPED, _MOST_NAMED = 3, 20
 """Maximum number of channel names below a column: with sloped labels, and with vertical ones."""
 _SHADE = "rgba(136,136,136,.18)"
 
@@ -45,12 +45,7 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     """
     check_is_fitted(model)
     check_integer("count", count, 1)
-    rows = min(int(count), model.rank)
-    figure = new_figure(height=60 + _ROW * rows, showlegend=False)
-    for r in range(rows):
-        down = {"domain": [1 - (r + 0.88) / rows, 1 - r / rows], "showticklabels": False}
-        _add_row(figure, model, r, data, down, row=r, last=r == rows - 1)
-    return figure
+    return _rows_of_components(model, data, range(min(int(count), model.rank)))
 
 
 def component(model: Any, r: int, data: Any = None) -> Figure:
@@ -69,45 +64,42 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     >>> [axis.title.text for axis in component(model, 1).select_xaxes()]
     ['mode 1', 'mode 2']
     """
-    parts = checked_axes(model, r, data)[0].parts
-    figure = new_figure(height=300, showlegend=len(parts) > 1)
-    _add_row(figure, model, r, data, {}, row=None, last=True)
-    return figure.update_traces(showlegend=False, selector={"type": "scatter"})
+    checked_axes(model, r, data)
+    figure = _rows_of_components(model, data, [r])
+    figure.update_layout(height=300, showlegend=True).update_traces(showlegend=False, selector={"type": "scatter"})
+    return figure.update_yaxes(domain=[0, 1], showticklabels=True, title_text="")
 
 
-def _add_row(figure: Figure, model: Any, r: int, data: Any, y: dict[str, Any], row: int | None, last: bool) -> None:
-    """Add one panel per mode, side by side, with the weights of a component: a numbered row, or the only one."""
-    axes = model.axes(data)
-    width, first = 1 / len(axes), (row or 0) * len(axes)
-    for column, (axis, factor) in enumerate(zip(axes, model.factors_, strict=True)):
+def _rows_of_components(model: Any, data: Any, numbers: Sequence[int]) -> Figure:
+    axes, rows = model.axes(data), len(numbers)
+    figure = new_figure(height=60 + _ROW * rows, showlegend=False)
+    width = 1 / len(axes)
+    for row, column in np.ndindex(rows, len(axes)):
+        r, axis, last = numbers[row], axes[column], row == rows - 1
         x = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width], "showticklabels": last}
-        x |= {"title": {"text": axis.title if last else ""}} | (_channel_ticks(axis) if axis.kind == "channel" else {})
-        number = {"title": {"text": str(r + 1)}} if row is not None and column == 0 else {}
-        where = panel(figure, first + column, x, y | number)
-        for part, weights in enumerate(axis.by_part(factor[:, r])):
+        x |= {"title": {"text": axis.title if last else ""}}
+        if axis.kind == "channel":
+            # Of many names only some are shown; hovering shows the others.
+            names = [short(name) for name in axis.labels]
+            shown = range(0, len(names), -(-len(names) // _MOST_NAMED))
+            slope = {"tickangle": -40} if len(names) <= _MOST_SLOPED else {"tickangle": -90, "tickfont": {"size": 10}}
+            x |= {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
+        y = {"domain": [1 - (row + 0.88) / rows, 1 - row / rows], "showticklabels": False}
+        y |= {"title": {"text": str(r + 1)}} if column == 0 else {}
+        where = panel(figure, row * len(axes) + column, x, y)
+        for part, weights in enumerate(axis.by_part(model.factors_[column][:, r])):
             if axis.kind == "channel":
-                _add_channel_bars(figure, axis, weights, part, where)
+                figure.add_bar(
+                    y=compact(weights),
+                    marker_color=PALETTE[part],
+                    customdata=names,
+                    hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
+                    name=axis.parts[part],
+                    **where,
+                )
             else:
                 _add_line(figure, axis, weights, name=axis.parts[part], **where)
-
-
-def _channel_ticks(axis: Axis) -> dict[str, Any]:
-    """Return ticks with the names of channels. If there are too many, some are shown; hovering shows the others."""
-    names = [short(name) for name in axis.labels]
-    shown = range(0, len(names), -(-len(names) // _NAMED))
-    slope = {"tickangle": -40} if len(names) <= _SLOPED else {"tickangle": -90, "tickfont": {"size": 10}}
-    return {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
-
-
-def _add_channel_bars(figure: Figure, axis: Axis, weights: NDArray[Any], part: int, where: dict[str, Any]) -> None:
-    figure.add_bar(
-        y=compact(weights),
-        marker_color=PALETTE[part],
-        customdata=[short(name) for name in axis.labels],
-        hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
-        name=axis.parts[part],
-        **where,
-    )
+    return figure
 
 
 def _add_line(figure: Figure, axis: Axis, weights: NDArray[Any], **settings: Any) -> None:
@@ -187,24 +179,22 @@ def _add_typical_spectrum(
     figure.update_layout(height=380, showlegend=None, xaxis_anchor="y", yaxis={"domain": [0, 0.36], "anchor": "x"})
     above = {"domain": [0.44, 1], "title": {"text": in_unit(channel, unit)}}
     where = panel(figure, 1, {"matches": "x", "showticklabels": False}, above)
-    none: dict[str, str] = {}
-    lines = (
-        ("1 SD less", middle - added, LESS, "solid", none),
-        ("1 SD more", middle + added, MORE, "solid", {"fill": "tonexty", "fillcolor": _SHADE}),
-        ("typical", middle, NEUTRAL, "dash", none),
-    )
-    for name, values, colour, dash, fill in lines:
-        _add_spectrum(
-            figure, axes[mode], values, unit, name, {"color": colour, "width": 1.5, "dash": dash}, where | fill
-        )
+    for name, values, colour in (
+        ("1 SD less", middle - added, LESS),
+        ("1 SD more", middle + added, MORE),
+        ("typical", middle, NEUTRAL),
+    ):
+        line = {"color": colour, "width": 1.5, "dash": "dash" if name == "typical" else "solid"}
+        fill = {"fill": "tonexty", "fillcolor": _SHADE} if name == "1 SD more" else {}
+        _add_spectrum(figure, axes[mode], values, unit, name, line, **where, **fill)
 
 
 def _add_spectrum(
-    figure: Figure, axis: Axis, values: NDArray[Any], unit: str, name: str, line: dict[str, Any], where: dict[str, Any]
+    figure: Figure, axis: Axis, values: NDArray[Any], unit: str, name: str, line: dict[str, Any], **settings: Any
 ) -> None:
     hover = f"%{{x:.3g}} {axis.unit}: %{{y:.3g}} {unit}<extra>%{{fullData.name}}</extra>"
-    places = {"x": compact(axis.positions), "y": compact(values)}
-    figure.add_scatter(**places, mode="lines", name=name, line=line, hovertemplate=hover, **where)
+    x, y = compact(axis.positions), compact(values)
+    figure.add_scatter(x=x, y=y, mode="lines", name=name, line=line, hovertemplate=hover, **settings)
 
 
 def spectrum_by_class(
@@ -243,7 +233,7 @@ def spectrum_by_class(
     figure = new_figure(height=300, showlegend=True)
     for code, name, values in zip(typical.codes, typical.classes, typical.spectra_by_class(row, mode), strict=True):
         line = {"color": PALETTE[code % len(PALETTE)], "width": 2, "dash": "dash" if code >= len(PALETTE) else "solid"}
-        _add_spectrum(figure, axis, values, unit, short(name), line, {})
+        _add_spectrum(figure, axis, values, unit, short(name), line)
     if band is not None:
         figure.add_vrect(x0=band[0], x1=band[1], fillcolor=_SHADE, line_width=0, layer="below")
     return figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text=in_unit(short(labels[number], 14), unit))

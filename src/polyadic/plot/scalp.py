@@ -87,24 +87,28 @@ def _scalp_maps(axis: Axis, parts: NDArray[Any], places: _Places, title: str) ->
     bar |= {"title": {"text": title, "side": "top", "font": {"size": 12}}}
     colours = {"cmin": low, "cmax": limit, "autocolorscale": True, "colorbar": bar}
     figure = new_figure(height=height, showlegend=False, coloraxis=colours)
-    width, hidden = 1.0 / len(parts), {"visible": False, "constrain": "domain"}
     for number, weights in enumerate(parts):
-        where = panel(
-            figure,
-            number,
-            hidden | {"domain": [number * width, (number + 1) * width], "range": [-1.12, 1.12]},
-            hidden | {"domain": [bottom + 0.04, 1], "range": [-1.12, 1.45]},
-        )
-        figure.layout[where["yaxis"].replace("y", "yaxis")].scaleanchor = where["xaxis"]
-        _add_map(figure, axis, weights, places, where)
-        _add_head(figure, axis.parts[number], {"xref": where["xaxis"], "yref": where["yaxis"]})
+        x = {"domain": [number / len(parts), (number + 1) / len(parts)], "range": [-1.12, 1.12]}
+        y = {"domain": [bottom + 0.04, 1], "range": [-1.12, 1.45], "scaleanchor": f"x{number + 1 if number else ''}"}
+        hidden = {"visible": False, "constrain": "domain"}
+        _add_map(figure, axis, number, weights, places, panel(figure, number, hidden | x, hidden | y))
     if rest:
-        _add_other_channels(figure, axis, parts, rest, bottom - 80 / height)
+        # Cells with values, on the colour scale of the maps.
+        ticks = {"tickvals": list(range(len(parts))), "ticktext": list(axis.parts), "showticklabels": len(parts) > 1}
+        rows = line_up([short(axis.labels[number]) for number in rest]) | {
+            "domain": [0, max(bottom - 80 / height, 0.05)]
+        }
+        where = panel(figure, len(parts), ticks | {"showgrid": False, "zeroline": False}, rows)
+        values = compact(parts[:, rest].T)
+        cells = {"texttemplate": "%{z:.2g}", "coloraxis": "coloraxis", "hoverinfo": "skip", "xgap": 2, "ygap": 2}
+        figure.add_heatmap(z=values, **cells, **where)
     return figure
 
 
-def _add_map(figure: Figure, axis: Axis, weights: NDArray[Any], places: _Places, where: dict[str, str]) -> None:
-    """Add one scalp map with its electrodes."""
+def _add_map(
+    figure: Figure, axis: Axis, part: int, weights: NDArray[Any], places: _Places, where: dict[str, str]
+) -> None:
+    """Add one scalp map with its electrodes, head and nose."""
     xy, names = np.array(list(places.values())), [short(site(axis.labels[channel])) for channel in places]
     values = weights[list(places)]
     surface = interpolated(xy, values)
@@ -123,29 +127,15 @@ def _add_map(figure: Figure, axis: Axis, weights: NDArray[Any], places: _Places,
         hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
         **where,
     )
-
-
-def _add_head(figure: Figure, title: str, where: dict[str, str]) -> None:
-    """Draw head and nose around a map."""
+    refs = {"xref": where["xaxis"], "yref": where["yaxis"]}
     # Cover everything outside the head in the page colour. Reports find this shape by name to recolour it.
     cover = {"fillrule": "evenodd", "fillcolor": "white", "line_width": 0, "layer": "above", "name": "ground"}
-    figure.add_shape(type="path", path=_OUTSIDE_HEAD, **cover, **where)
+    figure.add_shape(type="path", path=_OUTSIDE_HEAD, **cover, **refs)
     line = {"color": "#888", "width": 1.5}
-    figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, line=line, **where)
-    figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", line=line, **where)
-    if title:
-        figure.add_annotation(text=title, x=0, y=1.2, yanchor="bottom", showarrow=False, **where)
-
-
-def _add_other_channels(figure: Figure, axis: Axis, parts: NDArray[Any], rest: list[int], top: float) -> None:
-    """Add cells with values for channels that are not electrodes, on the colour scale of the maps."""
-    values = compact(parts[:, rest].T)
-    ticks = {"tickvals": list(range(len(parts))), "ticktext": list(axis.parts), "showticklabels": len(parts) > 1}
-    rows = line_up([short(axis.labels[number]) for number in rest]) | {"domain": [0, max(top, 0.05)]}
-    where = panel(figure, len(parts), ticks | {"showgrid": False, "zeroline": False}, rows)
-    text = [[f"{value:.2g}" for value in row] for row in values.tolist()]
-    cells = {"coloraxis": "coloraxis", "hoverinfo": "skip", "xgap": 2, "ygap": 2}
-    figure.add_heatmap(z=values, text=text, texttemplate="%{text}", **cells, **where)
+    figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, line=line, **refs)
+    figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", line=line, **refs)
+    if axis.parts[part]:
+        figure.add_annotation(text=axis.parts[part], x=0, y=1.2, yanchor="bottom", showarrow=False, **refs)
 
 
 def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 32) -> NDArray[np.float64]:

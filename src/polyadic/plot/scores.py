@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.metrics import confusion_matrix
 
 from polyadic.errors import PolyadicError
 from polyadic.plot.style import NEUTRAL, PALETTE, line_up, new_figure, short
@@ -48,11 +49,12 @@ def comparison(values: Mapping[str, tuple[float, float, float]], measure: str = 
 
 
 def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """Plot the confusion matrix: counts, coloured by their share of the true class.
+    """Plot the confusion matrix: numbers of windows, coloured by their share of the true class.
 
     Parameters
     ----------
-    y, predicted : (N,), classes from 0
+    y : (N,), classes from 0
+    predicted : (N,), or (repeats, N) for the mean over repeats
     classes : names of the classes
 
     Examples
@@ -60,14 +62,13 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
     >>> confusion([0, 0, 1, 1], [0, 1, 1, 1]).data[0].z.tolist()
     [[50.0, 50.0], [0.0, 100.0]]
     """
-    truth, guess = np.asarray(y), np.asarray(predicted)
-    if truth.shape != guess.shape or truth.ndim != 1 or not len(truth):
+    truth, guesses = np.asarray(y), np.atleast_2d(predicted)
+    if guesses.shape[1:] != truth.shape or not guesses.size:
         raise PolyadicError(
-            f"y and predicted must have the same shape (N,), but have shapes {truth.shape} and {guess.shape}"
+            f"y and predicted must have the same shape (N,), but have shapes {truth.shape} and {np.shape(predicted)}"
         )
-    present = np.union1d(truth, guess)
-    counts = np.zeros((len(present), len(present)), dtype=np.int64)
-    np.add.at(counts, (np.searchsorted(present, truth), np.searchsorted(present, guess)), 1)
+    present = np.union1d(truth, guesses)
+    counts = np.mean([confusion_matrix(truth, guess, labels=present) for guess in guesses], axis=0)
     names = [short(classes[code]) if len(classes) else str(code) for code in present.tolist()]
     # Long names do not fit side by side, and plotly would omit some.
     across = line_up(names) | {"range": None, "tickangle": -40 if sum(map(len, names)) > _MOST_LETTERS else 0}
@@ -81,9 +82,9 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
         z=100.0 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
         customdata=counts,
         coloraxis="coloraxis",
-        text=[[f"{count:,}" for count in row] for row in counts.tolist()],
+        text=[[f"{count:,.1f}".removesuffix(".0") for count in row] for row in counts.tolist()],
         texttemplate="%{text}" if len(names) <= _MOST_COUNTED else "",
-        hovertemplate="%{y} as %{x}: %{customdata:,} windows, %{z:.1f} %<extra></extra>",
+        hovertemplate="%{y} as %{x}: %{text} windows, %{z:.1f} %<extra></extra>",
         xgap=2,
         ygap=2,
     )

@@ -121,4 +121,4 @@ def save_figure(figure: Figure, path: Path) -> None:
                 f"{path.name} could not be drawn: images need kaleido (pip install 'polyadic[report]') and Chrome or "
                 "Chromium; .html needs neither"
             ) from error
-    write_atomically(path, content if isinstance(content, bytes) else content.encode())
+    write_atomically(path, content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic._util.checks import check_integer
 from polyadic.errors import PolyadicError
 from polyadic.plot.style import PALETTE, SYMBOLS, compact, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = [
-    "HALF_ROW",
-    "MOST_CHANNELS",
-    "Outlines",
-    "embedded",
-    "envelope",
-    "features",
-    "outlines",
-    "preview",
-    "preview_figure",
-    "scale_texts",
-    "signals",
-]
+__all__ = ["HALF_ROW", "MOST_CHANNELS", "Outlines", "embedded", "features", "outlines", "scale_texts", "signals"]
 
 MOST_CHANNELS = 16
 HALF_ROW = 0.45
@@ -35,7 +21,6 @@ HALF_ROW = 0.45
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
 _TSNE_STEPS = 500
-_FEWEST_POINTS = 4
 
 
 def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca", standardise: bool = True) -> NDArray[np.float64]:
@@ -107,7 +92,8 @@ def features(
     names = np.full(len(xy), "", dtype=object) if windows is None else _column(windows, colour)
     texts = [f"window {n + 1}" for n in range(len(xy))] if windows is None else _window_texts(windows)
     present = set(names.tolist())
-    groups = sorted(present, key=_natural_order)
+    # Numbers by value, before other names.
+    groups = sorted(present, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
     if colour == "class" and windows is not None:
         groups = [name for name in (*windows.classes, "") if name in present]
     figure = new_figure(height=520, showlegend=1 < len(groups) <= _MOST_NAMED, hovermode="closest")
@@ -134,11 +120,6 @@ def features(
     return figure.update_layout(xaxis=plain, yaxis=plain | {"scaleanchor": "x"})
 
 
-def _natural_order(name: str) -> tuple[int, int, str]:
-    """Return a sort key that sorts numbers by value, before other names."""
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
-
-
 def _column(windows: Any, name: str) -> NDArray[Any]:
     """Return the class, subject or recording of each window as text, "" where it is not known."""
     if name != "class":
@@ -148,13 +129,7 @@ def _column(windows: Any, name: str) -> NDArray[Any]:
 
 
 def _window_texts(windows: Any, most: int = 28, lines: int = 5) -> list[str]:
-    """Return the class, subject, recording and time of each window, as far as they are known, for hovering or titles.
-
-    Parameters
-    ----------
-    most : maximum number of characters of a name
-    lines : maximum number of lines
-    """
+    """Return what is known of each window, names with at most `most` characters, on at most `lines` lines."""
     columns = windows.source(np.arange(len(windows))), *(_column(windows, name) for name in _GROUPS), windows.start
     texts = []
     for row, name, subject, recording, start in zip(*(column.tolist() for column in columns), strict=True):
@@ -178,83 +153,66 @@ def signals(
 ) -> Figure:
     """Plot windows as signals side by side, one row per channel, each on the scale given next to its name.
 
-    Every sample is drawn. Of a window with more samples than `points`, only a segment is drawn, and the title says
-    which; decimating the window would show spurious rhythms.
+    A window with more samples than `points` is drawn as a band between minimum and maximum or, with `centre`, as a
+    segment, sample by sample; the title says which. Decimating the window would show spurious rhythms.
 
     Parameters
     ----------
     windows : `Windows`
     rows : (n,), numbers of the windows, from 0
-    points : maximum number of samples drawn per window
+    points : maximum number of values drawn per window and channel; a band needs two per position
     channels : numbers of the channels to draw; by default the first 16
-    centre : (n,), the centre of the segment of each window, in samples; by default the middle of the window
+    centre : (n,), the centre of the segment of each window, in samples; by default whole windows are drawn
 
     Examples
     --------
     >>> from polyadic.data import synthetic
-    >>> len(signals(synthetic(5, n_channels=3), [0, 4]).data)
-    6
+    >>> windows = synthetic(5, n_channels=3)
+    >>> len(signals(windows, [0, 4]).data), len(signals(windows, 4, points=100).data)
+    (6, 6)
     """
     chosen = np.atleast_1d(np.asarray(rows, dtype=np.intp))
-    whole = np.asarray(windows.read(chosen), dtype=np.float64)
-    length = whole.shape[2]
-    count = min(length, max(2, int(points)))
-    shown = np.arange(whole.shape[1])[:MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
-    middles = np.broadcast_to(np.asarray(length / 2 if centre is None else centre, float), (len(whole),))
-    first = np.clip(np.rint(middles - count / 2), 0, length - count).astype(np.intp)
-    X = np.stack([window[shown, begin : begin + count] for begin, window in zip(first, whole, strict=True)])
-    middle = np.median(X, axis=(0, 2), keepdims=True)
-    spread = np.abs(X - middle).max(axis=(0, 2), keepdims=True)
-    scaled = (X - middle) / np.where(spread > 0, spread, 1.0)
+    if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(windows):
+        raise PolyadicError(f"rows must be between 0 and {len(windows) - 1}, but are {chosen.tolist()}")
+    shown = np.arange(windows.shape[1])[:MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
+    X, length = np.asarray(windows.read(chosen))[:, shown], windows.shape[2]
     rate, unit = (windows.fs, "s") if windows.fs else (1.0, "samples")
-    titles = _window_texts(windows[chosen], most=14, lines=2)
-    if count < length:
-        ends = [f"{begin / rate:.3g} to {(begin + count) / rate:.3g} of {length / rate:.3g} {unit}" for begin in first]
-        titles = [f"{title}<br>{part}" for title, part in zip(titles, ends, strict=True)]
+    titles, begins = _window_texts(windows[chosen], most=14, lines=2), np.zeros(len(chosen), np.intp)
+    if centre is not None and points < length:
+        begins = np.clip(np.rint(np.broadcast_to(centre, len(X)) - points / 2), 0, length - points).astype(np.intp)
+        X = np.stack([window[:, begin : begin + points] for begin, window in zip(begins, X, strict=True)])
+        times = np.stack([begins, begins + points]).T / rate
+        titles = [
+            f"{title}<br>{first:.3g} to {last:.3g} of {length / rate:.3g} {unit}"
+            for title, (first, last) in zip(titles, times.tolist(), strict=True)
+        ]
+    lines = outlines(X, points, together=True)
     above = 12 + 14 * (1 + max(title.count("<br>") for title in titles))
     figure = new_figure(height=40 + above + max(120, 34 * len(shown)), showlegend=False, margin_t=above)
-    texts = scale_texts(windows, shown, spread.ravel())
-    for number, (begin, window, title) in enumerate(zip(first, scaled, titles, strict=True)):
+    texts = scale_texts(windows, shown, lines.spread[0])
+    for number, (begin, values, title) in enumerate(zip(begins.tolist(), lines.values, titles, strict=True)):
         width = 1.0 / len(chosen)
-        x = {"domain": [number * width + 0.015 * (number > 0), (number + 1) * width]}
-        where = _signal_panel(figure, number, x, texts, unit)
-        _add_signals(figure, window[:, None], begin / rate, 1 / rate, texts, where)
-        _add_title(figure, title, where)
-    return figure
-
-
-def _signal_panel(figure: Figure, number: int, x: dict[str, Any], texts: list[str], unit: str) -> dict[str, str]:
-    """Set up a panel with one row per channel; only the first one has their names."""
-    rows = {"tickvals": [-row for row in range(len(texts))], "ticktext": texts, "showticklabels": number == 0}
-    rows |= {"range": [-len(texts) + 0.4, 0.6], "zeroline": False}
-    return panel(figure, number, x | {"title": {"text": f"time ({unit})"}, "zeroline": False}, rows)
-
-
-def _add_signals(
-    figure: Figure, values: NDArray[Any], x0: float, dx: float, names: list[str], where: dict[str, str]
-) -> None:
-    """Add channels (channels, lines, points), scaled to -1 … 1: one line each, or the two edges of a filled band."""
-    for channel, lines in enumerate(values):
-        for number, line in enumerate(lines):
-            # A line between the edges would show a spurious rhythm.
-            band = {"fill": "tonexty", "fillcolor": PALETTE[0]} if number else {}
+        x = {"domain": [number * width + 0.015 * (number > 0), (number + 1) * width], "zeroline": False}
+        y = {"tickvals": [-row for row in range(len(texts))], "ticktext": texts, "showticklabels": number == 0}
+        y |= {"range": [-len(texts) + 0.4, 0.6], "zeroline": False}
+        where = panel(figure, number, x | {"title": {"text": f"time ({unit})"}}, y)
+        place = {"x": 0, "y": 1, "xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
+        style = {"showarrow": False, "align": "left", "font": {"size": 11}}
+        figure.add_annotation(text=title, **place, xanchor="left", yanchor="bottom", **style)
+        for channel, edge in np.ndindex(values.shape[:2]):
             figure.add_scatter(
-                x0=x0,
-                dx=dx,
-                y=compact(HALF_ROW * line - channel),
+                x0=(begin + lines.first) / rate,
+                dx=lines.step / rate,
+                y=compact(HALF_ROW * values[channel, edge] - channel),
                 mode="lines",
-                line={"width": 0.5 if len(lines) > 1 else 1, "color": PALETTE[0]},
-                name=names[channel],
+                line={"width": 0.5 if values.shape[1] > 1 else 1, "color": PALETTE[0]},
+                name=texts[channel].rpartition(" ±")[0],
                 hoverinfo="name+x",
-                **band,
+                # A line between the edges of a band would show a spurious rhythm.
+                **({"fill": "tonexty", "fillcolor": PALETTE[0]} if edge else {}),
                 **where,
             )
-
-
-def _add_title(figure: Figure, text: str, where: dict[str, str]) -> None:
-    place = {"x": 0, "y": 1, "xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
-    style = {"showarrow": False, "align": "left", "font": {"size": 11}}
-    figure.add_annotation(text=text, **place, xanchor="left", yanchor="bottom", **style)
+    return figure
 
 
 def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
@@ -269,107 +227,41 @@ def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float6
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class Outlines:
-    """Outlines of windows, scaled for drawing.
+class Outlines(NamedTuple):
+    """Outlines of windows, scaled for drawing."""
 
-    values : (n, channels, lines, points), from -1 to 1; one line with every sample, or the two edges of a band
-    spread : (n, channels), what a value of 1 stands for in the unit of the channel
-    first, step : position of the first point and distance between points, in samples
-    """
-
-    values: NDArray[np.float64]
-    spread: NDArray[np.float64]
-    first: float
-    step: float
+    values: NDArray[np.float64]  # (n, channels, lines, points), -1 to 1: every sample, or the two edges of a band
+    spread: NDArray[np.float64]  # (n, channels), what a value of 1 stands for in the unit of the channel
+    first: float  # position of the first point, in samples
+    step: float  # distance between points, in samples
 
 
-def preview(windows: Any, row: int = 0, points: int = 1000) -> Figure:
-    """Plot one whole window, one row per channel, each on the scale given next to its name.
+def outlines(X: NDArray[Any], points: int, together: bool = False) -> Outlines:
+    """Return the outlines of windows (n, channels, time), with at most `points` values per channel.
 
-    A window with more samples than `points` is drawn as a band between minimum and maximum. `plot.signals` shows a part
-    of such a window sample by sample.
+    If there are more samples, an outline is the band between the minimum and the maximum around each position. The
+    ranges of neighbouring positions overlap, because otherwise a rhythm with a period of one or two steps would alias.
 
     Parameters
     ----------
-    windows : `Windows`
-    row : number of the window, from 0
-    points : maximum number of values drawn per channel; a band needs two per position
-
-    Examples
-    --------
-    >>> from polyadic.data import synthetic
-    >>> signals = synthetic(5, n_channels=3)
-    >>> len(preview(signals, 4, points=256).data), len(preview(signals, 4, points=100).data)
-    (3, 6)
-    """
-    check_integer("row", row, 0)
-    check_integer("points", points, _FEWEST_POINTS)
-    if row >= len(windows):
-        raise PolyadicError(f"row must be below {len(windows)}, the number of windows, but is {row}")
-    figure = preview_figure(windows, outlines(windows.read(np.array([row]))[:, :MOST_CHANNELS], points))
-    _add_title(figure, _window_texts(windows[[row]], most=14, lines=2)[0], {"xaxis": "x", "yaxis": "y"})
-    return figure.update_layout(margin_t=40, height=figure.layout.height + 32)
-
-
-def preview_figure(windows: Any, drawn: Outlines) -> Figure:
-    """Plot the first of the outlines of windows, without a title."""
-    rate, unit = (windows.fs, "s") if windows.fs else (1.0, "samples")
-    count = drawn.values.shape[1]
-    names = [short(name) for name in (windows.channels or [str(number + 1) for number in range(count)])[:count]]
-    figure = new_figure(height=max(220, 60 + 30 * count), showlegend=False)
-    where = _signal_panel(figure, 0, {}, scale_texts(windows, np.arange(count), drawn.spread[0]), unit)
-    _add_signals(figure, drawn.values[0], drawn.first / rate, drawn.step / rate, names, where)
-    return figure
-
-
-def outlines(X: NDArray[Any], points: int) -> Outlines:
-    """Return the outlines of windows, with at most `points` values per channel.
-
-    Parameters
-    ----------
-    X : (n, channels, time)
+    together : whether a channel has one scale for all windows
 
     Examples
     --------
     >>> outlines(np.ones((2, 3, 100)), 100).values.shape, outlines(np.ones((2, 3, 100)), 99).values.shape
     ((2, 3, 1, 100), (2, 3, 2, 49))
     """
+    over = (0, 2) if together else 2
     values = np.asarray(X, dtype=np.float64)
-    centred = values - np.median(values, axis=2, keepdims=True)
-    spread = np.abs(centred).max(axis=2)
-    scaled = centred / np.where(spread > 0, spread, 1.0)[:, :, None]
-    if values.shape[2] <= points:
-        return Outlines(scaled[:, :, None], spread, 0.0, 1.0)
-    step, band = envelope(scaled, points // 2)
-    return Outlines(band, spread, step / 2, step)
-
-
-def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
-    """Return the minimum and maximum of lines around each of `points` positions.
-
-    This envelope is drawn as a band, instead of a line with too many samples; a line that joins minima and maxima would
-    show a spurious rhythm. The ranges of neighbouring positions overlap, because otherwise a rhythm with a period of
-    one or two steps would alias.
-
-    Parameters
-    ----------
-    lines : (…, time)
-
-    Returns
-    -------
-    the number of samples from one position to the next, and the band (…, 2, n)
-
-    Examples
-    --------
-    >>> envelope(np.arange(8.0), 4)
-    (2.0, array([[0., 0., 2., 4.],
-           [3., 5., 7., 7.]]))
-    """
-    length = lines.shape[-1]
-    count = max(1, min(points, length))
+    centred = values - np.median(values, axis=over, keepdims=True)
+    spread = np.broadcast_to(np.abs(centred).max(axis=over, keepdims=True), (*values.shape[:2], 1))
+    scaled, length = centred / np.where(spread > 0, spread, 1.0), values.shape[2]
+    if length <= points:
+        return Outlines(scaled[:, :, None], spread[:, :, 0], 0.0, 1.0)
+    count = max(1, points // 2)
     step, places = length / count, np.arange(count)
     ends = np.stack([np.floor(step * (places - 1)), np.ceil(step * (places + 2))], axis=1)
     # `reduceat` takes alternating starts and ends, and only results of starts are used. Padding keeps indices valid.
-    ranges, padded = ends.clip(0, length).astype(np.intp).ravel(), np.concatenate([lines, lines[..., -1:]], axis=-1)
-    return step, np.stack([of.reduceat(padded, ranges, axis=-1)[..., ::2] for of in (np.minimum, np.maximum)], axis=-2)
+    ranges, padded = ends.clip(0, length).astype(np.intp).ravel(), np.concatenate([scaled, scaled[..., -1:]], axis=-1)
+    edges = [of.reduceat(padded, ranges, axis=-1)[..., ::2] for of in (np.minimum, np.maximum)]
+    return Outlines(np.stack(edges, axis=-2), spread[:, :, 0], step / 2, step)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,59 +15,52 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
+from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import Typical, typical
 from polyadic.report.components import Component, describe_components
 from polyadic.report.probe import ProbeResult, score_probe, thinned
-from polyadic.report.timelines import Timeline, timelines
 
-__all__ = ["ReportContents", "Sample", "as_windows", "collect_contents"]
+__all__ = ["ReportContents", "Timeline", "as_windows", "collect_contents"]
 
 _SAMPLED = 4000
 _SCORED = 1024
+_MOST_RECORDINGS = 12
+_MOST_NUMBERS = 150_000
+_FEWEST_WINDOWS = 8
+_MOST_COMPONENTS = 6
 
 
-@dataclass(frozen=True)
-class Sample:
-    """An evenly spaced sample of the windows, so that a large store takes no longer than a small one.
+class Timeline(NamedTuple):
+    """One recording."""
 
-    windows : as `Windows`, or None for plain tensors
-    x : (n, rank), their coefficients
-    Z : (n, features), their features, after the readout
-    total : number of windows in the data
-    fit : 1 − relative error of the bases on the first 1,024 windows of the sample
-    """
-
-    windows: Windows | None
-    x: NDArray[Any]
-    Z: NDArray[Any]
-    total: int
-    fit: float
+    name: str  # of the recording, or of the subject if recordings have no names
+    windows: Windows  # in order of time
+    predicted: NDArray[np.int64] | None  # (n,), -1 where a window was not tested; None without a probe
+    probability: NDArray[np.float32] | None  # (n, classes)
+    strengths: NDArray[np.float64]  # (n, components), in standard deviations
+    components: list[int]  # the numbers of these components, from 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReportContents:
-    """Everything that a report shows.
+    """Everything that a report shows. The sample is evenly spaced: a large store takes no longer than a small one."""
 
-    components : the components, in display order
-    typical : the mean tensors of the sample, for units
-    classes : names of the classes in the sample
-    trouble : why no probe could be trained despite labels; "" if there was no problem
-    timelines, recordings : timelines of some recordings, and the number of recordings that could be shown
-    store : the store that contains the windows, or None
-    converged : whether the fit converged; None if that is not known
-    """
-
+    model: Any
     axes: list[Axis]
-    sample: Sample | None
-    components: list[Component]
-    typical: Typical | None
-    classes: list[str]
-    probe: ProbeResult | None
-    trouble: str
-    timelines: list[Timeline]
-    recordings: int
-    store: WindowStore | None
-    converged: bool | None
+    checked: Replicability | None
+    total: int = 0  # number of windows in the data; 0 without data
+    windows: Windows | None = None  # the sample; None without data, or for plain tensors
+    x: NDArray[Any] | None = None  # (n, rank), its coefficients
+    Z: NDArray[Any] | None = None  # (n, features), its features, after the readout
+    fit: float = float("nan")  # 1 − relative error of the bases on the first 1,024 windows of the sample
+    typical: Typical | None = None  # mean tensors of the sample, for units
+    classes: list[str] = field(default_factory=list)  # names of the classes in the sample
+    components: list[Component] = field(default_factory=list)  # in display order
+    probe: ProbeResult | None = None
+    trouble: str = ""  # why no probe could be trained despite labels
+    timelines: list[Timeline] = field(default_factory=list)
+    recordings: int = 0  # number of recordings that timelines could show
+    store: WindowStore | None = None  # the store that contains the windows
 
 
 def collect_contents(
@@ -77,48 +70,32 @@ def collect_contents(
     random_state: int = 0,
     probe_kind: str = AUTO,
     transductive: bool = False,
+    replicability: Replicability | None = None,
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ReportContents:
-    """Collect the contents of a report from a model and, if given, data.
-
-    Parameters
-    ----------
-    data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
-    protocol, random_state, transductive : how the probe is trained and tested, as for `report.probe.score_probe`
-    probe_kind : kind of probe, as for `polyadic.evaluate.probe.make_probe`
-    on_fold : called with the number of folds done and the total
-    """
-    windows = as_windows(model, data)
-    sample = mean = label = None
-    classes: list[str] = []
+    """Collect the contents of a report from a model and, if given, data; parameters as for `polyadic.report.render`."""
+    whole, label = as_windows(model, data), None
+    contents = ReportContents(model, model.axes(whole), replicability or getattr(model, "replicability_", None))
     if data is not None:
-        sample, mean = _sample_data(model, data if windows is None else windows)
-    if sample is not None and sample.windows is not None:
-        label = sample.windows.label
-        classes = [sample.windows.classes[code] for code in np.unique(label[label >= 0])]
-    probe, trouble = None, ""
-    if windows is not None and len(np.unique(windows.label[windows.label >= 0])) > 1:
+        source = data if whole is None else whole
+        sample = source[thinned(np.arange(len(source)), _SAMPLED)]
+        contents.x = np.asarray(model.coefficients(sample), dtype=np.float64)
+        contents.Z = np.asarray(model.transform(sample), dtype=np.float64)
+        contents.total, contents.fit = len(source), model.score(sample[:_SCORED])
+        contents.typical = typical(model, sample[thinned(np.arange(len(sample)), _SCORED)], contents.x)
+        if isinstance(sample, Windows):
+            contents.windows, label = sample, sample.label
+            contents.classes = [sample.classes[code] for code in np.unique(label[label >= 0])]
+    if whole is not None and len(np.unique(whole.label[whole.label >= 0])) > 1:
         try:
-            probe = score_probe(model, windows, protocol, random_state, probe_kind, transductive, on_fold)
+            contents.probe = score_probe(model, whole, protocol, random_state, probe_kind, transductive, on_fold)
         except PolyadicError as error:
-            trouble = str(error)
-    axes = model.axes(windows)
-    components = describe_components(model, axes, None if sample is None else sample.x, label)
-    shown, recordings = ([], 0) if sample is None else timelines(model, windows, probe, components, sample.x)
-    samples = None if windows is None else windows._samples
-    return ReportContents(
-        axes=axes,
-        sample=sample,
-        components=components,
-        typical=mean,
-        classes=classes,
-        probe=probe,
-        trouble=trouble,
-        timelines=shown,
-        recordings=recordings,
-        store=samples if isinstance(samples, WindowStore) else None,
-        converged=getattr(model, "converged_", None),
-    )
+            contents.trouble = str(error)
+    contents.components = describe_components(model, contents.axes, contents.x, label, contents.checked)
+    if whole is not None:
+        contents.store = whole._samples if isinstance(whole._samples, WindowStore) else None
+        contents.timelines, contents.recordings = _timelines(contents, whole)
+    return contents
 
 
 def as_windows(model: Any, data: Any) -> Windows | None:
@@ -132,9 +109,38 @@ def as_windows(model: Any, data: Any) -> Windows | None:
     return None
 
 
-def _sample_data(model: Any, data: Any) -> tuple[Sample, Typical]:
-    chosen = data[thinned(np.arange(len(data)), _SAMPLED)]
-    x, Z = (np.asarray(of(chosen), dtype=np.float64) for of in (model.coefficients, model.transform))
-    windows = chosen if isinstance(chosen, Windows) else None
-    sample = Sample(windows, x, Z, len(data), model.score(chosen[:_SCORED]))
-    return sample, typical(model, chosen[thinned(np.arange(len(x)), _SCORED)], x)
+def _timelines(contents: ReportContents, windows: Windows) -> tuple[list[Timeline], int]:
+    """Return timelines of at most twelve evenly spaced recordings, and the number of recordings to choose from.
+
+    Recordings with fewer than eight windows, or without a prediction although there is a probe, are skipped.
+    """
+    probe, components, x = contents.probe, contents.components, np.asarray(contents.x)
+    names = windows.recording if (windows.recording != "").any() else windows.subject
+    tested = np.full(len(windows), probe is None)
+    predicted = probability = None
+    if probe is not None:
+        tested[probe.rows] = True
+        predicted = np.full(len(windows), -1)
+        predicted[probe.rows] = probe.predicted[0]
+        if probe.probability is not None:
+            probability = np.full((len(windows), len(windows.classes)), np.nan, np.float32)
+            probability[probe.rows] = probe.probability
+    groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
+    groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
+    chosen = [each for each in components if each.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
+    numbers = [each.number for each in chosen]
+    room = _MOST_NUMBERS // (len(windows.classes) + len(chosen) + 2)
+    shown, mean, spread = list[Timeline](), x.mean(axis=0), x.std(axis=0)
+    for place in thinned(np.arange(len(groups)), _MOST_RECORDINGS).tolist():
+        name, rows = groups[place]
+        rows = rows[np.argsort(windows.start[rows], kind="stable")]
+        if len(rows) > room:
+            continue
+        room -= len(rows)
+        strengths = (np.asarray(contents.model.coefficients(windows[rows]), np.float64) - mean) / np.where(
+            spread > 0, spread, 1.0
+        )
+        codes, shares = (None if values is None else values[rows] for values in (predicted, probability))
+        columns = strengths[:, [number - 1 for number in numbers]]
+        shown.append(Timeline(name, windows[rows], codes, shares, columns, numbers))
+    return shown, len(groups)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyadic import plot
+from polyadic.data.windows import Windows
 from polyadic.explain.spectra import where_strongest
-from polyadic.plot.windows import HALF_ROW, MOST_CHANNELS, outlines, preview_figure, scale_texts
+from polyadic.plot.windows import HALF_ROW, MOST_CHANNELS, outlines, scale_texts
 from polyadic.report.components import Component
-from polyadic.report.contents import ReportContents, Sample
-from polyadic.report.headline import MethodScores
+from polyadic.report.contents import ReportContents
 from polyadic.report.probe import thinned
 
 if TYPE_CHECKING:
@@ -32,29 +32,31 @@ _DRAWN_CHANNELS = 8
 
 
 def figures(
-    model: Any,
     contents: ReportContents,
-    methods: list[MethodScores],
+    methods: list[dict[str, Any]],
     begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> dict[str, Any]:
     """Build all figures in the order in which they are shown. Figures of component n are named `component-n-…`.
 
     Parameters
     ----------
+    methods : the methods to compare, as from `methods_of`
     begin : called with the number of parts done (each component is one) and the name of the next part
     """
     drawn: dict[str, Figure] = {}
-    scored = [method for method in methods if method.accuracy is not None]
+    model, windows, probe = contents.model, contents.windows, contents.probe
+    scored = [method for method in methods if method["accuracy"] is not None]
     if scored:
-        ends = [(m.accuracy, m.low, m.high) if m.low is not None else (m.accuracy,) * 3 for m in scored]
-        values = {method.name: scores for method, scores in zip(scored, ends, strict=True)}
-        drawn["comparison"] = plot.comparison(values, methods[0].measure)  # type: ignore[arg-type]
+        values = {
+            method["name"]: (method["accuracy"], *(method[end] or method["accuracy"] for end in ("low", "high")))
+            for method in scored
+        }
+        drawn["comparison"] = plot.comparison(values, methods[0]["measure"])
     # These take longest, so they come first: otherwise the estimate of the remaining time would be too low.
     begin(0, "maps and scores")
-    sample, probe, readout = contents.sample, contents.probe, getattr(model, "readout_", None)
-    windows = None if sample is None else sample.windows
-    if sample is not None and len(sample.Z) >= 3:
-        drawn |= _feature_maps(sample, standardise=readout is None)
+    readout = getattr(model, "readout_", None)
+    if contents.Z is not None and len(contents.Z) >= 3:
+        drawn |= _feature_maps(contents, standardise=readout is None)
     if probe is not None and windows is not None:
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
         if probe.per_subject:
@@ -65,21 +67,21 @@ def figures(
         drawn[f"timeline-{number}"] = plot.timeline(
             each.windows, each.predicted, each.probability, each.strengths, names
         )
-    if sample is not None and readout is not None:
-        drawn["readout"] = plot.readout(model, sample.Z)
+    if contents.Z is not None and readout is not None:
+        drawn["readout"] = plot.readout(model, contents.Z)
         if readout.n_channels and windows is not None and len(contents.classes) > 1:
-            drawn["levels"] = plot.levels(model, sample.Z, windows.label, windows.classes)
-    if getattr(model, "replicability_", None) is not None:
-        drawn["replicability"] = plot.replicability(model)
+            drawn["levels"] = plot.levels(model, contents.Z, windows.label, windows.classes)
+    if contents.checked is not None:
+        drawn["replicability"] = plot.replicability(contents.checked)
     if model.history_["loss"]:
         drawn["training-sweeps"] = plot.training(model)
         drawn["training-seconds"] = plot.training(model, "seconds")
     count = len(contents.components)
     for place, component in enumerate(contents.components):
         begin(1 + place, f"component {place + 1} of {count}")
-        parts = _profiles(model, contents, component)
+        parts = _profiles(contents, component)
         if windows is not None and place < _DRAWN_COMPONENTS:
-            parts["windows"] = _expressing_windows(model, contents, component, windows)
+            parts["windows"] = _expressing_windows(contents, component, windows)
         drawn |= {f"component-{component.number}-{name}": figure for name, figure in parts.items()}
     return {name: _without_template(figure) for name, figure in drawn.items()}
 
@@ -90,16 +92,15 @@ def _without_template(figure: Figure) -> Any:
     return content
 
 
-def _profiles(model: Any, contents: ReportContents, component: Component) -> dict[str, Figure]:
+def _profiles(contents: ReportContents, component: Component) -> dict[str, Figure]:
     """Build the figures of a component: its profile along each mode, and its strength by class."""
-    sample, typical, r = contents.sample, contents.typical, component.index
-    windows = None if sample is None else sample.windows
+    model, windows, typical, r = contents.model, contents.windows, contents.typical, component.number - 1
     by_channel = contents.axes[0].kind == "channel"
     drawn = {str(mode): plot.profile(model, r, mode, windows, typical) for mode in range(1, len(contents.axes))}
     drawn["0"] = plot.channels(model, r, windows, typical) if by_channel else plot.profile(model, r, 0, None, typical)
-    if windows is None or sample is None or len(contents.classes) < 2:
+    if windows is None or contents.x is None or len(contents.classes) < 2:
         return drawn
-    drawn["classes"] = plot.class_means(sample.x, windows.label, r, windows.classes)
+    drawn["classes"] = plot.class_means(contents.x, windows.label, r, windows.classes)
     if typical is not None and by_channel and any(axis.kind == "frequency" for axis in contents.axes):
         part, channel = divmod(typical.peak_row(model, r), len(contents.axes[0].labels))
         band = None if component.band is None else component.band[1:]
@@ -107,27 +108,29 @@ def _profiles(model: Any, contents: ReportContents, component: Component) -> dic
     return drawn
 
 
-def _expressing_windows(model: Any, contents: ReportContents, component: Component, windows: Any) -> Figure:
+def _expressing_windows(contents: ReportContents, component: Component, windows: Windows) -> Figure:
     """Plot the windows with the largest coefficients of a component, around the time where it is strongest.
 
     The channels are those with the largest weights, in the order of the data. The number of samples per channel is
     bounded, and so is the size of the page.
     """
-    rows, r = component.windows, component.index
-    channels = None
+    r, channels = component.number - 1, None
     if contents.axes[0].kind == "channel":
-        weights = np.abs(contents.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
+        weights = np.abs(contents.axes[0].by_part(contents.model.factors_[0][:, r])).max(axis=0)
         channels = np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
     lines = 3 * min(_DRAWN_COMPONENTS, len(contents.components)) * min(windows.shape[1], _DRAWN_CHANNELS)
     points = min(_DRAWN_NUMBERS // lines, _POINTS)
-    centre = where_strongest(model, windows[rows], r) if windows.shape[2] > points else None
-    return plot.signals(windows, rows, points, channels, centre)
+    centre = None
+    if windows.shape[2] > points:
+        centre = where_strongest(contents.model, windows[component.windows], r)
+    return plot.signals(windows, component.windows, points, channels, centre)
 
 
-def _feature_maps(sample: Sample, standardise: bool) -> dict[str, Figure]:
+def _feature_maps(contents: ReportContents, standardise: bool) -> dict[str, Figure]:
     """Build a map for each embedding and each colouring with more than one colour."""
-    rows = thinned(np.arange(len(sample.Z)), _MAPPED)
-    windows = None if sample.windows is None else sample.windows[rows]
+    Z = np.asarray(contents.Z)
+    rows = thinned(np.arange(len(Z)), _MAPPED)
+    windows = None if contents.windows is None else contents.windows[rows]
     colours = []
     if windows is not None:
         columns = {"class": windows.label, "subject": windows.subject, "recording": windows.recording}
@@ -136,24 +139,24 @@ def _feature_maps(sample: Sample, standardise: bool) -> dict[str, Figure]:
         colours = [name for name, column in columns.items() if len(np.unique(column)) > 1]
     drawn = {}
     for method in ("pca", "t-sne"):
-        points = plot.embedded(sample.Z[rows], method, standardise)
+        points = plot.embedded(Z[rows], method, standardise)
         for colour in colours or ["class"]:
             drawn[f"map {method} {colour}"] = plot.features(points, windows, colour)  # type: ignore[arg-type]
     return drawn
 
 
-def previews(sample: Sample | None) -> dict[str, Any] | None:
-    """Return previews of the windows on the map, as drawn by `plot.preview`, in 8 bits to keep the page small.
+def previews(sample: Windows | None) -> dict[str, Any] | None:
+    """Return previews of the windows on the map, as drawn by `plot.signals`, in 8 bits to keep the page small.
 
     Returns
     -------
-    a dictionary, or None for tensors: `figure`, the figure of the first window; `bytes` (base64 of windows × lines of
+    a dictionary, or None without a map: `figure`, the figure of the first window; `bytes` (base64 of windows × lines of
     the figure × `points`), to be scaled by `height`; `lines`, the number of lines per channel; `texts` (windows ×
     channels), the row labels
     """
-    if sample is None or sample.windows is None or len(sample.Z) < 3:
+    if sample is None or len(sample) < 3:
         return None
-    windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
+    windows = sample[thinned(np.arange(len(sample)), _MAPPED)]
     count = min(windows.shape[1], MOST_CHANNELS)
     room = int(np.clip(_PREVIEW_BYTES // (len(windows) * count), 24, 1000))
     digits, texts = [], list[list[str]]()
@@ -162,12 +165,13 @@ def previews(sample: Sample | None) -> dict[str, Any] | None:
         drawn = outlines(windows.read(rows)[:, :count], room)
         digits.append(np.rint(127 * drawn.values).astype(np.int8))
         texts += [scale_texts(windows, np.arange(count), spread) for spread in drawn.spread]
-    first = outlines(windows.read(np.arange(1))[:, :count], room)
+    figure = plot.signals(windows, 0, room).update_layout(margin_t=8)
+    figure.layout.annotations = ()  # the page has the title
     return {
-        "figure": _without_template(preview_figure(windows, first)),
+        "figure": _without_template(figure),
         "bytes": base64.b64encode(np.concatenate(digits).tobytes()).decode(),
-        "lines": first.values.shape[2],
-        "points": first.values.shape[3],
+        "lines": digits[0].shape[2],
+        "points": digits[0].shape[3],
         "height": HALF_ROW / 127,
         "texts": texts,
     }

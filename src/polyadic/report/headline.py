@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -11,7 +10,7 @@ from scipy import stats
 from polyadic.errors import PolyadicError
 from polyadic.report.probe import ProbeResult
 
-__all__ = ["Headline", "MethodScores", "headline", "methods_of"]
+__all__ = ["Headline", "headline", "methods_of"]
 
 _SCORES = {
     "balanced_accuracy": "balanced accuracy",
@@ -25,31 +24,7 @@ _FEW_TESTED = 100
 """Below this number of test windows, the headline is called uncertain."""
 
 
-@dataclass(frozen=True)
-class MethodScores:
-    """One row of a run's comparison: means over the seeds, with a 95 % interval of the mean of the first score.
-
-    measure : name of the first score, such as "balanced accuracy"
-    accuracy : the first score, in percent
-    other : name and value of a second score, or None
-    seconds : fit time; None in files written by version 0.1.0
-    sweeps, fit : number of sweeps and fit of tensor methods; None for other methods
-    """
-
-    name: str
-    protocol: str
-    measure: str
-    accuracy: float | None
-    low: float | None
-    high: float | None
-    other: tuple[str, float] | None
-    parameters: float
-    seconds: float | None
-    sweeps: float | None
-    fit: float | None
-
-
-def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | None = None) -> list[MethodScores]:
+def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | None = None) -> list[dict[str, Any]]:
     """Return the methods of a run in order, except that the protocol and method of the report come first.
 
     Parameters
@@ -57,65 +32,65 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
     result : content of the results.json of `polyadic run`
     first : the method of the report's model
     probe : the probe of the report, for its protocol
+
+    Returns
+    -------
+    for each method and protocol means over the seeds: `measure` and `accuracy`, the first score in percent, with `low`
+    and `high`, a 95 % interval of the mean; `other`, name and value of a second score; `parameters`, `seconds`,
+    `sweeps` and `fit`. Unknown values are None
     """
-    found = []
+    methods: list[dict[str, Any]] = []
     try:
         for entry in result["summary"]:
-            scored = [(name, float(entry[name])) for name in _SCORES if name in entry]
-            key, score = scored[0] if scored else ("", None)
-            same = [
-                row[key]
-                for row in result["rows"]
-                if (row["method"], row["protocol"]) == (entry["method"], entry["protocol"]) and key in row
-            ]
-            numbers = (None if name not in entry else float(entry[name]) for name in ("seconds", "sweeps", "fit"))
-            about = str(entry["method"]), str(entry["protocol"]), _SCORES.get(key, "")
-            other = (_SCORES[scored[1][0]], scored[1][1]) if len(scored) > 1 else None
-            size = float(entry["parameters"])
-            found.append(MethodScores(*about, score, *_mean_interval(same), other, size, *numbers))
+            about = {"name": str(entry["method"]), "protocol": str(entry["protocol"])}
+            names = [name for name in _SCORES if name in entry]
+            key, other = [*names, "", ""][:2]
+            same = [row for row in result["rows"] if (row["method"], row["protocol"]) == tuple(about.values())]
+            low, high = _mean_interval([row[key] for row in same if key in row])
+            costs = {name: entry.get(name) for name in ("seconds", "sweeps", "fit")}
+            methods.append(
+                about
+                | {"measure": _SCORES.get(key, ""), "accuracy": float(entry[key]) if key else None}
+                | {"low": low, "high": high, "other": (_SCORES[other], float(entry[other])) if other else None}
+                | {"parameters": float(entry["parameters"])}
+                | {name: None if cost is None else float(cost) for name, cost in costs.items()}
+            )
     except (KeyError, TypeError, ValueError) as error:
         raise PolyadicError(
             f"result must be the content of a results.json of `polyadic run`, but lacks {error}"
         ) from error
     protocol = "" if probe is None else probe.protocol
-    return sorted(found, key=lambda method: (method.protocol != protocol, method.name != first))
+    return sorted(methods, key=lambda method: (method["protocol"] != protocol, method["name"] != first))
 
 
 def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
     """Return a 95 % interval of the mean, in percent, by Student's t; None for a single value or for equal values."""
     if len(values) < 2 or np.ptp(values) == 0:
         return None, None
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    mean = float(np.mean(values))
-    return max(0.0, mean - half), min(100.0, mean + half)
+    low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+    return max(0.0, float(low)), min(100.0, float(high))
 
 
-@dataclass(frozen=True)
-class Headline:
-    """The headline of a report: a score in percent with its name, spread and origin.
-
-    value : in percent
-    spread : standard deviation over subjects, or None
-    words : description of the spread and of how the score was measured, with what makes it uncertain
-    """
+class Headline(NamedTuple):
+    """The headline of a report."""
 
     measure: str
-    value: float
-    spread: float | None
-    words: str
+    value: float  # in percent
+    spread: float | None  # standard deviation over subjects
+    words: str  # the spread, how the score was measured, and what makes it uncertain
 
 
-def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None) -> Headline | None:
+def headline(methods: list[dict[str, Any]], seeds: int, probe: ProbeResult | None) -> Headline | None:
     """Return the score of the probe on unseen subjects, or else of the first method of a run; None without labels."""
-    if probe is not None and (probe.over_subjects or not methods):
+    scored = [method for method in methods[:1] if method["accuracy"] is not None]
+    if probe is not None and (probe.over_subjects or not scored):
         return _probe_headline(probe)
-    if not methods or methods[0].accuracy is None:
-        return None if probe is None else _probe_headline(probe)
-    best = methods[0]
-    count = f"{seeds} seed{'s' * (seeds != 1)}"
-    words = f"Mean over {count}, each with its own random start and split" if seeds > 1 else f"{count}, no interval"
-    ends = "" if best.low is None else f"; 95 % interval {best.low:.1f} to {best.high:.1f} %"
-    return Headline(best.measure, methods[0].accuracy, None, f"{words}{ends}.")
+    if not scored:
+        return None
+    best = scored[0]
+    words = f"Mean over {seeds} seeds, each with its own random start and split" if seeds > 1 else "1 seed, no interval"
+    ends = "" if best["low"] is None else f"; 95 % interval {best['low']:.1f} to {best['high']:.1f} %"
+    return Headline(best["measure"], best["accuracy"], None, f"{words}{ends}.")
 
 
 def _probe_headline(probe: ProbeResult) -> Headline:
@@ -123,25 +98,21 @@ def _probe_headline(probe: ProbeResult) -> Headline:
     over = {name: 100 * value for name, value in probe.over_subjects.items()}
     if over:
         spread = over["std"] if over["std"] > 0 else None
-        counted = probe.spread_over or probe.groups
-        whom = f"{counted} subjects" + (" with two classes or more" if counted < probe.groups else "")
-        told = (
-            f"Mean and standard deviation over {whom}, from {over['min']:.1f} to {over['max']:.1f} %"
-            if spread is not None
-            else f"Equal for all {whom}"
-        )
+        whom = f"{probe.spread_over} subjects"
+        whom += " with two classes or more" if probe.spread_over < probe.groups else ""
+        words = f"Equal for all {whom}"
+        if spread is not None:
+            words = f"Mean and standard deviation over {whom}, from {over['min']:.1f} to {over['max']:.1f} %"
         lacking = (
             " Not every subject has every class: each is scored on its own classes, so this number gives a class of "
             "few subjects less weight than the score over all windows."
             if probe.classes_differ
             else ""
         )
-        return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.{lacking}{few}")
+        return Headline("balanced accuracy", over["mean"], spread, f"{words}; {probe.how}.{lacking}{few}")
     whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"
-    told = (
-        f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
-        if probe.low is not None and probe.high is not None
-        else f"No interval: every resample of the {whom} gives the same score"
-    )
-    words = f"{told}; {probe.how}.{few}"
-    return Headline("balanced accuracy", 100 * probe.scores["balanced_accuracy"], None, words)
+    words = f"No interval: every resample of the {whom} gives the same score"
+    if probe.low is not None and probe.high is not None:
+        words = f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
+    score = 100 * probe.scores["balanced_accuracy"]
+    return Headline("balanced accuracy", score, None, f"{words}; {probe.how}.{few}")

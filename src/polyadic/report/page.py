@@ -7,31 +7,58 @@ import gzip
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from importlib import metadata, resources
 from typing import Any
 
+from polyadic import augment
 from polyadic._util.files import write_atomically
+from polyadic._util.immutable import complete_repr
 from polyadic._util.version import __version__
 from polyadic.core.persist import encode
-from polyadic.data.splits import Protocol
+from polyadic.data.splits import PROTOCOLS, Protocol
+from polyadic.data.windows import Windows
 from polyadic.evaluate.probe import AUTO
+from polyadic.evaluate.scoring import own_split
+from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import positions
 from polyadic.plot.sketches import picture
 from polyadic.plot.style import new_figure
-from polyadic.report.components import Component, large_but_not_replicating, strongest_class
+from polyadic.report.components import large_but_not_replicating, strongest_class
 from polyadic.report.contents import ReportContents, as_windows, collect_contents
 from polyadic.report.figures import figures, previews
 from polyadic.report.headline import headline, methods_of
-from polyadic.report.reproduce import BIBTEX, fit_script
 
-__all__ = ["packed", "render", "write"]
+__all__ = ["BIBTEX", "render", "write"]
 
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 _SHOWN, _SHOWN_ON_PHONES = 12, 6
 """Number of components shown initially, on large and on small screens."""
 _COSTS = ("seconds", "sweeps", "fit")
+_MODULES = {
+    "polyadic": ("CPD", "ATD", "SALS", "GRSALS"),
+    "polyadic.augment": tuple(augment.__all__),
+    "polyadic.readout": ("Readout",),
+    "polyadic.spectral": ("STFT",),
+}
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
+
+BIBTEX = f"""\
+@inproceedings{{yang2022atd,
+  title     = {{{{ATD: Augmenting CP Tensor Decomposition by Self Supervision}}}},
+  author    = {{Yang, Chaoqi and Qian, Cheng and Singh, Navjot and Xiao, Cao and Westover, M Brandon and Solomonik, \
+Edgar and Sun, Jimeng}},
+  booktitle = {{Advances in Neural Information Processing Systems 35 (NeurIPS 2022)}},
+  year      = {{2022}}
+}}
+
+@software{{polyadic,
+  title   = {{polyadic: augmented tensor decomposition for multichannel recordings}},
+  author  = {{{{The polyadic developers}}}},
+  version = {{{__version__}}}
+}}"""
+"""Entries for the paper on the method and for this software, as in CITATION.cff."""
 
 
 def write(path: str | os.PathLike[str], model: Any, data: Any = None, **options: Any) -> None:
@@ -55,7 +82,7 @@ def write(path: str | os.PathLike[str], model: Any, data: Any = None, **options:
     ...     Path(f"{folder}/report.html").stat().st_size < 6_000_000
     True
     """
-    write_atomically(path, render(model, data, **options).encode())
+    write_atomically(path, render(model, data, **options).encode(errors="backslashreplace"))
 
 
 def render(
@@ -70,7 +97,7 @@ def render(
     probe: str = AUTO,
     transductive: bool = False,
     source: str = "",
-    check_note: str = "",
+    replicability: Replicability | None = None,
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
     """Return the report of a model as HTML.
@@ -91,7 +118,7 @@ def render(
         subjects; otherwise they are refitted in every fold
     source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the
         model
-    check_note : a sentence on the origin of `model.replicability_`
+    replicability : result of `polyadic.explain.replicability`; by default that of the model, if it has one
     on_stage : called with the number of parts done, the total and the name of the next; each component is a part
     """
 
@@ -105,81 +132,57 @@ def render(
     def on_fold(done: int, count: int) -> None:
         begin(0, f"features and probe, fold {done} of {count} done")
 
-    contents = collect_contents(model, data, protocol, random_state, probe, transductive, on_fold)
+    contents = collect_contents(model, data, protocol, random_state, probe, transductive, replicability, on_fold)
     methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
-    shown = [method for method in methods if method.protocol == methods[0].protocol]
-    drawn = figures(model, contents, shown, lambda done, stage: begin(1 + done, stage))
-    shown_windows = previews(contents.sample)
+    compared = [method for method in methods if method["protocol"] == methods[0]["protocol"]]
+    drawn = figures(contents, compared, lambda done, stage: begin(1 + done, stage))
+    shown_windows = previews(contents.windows)
     begin(model.rank + 2, "page")
     file = resources.files("polyadic.report")
+    maps = [name.split(" ")[1:] for name in drawn if name.startswith("map ")]
+    plural = {"channel": "channels", "frequency": "frequencies"}
+    names_of_modes = [plural.get(axis.kind, axis.name) for axis in contents.axes]
     values = {
         "model": model,
         "kind": type(model).__name__,
         "title": title or type(model).__name__,
         "contents": contents,
         "probe": contents.probe,
-        "sample": contents.sample,
+        "checked": contents.checked,
+        "checked_here": replicability is not None,
+        "converged": getattr(model, "converged_", None),
         "methods": methods,
-        "costs": [name for name in _COSTS if any(getattr(method, name) is not None for method in methods)],
-        "protocols": list(dict.fromkeys(method.protocol for method in methods)),
+        "compared": compared,
+        "costs": [name for name in _COSTS if any(method[name] is not None for method in methods)],
+        "protocols": list(dict.fromkeys(method["protocol"] for method in methods)),
         "headline": headline(methods, len(result["seeds"]) if result else 0, contents.probe),
         "result": result,
-        "components": _component_rows(model, contents),
+        "components": _component_rows(contents),
+        "large_hidden": large_but_not_replicating(contents.components),
         "settings": _parameter_texts(model),
         "origin": dict.fromkeys(_ORIGIN) | {"versions": _versions()} | dict(origin or {}),
-        "names": set(drawn),
-        "maps": _map_choices(drawn),
-        "reproduce": fit_script(model, as_windows(model, data), source, _versions()),
+        "figure_names": set(drawn),
+        "map_methods": list(dict.fromkeys(method for method, _ in maps)),
+        "map_colours": list(dict.fromkeys(colour for _, colour in maps)),
+        "reproduce": _fit_script(model, as_windows(model, data), source),
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
         "way": _way(model),
         "readout": getattr(model, "readout_", None),
-        "checked": getattr(model, "replicability_", None),
-        "check_note": check_note,
-        "large_hidden": large_but_not_replicating(contents.components),
         "cite": BIBTEX,
         "version": __version__,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
-        "figures": packed(json.dumps({"figures": drawn, "previews": shown_windows}, allow_nan=False).encode()),
+        "figures": _packed(json.dumps({"figures": drawn, "previews": shown_windows}, allow_nan=False).encode()),
         "previews": shown_windows is not None,
-        "modes": _mode_names(contents),
+        "modes": " and ".join(filter(None, [", ".join(names_of_modes[:-1]), names_of_modes[-1]])),
         "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
-        "sections": _sections(contents, drawn),
-        "plotly": packed((resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
+        "plotly": _packed((resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
     }
     return str(_template().render(values))
 
 
-def _mode_names(contents: ReportContents) -> str:
-    """Return the names of the modes as text, such as "channels, frequencies and time"."""
-    plural = {"channel": "channels", "frequency": "frequencies"}
-    names = [plural.get(axis.kind, axis.name) for axis in contents.axes]
-    return " and ".join([part for part in (", ".join(names[:-1]), names[-1]) if part])
-
-
-def _sections(contents: ReportContents, drawn: dict[str, Any]) -> dict[str, str]:
-    """Return the titles of the sections that have content, by id."""
-    there = {
-        "result": True,
-        "components": True,
-        "timeline": bool(contents.timelines),
-        "samples": any(name.startswith("map ") for name in drawn),
-        "probe": contents.probe is not None,
-        "features": "readout" in drawn,
-        "training": "training-sweeps" in drawn,
-        "provenance": True,
-    }
-    return {name: name.capitalize() for name, found in there.items() if found}
-
-
-def packed(content: bytes) -> str:
-    """Compress content and encode it in characters that are safe in HTML; the browser decompresses it.
-
-    Examples
-    --------
-    >>> gzip.decompress(base64.b64decode(packed(b"</script>")))
-    b'</script>'
-    """
+def _packed(content: bytes) -> str:
+    """Compress content and encode it in characters that are safe in HTML; the browser decompresses it."""
     return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
 
 
@@ -202,41 +205,31 @@ def _template() -> Any:
     return environment.get_template("report.html.j2")
 
 
-def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]]:
-    """Return the rows of the component table: cells, values to sort by, and words to search for."""
+def _component_rows(contents: ReportContents) -> list[dict[str, Any]]:
+    """Return the rows of the component table: cells, words to search for, and CSS classes."""
     rows = []
     largest = max((abs(level) for component in contents.components for level in component.levels), default=0.0) or 1.0
     for place, component in enumerate(contents.components):
-        cells: list[dict[str, Any]] = []
-        for mode, factor, at in zip(contents.axes, model.factors_, component.places, strict=True):
-            value = -1.0 if at.value != at.value else at.value  # NaN: sort a flat profile to the end
-            cells.append({"picture": picture(mode, factor[:, component.index]), "at": at.text, "value": value})
-        name, told = strongest_class(component, contents.classes)
-        words = " ".join([str(component.number), *(cell["at"] for cell in cells), name]).lower()
-        spread = max(map(abs, component.effects), default=0.0)
+        cells = [
+            {"picture": picture(axis, factor[:, component.number - 1]), "at": at.text, "value": at.value}
+            for axis, factor, at in zip(contents.axes, contents.model.factors_, component.places, strict=True)
+        ]
+        name, text = strongest_class(component, contents.classes)
+        folded = not component.replicates or place >= _SHOWN
+        state = "folded" if folded else "folded-small" if place >= _SHOWN_ON_PHONES else ""
         rows.append(
             {
                 "of": component,
                 "cells": cells,
                 "strongest": name,
-                "told": told.replace("-", "−"),
-                "spread": spread,
-                "words": words,
+                "text": text.replace("-", "−"),
+                "spread": max(map(abs, component.effects), default=0.0),
+                "words": " ".join([str(component.number), *(at.text for at in component.places), name]).lower(),
                 "largest": largest,
-                "state": _row_state(component, place),
+                "state": state + " gone" * (not component.replicates),
             }
         )
     return rows
-
-
-def _row_state(component: Component, place: int) -> str:
-    """Return the CSS classes of a row: whether it is hidden initially, and whether it is grey."""
-    states = []
-    if not component.replicates or place >= _SHOWN:
-        states.append("folded")
-    elif place >= _SHOWN_ON_PHONES:
-        states.append("folded-small")
-    return " ".join([*states, "gone"] if not component.replicates else states)
 
 
 def _parameter_texts(model: Any) -> dict[str, str]:
@@ -261,10 +254,23 @@ def _method_name(model: Any) -> str:
     return "ATD_ss-" if views_alone else {"GRSALS": "GR-SALS"}.get(kind, kind)
 
 
-def _map_choices(drawn: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the embeddings and colourings of the available maps."""
-    names = [name.split(" ") for name in drawn if name.startswith("map ")]
-    return {
-        "methods": list(dict.fromkeys(method for _, method, _ in names)),
-        "colours": list(dict.fromkeys(colour for _, _, colour in names)),
+def _fit_script(model: Any, windows: Windows | None, source: str) -> str:
+    """Return Python code that reads the data and fits a model with the same settings."""
+    with complete_repr():
+        constructor = model.__repr__(N_CHAR_MAX=10**6)
+    read = source or 'open_windows("windows.npz")  # a store or file with the windows of this report'
+    names = {
+        module: [name for name in known if re.search(rf"\b{name}\(", constructor)] for module, known in _MODULES.items()
     }
+    protocol = None
+    if windows is not None:
+        protocol = next((name for name in PROTOCOLS if own_split(model, windows, [name]) is not None), None)
+    names["polyadic.data"] = sorted([read.partition("(")[0], *["split"] * (protocol is not None)])
+    lines = [f"# {', '.join(f'{name} {version}' for name, version in _versions().items())}"]
+    lines += [f"from {module} import {', '.join(imported)}" for module, imported in sorted(names.items()) if imported]
+    lines += ["", f"windows = {read}"]
+    if protocol is not None:
+        lines.append(f'windows, _, _ = split(windows, "{protocol}", random_state={model.seed_})  # {model.split_}')
+    elif model.split_:
+        lines.append(f"# The model was fitted to part of another split: {model.split_}")
+    return "\n".join([*lines, f"model = {constructor}", "model.fit(windows)", 'model.save("model.safetensors")'])

@@ -16,7 +16,9 @@
     probe.style.color = `var(--${name})`;
     return getComputedStyle(probe).color;
   };
-  const narrow = () => window.innerWidth < 832;
+  let printing = null; // what to restore after printing
+  const PAGE = 680; // the width of figures on paper
+  const narrow = () => !printing && window.innerWidth < 832;
 
   function style() {
     const axis = {
@@ -65,7 +67,8 @@
   function paint(place, data, layout) {
     if (!window.Plotly) return;
     place.style.setProperty("--height", `${layout.height}px`);
-    Plotly.react(place, data, { template: style(), autosize: true, dragmode: false, ...layout }, config);
+    const size = printing ? { width: PAGE } : { autosize: true };
+    Plotly.react(place, data, { template: style(), dragmode: false, ...layout, ...size }, config);
   }
   const config = { responsive: true, displayModeBar: false, displaylogo: false };
 
@@ -166,9 +169,14 @@
   function themed() {
     button.textContent = isDark() ? "Light" : "Dark";
     button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
-    all("[data-drawn]").forEach((place) => draw(place, place.dataset.drawn));
-    const shown = one("#window-figure")?.dataset.shown;
-    if (shown !== undefined) show(Number(shown));
+    redrawAll("[data-drawn], [data-shown]");
+  }
+
+  function redrawAll(selector) {
+    for (const place of all(selector)) {
+      if (place.id === "window-figure") show(Number(place.dataset.shown ?? 0));
+      else draw(place, place.dataset.drawn ?? place.dataset.figure);
+    }
   }
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
@@ -295,6 +303,27 @@
     if (fold) fold.open = true;
   }));
   reach();
+
+  // -------------------------------------------------------------------- print
+
+  // Paper shows what a reader could open: all sections and figures, in the light theme and the width of a page.
+  addEventListener("beforeprint", () => {
+    if (printing) return;
+    printing = { theme: document.documentElement.dataset.theme, closed: all("details:not([open])") };
+    document.documentElement.dataset.theme = "light";
+    printing.closed.forEach((fold) => { fold.open = true; });
+    redrawAll("section .figure");
+  });
+  addEventListener("afterprint", () => {
+    if (!printing) return;
+    const { theme, closed } = printing;
+    printing = null;
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    themed();
+    all("section .figure .js-plotly-plot, section .figure.js-plotly-plot").forEach((place) => Plotly.Plots.resize(place));
+    closed.forEach((fold) => { fold.open = false; });
+  });
 
   // ----------------------------------------------------------------- choices
 

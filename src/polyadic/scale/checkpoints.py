@@ -1,4 +1,7 @@
-"""Checkpoints of a fit: one file, replaced atomically after a sweep, from which the fit resumes bit-identically.
+"""Checkpoints of a fit: one file, replaced atomically, from which the fit resumes bit-identically.
+
+A default fit saves the sums of its passes over the data; its sweeps take little time and are repeated. Other fits save
+their state after a sweep.
 
 The file has the format of a model file: arrays with a JSON header, verified by checksum. Its header describes settings
 and data, and a fit with others is refused.
@@ -14,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -24,10 +26,11 @@ from torch import Tensor
 
 from polyadic._util import model_files
 from polyadic._util.files import check_output
+from polyadic.core.passes import Passes
 from polyadic.core.persist import encode
 from polyadic.core.solve import Progress
 from polyadic.core.step import State, Statistics
-from polyadic.data.samples import Samples
+from polyadic.data.batches import Samples
 from polyadic.errors import CheckpointError, ModelFileError
 
 __all__ = ["Checkpoints", "data_fingerprint", "describe", "differences"]
@@ -37,17 +40,8 @@ _PLAIN = ("history", "finished", "best_history", "all_converged", "spent")
 _SAMPLED = 64
 
 
-# ---------------------------------------------------------------- fingerprints
-
-
 def describe(value: Any) -> Any:
-    """Describe a setting as JSON for comparison: arrays by shape and checksum, functions by name, others by content.
-
-    Examples
-    --------
-    >>> describe(0.5), describe(np.zeros((2, 2)))["shape"]
-    (0.5, [2, 2])
-    """
+    """Describe a setting as JSON for comparison: arrays by shape and checksum, functions by name, others by content."""
     if sparse.issparse(value):
         matrix = sparse.csr_array(value)
         return {"type": "sparse", "parts": [describe(part) for part in (matrix.data, matrix.indices, matrix.indptr)]}
@@ -62,20 +56,13 @@ def describe(value: Any) -> Any:
 
 
 def data_fingerprint(samples: Samples) -> dict[str, Any]:
-    """Describe samples without reading all: shape, type, checksum of some, and the fingerprint of a store.
-
-    Examples
-    --------
-    >>> data_fingerprint(Samples(np.zeros((3, 4, 5))))["shape"]
-    [3, 4, 5]
-    """
+    """Describe samples without reading all: shape, type, checksum of some, and the fingerprint of a store."""
     ids = torch.linspace(0, len(samples) - 1, min(len(samples), _SAMPLED), dtype=torch.float64).long()
     sampled, known = _checksum(samples.read(ids)), dict(getattr(samples.data, "fingerprint", {}))
     return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": sampled}
 
 
 def _checksum(arrays: Sequence[np.ndarray | Tensor | None]) -> str:
-    """Return the SHA-256 of the content of some arrays."""
     content = hashlib.sha256()
     for array in arrays:
         if isinstance(array, Tensor):
@@ -98,9 +85,6 @@ def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
             yield from differences(then.get(key), now.get(key), f"{name} {key}".strip())
     elif then != now:
         yield f"{name} was {json.dumps(then)} and is {json.dumps(now)} now"
-
-
-# ----------------------------------------------------------------- checkpoints
 
 
 @dataclass
@@ -146,7 +130,32 @@ class Checkpoints:
             )
 
     def load(self, device: torch.device) -> Progress | None:
-        """Load the progress of the fit; None if there is no checkpoint.
+        """Load the progress of the sweeps; None if there is no checkpoint. Raises CheckpointError as `read`."""
+        arrays, header = self.read()
+        if not header:
+            return None
+        tensors = {name: _restore_layout(array, header["axes"][name]).to(device) for name, array in arrays.items()}
+        progress = Progress(_state_of(tensors, ""), **{name: header["progress"][name] for name in _PLAIN})
+        if progress.finished:
+            progress.best = _state_of(tensors, "best.")
+        if "attempt.0.factors.0" in tensors:
+            progress.bases_of = [_factors_of(tensors, f"attempt.{n}.") for n in range(progress.attempt)]
+        return progress
+
+    def load_passes(self, passes: Passes) -> None:
+        """Set the passes of a default fit to those of the checkpoint, if there is one."""
+        arrays, header = self.read()
+        if header:
+            passes.restore(arrays, header["passes"])
+
+    def save_passes(self, passes: Passes, now: bool = False) -> None:
+        """Write the sums of the passes of a default fit if a checkpoint is due, or `now`."""
+        if now or time.monotonic() - self._written >= self.every:
+            arrays, header = passes.arrays()
+            self.write(arrays, {"passes": header})
+
+    def read(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Read arrays and header of the checkpoint; both are empty if there is none.
 
         Raises
         ------
@@ -155,7 +164,7 @@ class Checkpoints:
         try:
             arrays, header = model_files.read(self.path)
         except FileNotFoundError:
-            return None
+            return {}, {}
         except ModelFileError as error:
             raise CheckpointError(f"the fit cannot resume: {error}") from error
         if "fingerprint" not in header:
@@ -163,13 +172,7 @@ class Checkpoints:
         changed = list(differences(header["fingerprint"], self.fingerprint))
         if changed:
             raise CheckpointError(f"{self.path} belongs to another fit: {'; '.join(changed)}")
-        tensors = {name: _restore_layout(array, header["axes"][name]).to(device) for name, array in arrays.items()}
-        progress = Progress(_state_of(tensors, ""), **{name: header["progress"][name] for name in _PLAIN})
-        if progress.finished:
-            progress.best = _state_of(tensors, "best.")
-        if "attempt.0.factors.0" in tensors:
-            progress.bases_of = [_factors_of(tensors, f"attempt.{n}.") for n in range(progress.attempt)]
-        return progress
+        return arrays, header
 
     def __call__(self, progress: Progress) -> None:
         """Write a checkpoint if one is due."""
@@ -199,9 +202,12 @@ class Checkpoints:
         for name, tensor in tensors.items():
             arrays[name], axes[name] = _in_memory_order(tensor)
         plain = {name: getattr(progress, name) for name in _PLAIN}
-        header = {"fingerprint": self.fingerprint, "axes": axes, "progress": plain}
+        self.write(arrays, {"axes": axes, "progress": plain})
+
+    def write(self, arrays: dict[str, np.ndarray], content: dict[str, Any]) -> None:
+        """Replace the checkpoint."""
         try:
-            model_files.write(self.path, arrays, header)
+            model_files.write(self.path, arrays, {"fingerprint": self.fingerprint, **content})
         except OSError as error:
             raise CheckpointError(f"a checkpoint could not be written to {self.path}: {error}") from error
         self._written = time.monotonic()
@@ -209,9 +215,7 @@ class Checkpoints:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or isinstance(error, KeyboardInterrupt):
             self.save()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from polyadic.testing.augmentation import AugmentationContract
+from polyadic.testing.augmentation import AugmentationContract, PairingContract
 from polyadic.testing.baseline import BaselineContract
-from polyadic.testing.pairing import PairingContract
 from polyadic.testing.tensorizer import TensorizerContract
 
 __all__ = ["AugmentationContract", "BaselineContract", "PairingContract", "TensorizerContract"]

@@ -4,67 +4,92 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polyadic._util.files import write_atomically
 from polyadic._util.version import __version__
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.tuning.search import Try
 from polyadic.tuning.space import Settings
 
-__all__ = ["append", "append_try", "fingerprint", "read_tries"]
+__all__ = ["Journal", "fingerprint"]
 
-Known = dict[int, dict[tuple[Settings, bool], Try]]
-
-
-def fingerprint(windows: Windows, seed: int) -> str:
-    """Return a hash of what the tries of a journal depend on."""
-    first = float(np.abs(windows.read(np.arange(1))).sum())
-    parts = [__version__, list(windows.shape), seed, windows.label.tolist(), windows.subject.tolist(), first]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+_ROWS = 1024
+_SHOWN = 24
 
 
-def append(path: Path, value: dict[str, Any]) -> None:
-    """Append a line, and wait until it is on disk; the line break comes first, so that it ends a truncated line."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write("\n" + json.dumps(value))
-        file.flush()
-        os.fsync(file.fileno())
+def fingerprint(windows: Windows, **options: Any) -> dict[str, Any]:
+    """Return everything that a score depends on: the version, all samples and labels as hashes, and the options."""
+    samples = (windows.read(np.arange(n, min(n + _ROWS, len(windows)))) for n in range(0, len(windows), _ROWS))
+    return {
+        "version": __version__,
+        "shape": list(windows.shape),
+        "sampling rate": windows.fs,
+        "channels": list(windows.channels),
+        "samples": _hash(np.ascontiguousarray(part).tobytes() for part in samples),
+        "labels": _hash([json.dumps([windows.classes, windows.label.tolist()]).encode()]),
+        "subjects": _hash([json.dumps(windows.subject.tolist()).encode()]),
+        "recordings": _hash([json.dumps([windows.recording.tolist(), windows.start.tolist()]).encode()]),
+        **options,
+    }
 
 
-def append_try(path: Path, search: int, tried: Try) -> None:
-    """Append a try of one of the searches."""
-    append(path, {"search": search, **asdict(tried), "shares": tried.shares.tolist()})
+def _hash(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
-def read_tries(path: Path, expected: str) -> Known:
-    """Return the tries of each search, skipping lines that a killed process left incomplete.
+class Journal:
+    """The tries of all searches of a call of `tune`, kept in a file.
 
     Parameters
     ----------
-    expected : fingerprint of this search; a journal with another one is rejected
+    path : the file; one with another fingerprint is rejected, and the error names what differs
+    expected : `fingerprint` of this call
     """
-    entries = []
-    for line in path.read_bytes().splitlines():
+
+    def __init__(self, path: Path, expected: dict[str, Any]) -> None:
+        self.path = path
+        self.known: dict[int, dict[tuple[Settings, bool], Try]] = {}
+        self._lines = [json.dumps({"tune": expected})]
+        if not path.exists():
+            return
         try:
-            entries.append(json.loads(line))
-        except ValueError:
-            continue
-    if not entries or not isinstance(entries[0], dict) or "tune" not in entries[0]:
-        raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name")
-    if entries[0]["tune"] != expected:
-        raise PolyadicError(
-            f"{path.name} is the journal of other windows, another seed or another version of polyadic: choose another "
-            "name, or remove it"
-        )
-    known: Known = {}
-    for entry in entries[1:]:
-        search, settings = entry.pop("search"), Settings(**entry.pop("settings"))
-        tried = Try(settings, np.array(entry.pop("shares")), **entry)
-        known.setdefault(search, {})[settings, tried.full] = tried
-    return known
+            head, *entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            found = head["tune"]
+            for entry in entries:
+                search, settings = entry.pop("search"), Settings(**entry.pop("settings"))
+                self._add(search, Try(settings, np.array(entry.pop("shares")), **entry))
+        except (ValueError, TypeError, KeyError) as error:
+            raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name") from error
+        differences = [_difference(name, found.get(name), value) for name, value in expected.items()]
+        if any(differences):
+            raise PolyadicError(
+                f"{path.name} is the journal of another search ({', '.join(filter(None, differences))}): use the same "
+                "data and options to resume it, choose another name, or remove it"
+            )
+
+    def _add(self, search: int, tried: Try) -> None:
+        self._lines.append(json.dumps({"search": search, **asdict(tried), "shares": tried.shares.tolist()}))
+        self.known.setdefault(search, {})[tried.settings, tried.full] = tried
+
+    def record(self, search: int, tried: Try) -> None:
+        """Add a try of one of the searches, unless it is known, and write the file."""
+        if (tried.settings, tried.full) not in self.known.get(search, {}):
+            self._add(search, tried)
+            write_atomically(self.path, "".join(f"{line}\n" for line in self._lines).encode())
+
+
+def _difference(name: str, then: Any, now: Any) -> str:
+    """Describe a difference between two values of a fingerprint, or return "" if there is none."""
+    if then == now:
+        return ""
+    return f"other {name}" if len(str(now)) > _SHOWN else f"{name} {then} then, {now} now"

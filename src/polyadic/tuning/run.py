@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from polyadic._util.checks import check_integer, check_number
 from polyadic.data import Windows
-from polyadic.data.folds import group_folds
+from polyadic.data.batches import choose_device
+from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import FEWEST_WINDOWS, WindowClassifier, labels_of
 from polyadic.evaluate.scoring import scores
-from polyadic.tuning.journal import append, append_try, fingerprint, read_tries
+from polyadic.tuning.journal import Journal, fingerprint
 from polyadic.tuning.search import Search, Try
 from polyadic.tuning.space import Settings, Space
 
@@ -147,7 +148,7 @@ def tune(
     folds : number of outer folds, groups of subjects that are left out in turn to evaluate the search
     random_state : random seed
     device : device to compute on
-    journal : file that records every try; an interrupted call resumes from it
+    journal : file that records every try; an interrupted call with the same windows and options resumes from it
     on_try : called after every try with the index of the search, the number of searches, and the try
 
     Returns
@@ -165,12 +166,14 @@ def tune(
     check_number("minutes", minutes, 0)
     check_integer("tries", tries, 1, none=True)
     check_integer("folds", folds, 2)
+    check_integer("random_state", random_state, 0)
     if not isinstance(windows, Windows | WindowStore):
         raise PolyadicError(
             f"windows must be Windows or a WindowStore, but is a {type(windows).__name__}: use "
             "Windows(X, fs, label=..., subject=...)"
         )
     windows = windows.windows if isinstance(windows, WindowStore) else windows
+    refuse_copies(windows)
     space, cause = Space.of(windows), _why_not(windows)
     outer: list[_Fold] = []
     why = f"others cannot be compared, because {cause}"
@@ -182,30 +185,25 @@ def tune(
             raise PolyadicError(
                 f"{cause}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
             )
-        model = WindowClassifier(space.recommended.estimator(space.views, random_state, device).fit(windows)).fit(
-            windows
-        )
+        model = WindowClassifier(space.recommended.estimator(space.views, random_state, device)).fit(windows)
         reason = f"Kept the recommended settings: {why}."
         return Tuning(model, space.recommended, space.recommended, reason, time.monotonic() - begun)
-    path, mark = None if journal is None else Path(journal), fingerprint(windows, random_state)
-    known = read_tries(path, mark) if path is not None and path.exists() else {}
-    if path is not None and not path.exists():
-        append(path, {"tune": mark})
+    written = None
+    if journal is not None:
+        options = {"folds": int(folds), "random_state": int(random_state), "device": choose_device(device).type}
+        written = Journal(Path(journal), fingerprint(windows, **options))
 
     def new_search(number: int, part: Windows) -> Search:
-        known_tries = known.get(number, {})
-
-        def record(tried: Try) -> None:
-            if path is not None and (tried.settings, tried.full) not in known_tries:
-                append_try(path, number, tried)
+        def on_each(tried: Try) -> None:
+            if written:
+                written.record(number, tried)
             if on_try is not None:
                 on_try(number, len(outer) + 1, tried)
 
         now = time.monotonic()
         until = now + (begun + 60 * minutes - now) * (1 - _REFIT_SHARE) / (len(outer) + 1 - number)
-        return Search(
-            part, space, random_state, device, until if tries is None else math.inf, tries, known_tries, record
-        )
+        deadline, known = until if tries is None else math.inf, written.known.get(number, {}) if written else {}
+        return Search(part, space, random_state, device, deadline, tries, dict(known), on_each)
 
     search = new_search(0, windows)
     best = search.run().settings
@@ -231,9 +229,8 @@ def _validate(
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Search without each group of subjects in turn, and classify the windows of the group.
 
-    Returns
-    -------
-    balanced accuracy of the tuned and of the recommended settings, for each subject and in all; empty if interrupted
+    Returns the balanced accuracy of the tuned and of the recommended settings, for each subject and in all; empty if
+    interrupted.
     """
     truth = labels_of(windows)
     predicted = {"tuned": truth.copy(), "recommended": truth.copy()}
@@ -281,9 +278,8 @@ def _choose(search: Search, best: Settings, nested: dict[str, dict[str, float]])
 def _outer_folds(windows: Windows, count: int) -> tuple[list[_Fold], str]:
     """Split subjects into groups to leave out in turn, skipping groups that the search cannot do without.
 
-    Returns
-    -------
-    for each group, the rows of all other windows, and the labelled rows of its subjects; and why a group was skipped
+    Returns for each group the rows of all other windows and the labelled rows of its subjects; and why a group was
+    skipped.
     """
     labelled = np.flatnonzero((windows.label >= 0) & (windows.subject != ""))
     fold = group_folds(windows.label[labelled], windows.subject[labelled], count)

@@ -17,18 +17,18 @@ from polyadic import CPD
 from polyadic._util.threads import thread_pool
 from polyadic.core.moments import sharing
 from polyadic.data import Windows
-from polyadic.data.folds import group_folds
+from polyadic.data.splits import group_folds
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import WindowClassifier, group_names, labels_of, means_by_group, recentred
-from polyadic.evaluate.probe import (
+from polyadic.evaluate.classifier import WindowClassifier, labels_of, recentred
+from polyadic.evaluate.probe import level_columns
+from polyadic.evaluate.regression import (
     FEWEST_LABELS,
     FIXED_C,
     FOLDS,
     GRID,
     SCALES,
+    candidates,
     left_out,
-    level_columns,
-    mean_variance,
     unthreaded,
 )
 from polyadic.tuning.space import Settings, Space
@@ -40,7 +40,6 @@ _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
 _KEPT = 3
 """One in this many coarsely evaluated settings is evaluated in full."""
 _COARSE_GRID = (0.01, 1.0)
-_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,52 +81,37 @@ def best_try(tries: list[Try]) -> Try:
 def score_subjects(
     Z: NDArray[np.float64], y: NDArray[Any], subject: NDArray[Any], levels: NDArray[np.intp], full: bool
 ) -> NDArray[np.float64]:
-    """Evaluate features by cross-validation of a logistic regression over subjects.
+    """Evaluate features (n, F) of labelled windows by cross-validation of a logistic regression over subjects.
 
     With fewer labels than `Probe` needs for validation, its fixed settings are used. Otherwise the score is the best
-    over settings of the probe: all settings if `full`, two otherwise.
-
-    Parameters
-    ----------
-    Z : (n, F), features of labelled windows
-    y, subject : (n,), classes and subjects of the windows
-    levels : indices of the level columns
-    full : whether to try all settings of the regression
+    over settings of the probe: all settings if `full`, two otherwise. `levels` are the indices of the level columns.
 
     Returns
     -------
     (subjects,), adding up to the balanced accuracy: the sum over the correctly classified windows of a subject of
     1 / (number of windows of the class · number of classes)
     """
-    fold = group_folds(y, subject, FOLDS)
-    few, blocks = len(y) < FEWEST_LABELS, [np.arange(Z.shape[1])]
-    grid = (FIXED_C,) if few else GRID if full else _COARSE_GRID
-    if full and not few and len(levels):
-        blocks.append(np.setdiff1d(blocks[0], levels))
+    full = full and len(y) >= FEWEST_LABELS
+    grid = GRID if full else (FIXED_C,) if len(y) < FEWEST_LABELS else _COARSE_GRID
+    is_level = np.isin(np.arange(Z.shape[1]), levels)
+    settings = candidates(
+        Z, is_level, grid, SCALES if full else SCALES[:1], (True, False) if full and len(levels) else (True,)
+    )
     _, code, counts = np.unique(y, return_inverse=True, return_counts=True)
     _, member = np.unique(subject, return_inverse=True)
-    candidates = []
-    for scale in SCALES if full and not few else SCALES[:1]:
-        for columns in blocks:
-            F = Z[:, columns]
-            Cs = [C / mean_variance(F, scale) for C in grid]
-            for predicted in left_out(F, y, fold, scale, Cs, "balanced", _TOLERANCE):
-                correct = (predicted == y) / (counts[code] * len(counts))
-                candidates.append(np.bincount(member, weights=correct).astype(np.float64))
-    return max(candidates, key=lambda shares: float(shares.sum()))
+    shares = [
+        np.asarray(np.bincount(member, weights=(predicted == y) / (counts[code] * len(counts))), np.float64)
+        for predicted in left_out(Z, y, group_folds(y, subject, FOLDS), settings, is_level).values()
+    ]
+    return max(shares, key=lambda share: float(share.sum()))
 
 
 @dataclass
 class Search:
-    """A search on some windows.
+    """A search on some windows, until a deadline on the clock of `time.monotonic` or a number of different settings.
 
-    windows : windows that features are fitted to; those with labels and subjects are used for scoring
-    space : the settings to vary
-    seed, device : random seed and device of the fits
-    until : deadline on the clock of `time.monotonic`
-    max_tries : maximum number of different settings to try; None for no limit
-    known : tries of an earlier, interrupted search, by settings and `full`
-    on_try : called after every try
+    Features are fitted to all windows; those with labels and subjects are used for scoring. `known` has the tries of an
+    earlier, interrupted search, by settings and `full`.
     """
 
     windows: Windows
@@ -258,6 +242,5 @@ class Search:
         """Return the features of the labelled windows; recentring uses all windows of a subject."""
         if not recenter:
             return np.asarray(model.transform(self.windows[self._rows]), np.float64)
-        names = group_names(self.windows.subject, len(self.windows))
         Z = np.asarray(model.transform(self.windows), np.float64)
-        return recentred(Z, names, means_by_group([(Z, names)]))[self._rows]
+        return recentred(Z, self.windows.subject)[self._rows]

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
 from polyadic.data.labels import as_text
-from polyadic.data.readables import Concatenated, as_readable
 from polyadic.data.readers.common import check_inflation
 from polyadic.data.store import WindowStore
-from polyadic.data.windows import Windows
+from polyadic.data.windows import Concatenated, Windows
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["ARRAYS", "open_windows", "read_arrays"]
@@ -219,7 +218,7 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
         what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
         raise DataError(f"X_train and X_test must have windows of the same shape and type, but are {what}")
     on_disk = any(isinstance(one, np.memmap) for one in X)
-    joined: dict[str, Any] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
+    joined: dict[str, Any] = {"X": Concatenated(X) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
         pair: list[Any] = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
         known = next((column for column in pair if column is not None), None)

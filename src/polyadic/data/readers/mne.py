@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_time
 from polyadic.data.readers.common import choose_channels
-from polyadic.data.recordings import Annotation, Recording
+from polyadic.data.recordings import Annotation, Recording, read_later
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
@@ -39,9 +39,6 @@ _UNITS = {
 _SUBJECTS = ("subject", "subject_id", "participant_id")
 """Metadata columns that may contain the subject."""
 
-_BLOCK = 1 << 20
-"""Samples that are read at once: MNE returns float64, and a whole night would take too much memory."""
-
 
 def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> Recording:
     """Convert an `mne.io.Raw` to a recording, with all its channels.
@@ -60,26 +57,41 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
     if name is None:
         files = [file for file in raw.filenames if file is not None]
         name = Path(files[0]).stem if files else "raw"
-    signal = np.empty((len(raw.ch_names), raw.n_times), np.float32)
-    for first in range(0, raw.n_times, _BLOCK):
-        last = min(first + _BLOCK, raw.n_times)
-        signal[:, first:last] = raw.get_data(start=first, stop=last, verbose="ERROR")
-    count = len(signal)
-    annotations, missing = _annotations(raw)
+    subject = subject if subject is not None else (_subject(raw) or name)
+    return _recording(raw, name, subject, range(len(raw.ch_names)), "V").in_memory()
+
+
+def _recording(raw: Any, name: str, subject: str, places: Sequence[int], volt: str) -> Recording:
+    """Return some channels as a recording whose samples are read when they are needed, with volts in `V` or `uV`."""
+    units = [_UNITS.get(kind, "") for kind in raw.get_channel_types()]
+    factors = np.array([[1e6 if units[place] == "V" and volt == "uV" else 1.0] for place in places], np.float32)
+    annotations, bad = _annotations(raw)
     began = raw.info.get("meas_date")
-    return Recording(
-        name,
-        subject if subject is not None else (_subject(raw) or name),
-        float(raw.info["sfreq"]),
-        tuple(raw.ch_names),
-        _units(raw),
-        signal,
-        np.ones(count),
-        np.zeros(count),
-        annotations,
-        missing=missing,
-        began=clock_time(began.isoformat(), float(raw.first_time)) if began is not None else "",
-    )
+
+    def read(first: int, stop: int) -> Recording:
+        try:
+            signal = raw.get_data(start=first, stop=stop, verbose="ERROR")[list(places)].astype(np.float32)
+        except Exception as error:  # MNE's readers raise many types
+            raise DataError(f"{name}: MNE cannot read the samples: {error}") from error
+        missing = np.zeros((len(raw.ch_names), stop - first), np.bool_)
+        for begin, end, rows in bad:
+            missing[rows, max(begin - first, 0) : max(end - first, 0)] = True
+        missing = missing[list(places)]
+        return Recording(
+            name,
+            subject,
+            float(raw.info["sfreq"]),
+            tuple(raw.ch_names[place] for place in places),
+            tuple(volt if units[place] == "V" else units[place] for place in places),
+            signal * factors,
+            np.ones(len(signal)),
+            np.zeros(len(signal)),
+            missing=missing if missing.any() else None,
+            began=clock_time(began.isoformat(), float(raw.first_time)) if began is not None else "",
+        )
+
+    sample = read(0, 1)
+    return read_later(replace(sample, annotations=annotations), sample, read, raw.n_times)
 
 
 def read_mne(path: Path, name: str, subject: str, channels: Sequence[str] | None = None) -> Recording:
@@ -102,17 +114,12 @@ def read_mne(path: Path, name: str, subject: str, channels: Sequence[str] | None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            recording = from_raw(mne.io.read_raw(path, verbose="ERROR"), name, subject)
+            raw = mne.io.read_raw(path, verbose="ERROR")
+            return _recording(raw, name, subject, choose_channels(path.name, raw.ch_names, channels), "uV")
     except PolyadicError:
         raise
     except Exception as error:  # MNE's readers raise many types
         raise DataError(f"{path.name}: MNE cannot read this file: {error}") from error
-    volts = np.array([unit == "V" for unit in recording.units])
-    recording.signal[volts] *= np.float32(1e6)
-    recording = replace(recording, units=tuple("uV" if unit == "V" else unit for unit in recording.units))
-    if channels is None:
-        return recording
-    return recording.with_channels(choose_channels(path.name, recording.channels, channels))
 
 
 def from_epochs(epochs: Any, label: str | None = None, subject: str | None = None) -> Windows:
@@ -146,7 +153,7 @@ def from_epochs(epochs: Any, label: str | None = None, subject: str | None = Non
         label=labels,
         subject=people if people is not None else None if own is None else np.full(len(X), own),
         channels=tuple(epochs.ch_names),
-        units=_units(epochs),
+        units=tuple(_UNITS.get(kind, "") for kind in epochs.get_channel_types()),
         classes=classes,
     )
 
@@ -167,20 +174,16 @@ def _check(given: Any, needed: tuple[str, ...], argument: str, kind: str) -> Non
         raise PolyadicError(f"{argument} must be an {kind}, but is a {type(given).__name__}")
 
 
-def _units(given: Any) -> tuple[str, ...]:
-    return tuple(_UNITS.get(kind, "") for kind in given.get_channel_types())
-
-
 def _subject(given: Any) -> str | None:
     """Return the identifier of the subject, or None if the file has none."""
     person = given.info["subject_info"] or {}
     return str(person.get("his_id") or person.get("id") or "") or None
 
 
-def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], NDArray[np.bool_] | None]:
-    """Return the annotations, which MNE sorts by onset, and the samples they mark as bad: (channels, samples)."""
+def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], list[tuple[int, int, Any]]]:
+    """Return the annotations, which MNE sorts by onset, and first sample, end and channels of those marked as bad."""
     found = []
-    missing = np.zeros((len(raw.ch_names), raw.n_times), np.bool_)
+    bad = []
     row = {channel: number for number, channel in enumerate(raw.ch_names)}
     noted = raw.annotations
     channels = noted.ch_names if noted.ch_names is not None else [()] * len(noted)
@@ -192,5 +195,5 @@ def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], NDArray[np.bool_] | 
             first = round(onset * raw.info["sfreq"])
             last = max(round((onset + float(duration)) * raw.info["sfreq"]), first + 1)
             rows = [row[each] for each in names if each in row] if names else slice(None)
-            missing[rows, max(first, 0) : max(last, 0)] = True
-    return tuple(found), missing if missing.any() else None
+            bad.append((first, last, rows))
+    return tuple(found), bad

@@ -15,7 +15,7 @@ from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import decode_text, is_table
 from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.data.reading import listed
-from polyadic.data.recordings import Annotation, Recording
+from polyadic.data.recordings import LATEST, Annotation, Recording
 from polyadic.errors import DataError
 
 __all__ = ["find_scoring", "matches", "read_events", "read_scoring"]
@@ -132,6 +132,8 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
     column : name of the label column; by default the first of trial_type, label, description, stage, annotation, event,
         value, text and class that the table has
     """
+    import pandas as pd
+
     heads = read_heads(path)
     named = {head.lower(): head for head in heads}
     label = column or next((named[name] for name in _LABELS if name in named), None)
@@ -151,20 +153,14 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
             frame[named[name]].str.lower().str.replace(",", ".") if name in named else frame[label].map(lambda _: "")
         )
         cells = cells.where(~cells.isin(_NOTHING), "0") if name == "duration" else cells
-        times[name] = cells.map(_as_seconds).to_numpy(np.float64)
-    wrong = np.flatnonzero(~np.isfinite(times["onset"]) | ~(times["duration"] >= 0))
-    if wrong.size:
-        raise DataError(f"{path.name}, line {wrong[0] + 2}: onset and duration must be numbers of seconds")
+        times[name] = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
+    valid = (np.abs(times["onset"]) <= LATEST) & (times["duration"] >= 0) & (times["duration"] <= LATEST)
+    if not valid.all():
+        line = int(np.argmin(valid)) + 2
+        raise DataError(f"{path.name}, line {line}: onset and duration must be numbers of seconds, at most {LATEST:g}")
     rows = zip(times["onset"].tolist(), times["duration"].tolist(), frame[label], strict=True)
     annotations = (Annotation(*row) for row in rows if row[2].lower() not in _NOTHING and not is_unknown(row[2]))
     return tuple(sorted(annotations, key=lambda annotation: annotation.onset))
-
-
-def _as_seconds(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return float("nan")
 
 
 def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annotation, ...]:

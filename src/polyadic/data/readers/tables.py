@@ -349,9 +349,6 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[pd.DataF
     """Read the table, and return it with the resolved roles of its columns; raise if a column does not exist."""
     if fs is not None and not 0 < fs < np.inf:
         raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
-    check_regular_file(path)
-    if not path.is_file():
-        raise DataError(f"{path} does not exist")
     heads = read_heads(path)
     for option, column in (("--label", columns.label), ("--subject", columns.subject), ("--time", columns.time)):
         if column is not None and heads and column not in heads:
@@ -366,14 +363,32 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[pd.DataF
         time = None
     columns = replace(columns, time=time)
     texts = {column for column in (columns.label, columns.subject, time) if column is not None}
-    if columns.refuse_labels and columns.channels is None:
-        _refuse_names(heads, texts, path.name)
+    refuse = columns.refuse_labels and columns.channels is None
+    if refuse:
+        names = {head.lower() for head in heads}
+        labels = [head for head in heads if head not in texts and _is_label_name(head.lower(), names)]
+        subjects = [head for head in heads if head not in texts and head.lower() in _SUBJECTS]
+        _refuse(
+            path.name,
+            *((label, "a label (by its name)", "--label") for label in labels[:1]),
+            *((subject, "the name of a subject", "--subject") for subject in subjects[:1]),
+        )
     frame = _read_frame(path, texts, columns.channels)
-    if columns.refuse_labels and columns.channels is None:
-        for name in frame.columns.difference(list(texts), sort=False):
-            if few := _few_numbers(frame[name].to_numpy()):
-                raise _looks_like_label(path.name, name, f"it has only {few} distinct values, all whole numbers")
+    for name in frame.columns.difference(list(texts), sort=False) if refuse else ():
+        if few := _few_numbers(frame[name].to_numpy()):
+            _refuse(path.name, (name, f"a label (it has only {few} distinct values, all whole numbers)", "--label"))
     return frame, columns
+
+
+def _refuse(file: str, *columns: tuple[str, str, str]) -> None:
+    """Raise if columns look like something other than a signal: each with what it looks like and its option."""
+    if columns:
+        looks = ", and ".join(f"the column {column!r} looks like {what}" for column, what, _ in columns)
+        use = " ".join(f"{option} {shell_word(column)}" for column, _, option in columns)
+        raise DataError(
+            f"{file}: {looks}, and would be read as a signal: use {use} if "
+            f"{'it is one' if len(columns) == 1 else 'they are'}, or select the signals with --channel"
+        )
 
 
 def _time_column(heads: Sequence[str]) -> str | None:
@@ -384,28 +399,8 @@ def _time_column(heads: Sequence[str]) -> str | None:
     return next((bare[name] for name in _TIMES if name in bare), None)
 
 
-def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
-    """Raise if a column is named like a label or a subject; `y` next to an `x` is an axis."""
-    names = {head.lower() for head in heads}
-    labels = [head for head in heads if head not in known and _is_label_name(head.lower(), names)]
-    subjects = [head for head in heads if head not in known and head.lower() in _SUBJECTS]
-    if labels and subjects:
-        raise DataError(
-            f"{file}: the column {labels[0]!r} looks like a label, and {subjects[0]!r} like the name of a subject; "
-            f"both would be read as signals: use --label {shell_word(labels[0])} --subject {shell_word(subjects[0])} "
-            "if they are, or select the signals with --channel"
-        )
-    if labels:
-        raise _looks_like_label(file, labels[0], "by its name")
-    if subjects:
-        raise DataError(
-            f"{file}: the column {subjects[0]!r} looks like the name of a subject, and would be read as a signal: use "
-            f"--subject {shell_word(subjects[0])} if it is one, or select the signals with --channel"
-        )
-
-
 def _is_label_name(name: str, names: Collection[str]) -> bool:
-    return name in _LABELS and not (name == "y" and "x" in names)
+    return name in _LABELS and not (name == "y" and "x" in names)  # y next to x is an axis
 
 
 def _few_numbers(values: NDArray[np.float64]) -> int:
@@ -415,13 +410,6 @@ def _few_numbers(values: NDArray[np.float64]) -> int:
         return 0
     distinct, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
     return distinct if 2 <= distinct <= _FEW and len(values) >= _RUN * max(runs, distinct) else 0
-
-
-def _looks_like_label(file: str, column: str, reason: str) -> DataError:
-    return DataError(
-        f"{file}: the column {column!r} looks like a label ({reason}), and would be read as a signal: use --label "
-        f"{shell_word(column)} if it is one, or select the signals with --channel"
-    )
 
 
 def guess_columns(path: Path) -> TableColumns:
@@ -518,11 +506,20 @@ def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float
 
     Dates and times in ms, us or ns become relative to the first.
     """
+    import pandas as pd
+
     wanted = f"{file}: the time column must have two or more times in seconds and none missing"
     if "" in cells or len(cells) < 2:
         raise DataError(wanted)
     if not all(map(_is_number, numbers := [cell.replace(",", ".") for cell in cells])):
-        return _dates(cells, file)
+        dates = pd.to_datetime(pd.Series(cells), errors="coerce", format="ISO8601")
+        if dates.isna().any():
+            row = int(np.argmax(dates.isna()))
+            raise DataError(
+                f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
+                f"{cells[row]!r}"
+            )
+        return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0].isoformat(), 0.0)
     times = np.array(numbers, np.float64)
     if not np.isfinite(times).all():
         raise DataError(wanted)
@@ -533,20 +530,6 @@ def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float
             scale = smaller
     began = unix_time(float(times[0]) * scale)
     return times if scale == 1 else np.asarray((times - times[0]) * scale), began
-
-
-def _dates(cells: list[str], file: str) -> tuple[NDArray[np.float64], str]:
-    """Parse dates into seconds from the first; also return the first."""
-    import pandas as pd
-
-    dates = pd.to_datetime(pd.Series(cells), errors="coerce", format="ISO8601")
-    if dates.isna().any():
-        row = int(np.argmax(dates.isna()))
-        raise DataError(
-            f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
-            f"{cells[row]!r}"
-        )
-    return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0].isoformat(), 0.0)
 
 
 def _timed(
@@ -576,8 +559,12 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
         mean = float(times[-1] - times[0]) / len(steps)
     if not 0 < mean < np.inf:
         raise DataError(f"{name}: times must increase, but go from {times[0]:g} to {times[-1]:g}")
+    other_rate = DataError(
+        f"{name}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs or 0:g} Hz: --resample polyphase resamples "
+        "to fs"
+    )
     if fs is not None and abs(mean * fs - 1) > 0.01 and (np.abs(steps - mean) <= 0.01 * mean).all():
-        raise _other_rate(name, 1 / mean, fs)
+        raise other_rate
     # A few gaps do not affect the median, but they change the mean and would make every step look wrong.
     median = float(np.median(steps))
     expected = 1 / fs if fs is not None else median if 0 < median < np.inf else mean
@@ -591,14 +578,8 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
             "at gaps"
         )
     if fs is not None and abs(mean - expected) > 0.01 * expected:
-        raise _other_rate(name, 1 / mean, fs)
+        raise other_rate
     return _round_rate(1 / mean, len(times)) if fs is None else fs
-
-
-def _other_rate(name: str, rate: float, fs: float) -> DataError:
-    return DataError(
-        f"{name}: the times give a rate of {rate:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase resamples to fs"
-    )
 
 
 def _round_rate(rate: float, samples: int) -> float:

@@ -1,19 +1,20 @@
 """Read WFDB records as published on PhysioNet: a header, its signal files, and annotations in the MIT format.
 
-The wfdb package decodes the samples. Two things are parsed here: headers, because the package drops units that are not
-ASCII ("µV" would become "V") and skips lines it cannot parse, and annotations, because it hangs on some files and
-accepts truncated ones. Nothing is read from the network, and file sizes are checked before memory is allocated.
+wfdb reads headers and samples, nothing from the network. Three things are done here, because the package does not:
+units beyond ASCII ("µV" would become "V"), sizes and checksums of signal files, and annotations, since it hangs on some
+files and accepts truncated ones.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date, time
-from decimal import Decimal
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache, lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,12 @@ from numpy.typing import NDArray
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
 from polyadic.data.readers.common import as_unit, check_inflation, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, as_values, at_one_rate, join_masks
+from polyadic.data.recordings import Annotation, Recording, Segment, as_values, at_one_rate, join_masks, read_later
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 __all__ = [
-    "WfdbHeader",
-    "WfdbSignal",
-    "build_recording",
-    "check_digits",
-    "choose_signals",
     "find_segments",
+    "import_wfdb",
     "is_annotations",
     "read_annotations",
     "read_header",
@@ -40,97 +37,41 @@ __all__ = [
     "read_wfdb",
 ]
 
-# Bytes and samples per block, and the digital value that marks a missing sample, by format.
-_FORMATS: dict[str, tuple[int, int, int | None]] = {
-    "8": (1, 1, None),
-    "80": (1, 1, -(1 << 7)),
-    "310": (4, 3, -(1 << 9)),
-    "311": (4, 3, -(1 << 9)),
-    "212": (3, 2, -(1 << 11)),
-    "16": (2, 1, -(1 << 15)),
-    "61": (2, 1, -(1 << 15)),
-    "160": (2, 1, -(1 << 15)),
-    "24": (3, 1, -(1 << 23)),
-    "32": (4, 1, -(1 << 31)),
-    "508": (1, 1, -(1 << 7)),
-    "516": (2, 1, -(1 << 15)),
-    "524": (3, 1, -(1 << 23)),
+_FORMATS: dict[str, tuple[Fraction, int]] = {
+    "8": (Fraction(1), 0),
+    "80": (Fraction(1), 8),
+    "310": (Fraction(4, 3), 10),
+    "311": (Fraction(4, 3), 10),
+    "212": (Fraction(3, 2), 12),
+    "16": (Fraction(2), 16),
+    "61": (Fraction(2), 16),
+    "160": (Fraction(2), 16),
+    "24": (Fraction(3), 24),
+    "32": (Fraction(4), 32),
+    "508": (Fraction(0), 8),
+    "516": (Fraction(0), 16),
+    "524": (Fraction(0), 24),
 }
-_WIDE = ("8", "24", "32", "524")
-"""Formats whose digital values may not fit 16 bits."""
-_PACKED = ("508", "516", "524")
-"""Formats compressed with FLAC, for which the file size does not give the number of samples."""
+"""Bytes per sample, 0 if compressed with FLAC; bits of a sample, whose lowest value marks a missing one, 0 if none."""
 _ABSENT = "~"
 """File name in a layout header, and segment name that marks a gap."""
 _PADDING = 4
+_BLOCK = 1 << 18
+_OPENING = 2
+"""Samples that are read to open a record; its checksums are compared when more are read."""
 
-_RECORD_LINE = re.compile(
-    r"(?P<name>[-\w]+)(?P<segments>/\d+)?\s+(?P<signals>\d{1,9})\s+(?P<fs>\d{1,12}(?:\.\d{0,30})?)"
-    r"(?:/\d+(?:\.\d*)?(?:\(-?\d+(?:\.\d*)?\))?)?(?:\s+(?P<samples>\d{1,15})(?:\s+(?P<base>\S.*))?)?",
-    re.ASCII,
-)
-_BASE = re.compile(r"(?P<time>\d{1,2}:\d\d:\d\d)(?P<part>\.\d{1,9})?(?:\s+(?P<date>\d{1,2}/\d{1,2}/\d{4}))?", re.ASCII)
+# wfdb reads the start of a line and ignores the rest, so that a damaged rate of 1O0 Hz would become 1 Hz.
+_RECORD_LINE = re.compile(r"[-\w]+(?:/\d+)?\s+\d+(?:\s+\d+(?:\.\d*)?(?:/\S+)?(?:\s+\d+(?:\s.*)?)?)?")
 _SIGNAL_LINE = re.compile(
-    r"(?P<file>\w[-\w]*(?:\.\w+)?|~)\s+(?P<format>\d{1,3})(?:x(?P<frame>\d{1,9}))?(?::(?P<skew>\d{1,15}))?"
-    r"(?:\+(?P<start>\d{1,15}))?"
-    r"(?:\s+(?P<gain>-?\d{1,30}(?:\.\d{0,30})?(?:e[+-]?\d{1,3})?)(?:\((?P<baseline>-?\d{1,12})\))?"
-    r"(?:/(?P<units>(?:[\w^?%/-]|[^\x00-\x7f])+))?"
-    r"(?:\s+(?P<bits>\d{1,2})(?:\s+(?P<zero>-?\d{1,12})(?:\s+(?P<first>-?\d{1,12})(?:\s+(?P<checksum>-?\d{1,6})"
-    r"(?:\s+\d{1,9}(?:\s+(?P<name>\S.*))?)?)?)?)?)?)?",
-    re.ASCII,
+    r"(?:\w[-\w]*(?:\.\w+)?|~)\s+\d+(?:x\d+)?(?::\d+)?(?:\+\d+)?"
+    r"(?:\s+-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?:\(-?\d+\))?(?:/(?P<units>\S+))?(?:\s+-?\d+){0,5}(?:\s+(?P<name>[^\W\d].*))?)?"
 )
-_SEGMENT_LINE = re.compile(r"(?P<name>[-\w]+|~)\s+(?P<samples>\d{1,15})", re.ASCII)
 _RESOLUTION = re.compile(r"## time resolution: (\d{1,12}(?:\.\d{0,30})?)")
 _DEFINITION = re.compile(r"(\d{1,2}) (\S+) .*")
-
-_Resample = str | Mapping[str, str | None] | None
-
 _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
 """Annotation codes: comment, rhythm change, last code of an annotation type, long interval, auxiliary text."""
 
-
-@dataclass(frozen=True)
-class WfdbSignal:
-    """A signal in a header: physical value = (digital value - baseline) / gain.
-
-    Its samples begin at byte `start` of `file`, `frame` of them per frame, and lag by `skew`. `bits` and `zero` are the
-    resolution and midpoint of the converter; `first` is the first digital value, `checksum` the sum of all in 16 bits.
-    Fields that the header omits have the default of the format, or 0.
-    """
-
-    name: str
-    file: str
-    format: str
-    start: int
-    frame: int
-    skew: int
-    gain: float
-    baseline: int
-    units: str
-    bits: int
-    zero: int
-    first: int
-    checksum: int
-
-    @property
-    def missing(self) -> int | None:
-        """The digital value that marks a missing sample, if the format has one."""
-        return _FORMATS[self.format][2]
-
-
-@dataclass(frozen=True)
-class WfdbHeader:
-    """The content of a header; `samples` is None if the header does not give the length.
-
-    `segments` has the names and lengths of the segments of a multi-segment record, whose header has no signals.
-    """
-
-    record: str
-    fs: float
-    samples: int | None
-    signals: tuple[WfdbSignal, ...]
-    segments: tuple[tuple[str, int], ...] = ()
-    began: str = ""
+_Resample = str | Mapping[str, str | None] | None
 
 
 def read_wfdb(
@@ -141,7 +82,7 @@ def read_wfdb(
     name: str | None = None,
     subject: str | None = None,
     resample: _Resample = None,
-    signals: bool = True,
+    lazy: bool = False,
 ) -> Recording:
     """Read a record with one or more segments; formats of up to 16 bits keep their digital values exactly.
 
@@ -158,7 +99,7 @@ def read_wfdb(
     subject : name of the subject; by default `name`
     resample : "hold" or "polyphase": how to resample channels to the highest rate; None raises an error if rates
         differ. A mapping sets it for each channel by name
-    signals : if False, only lengths, times and annotations are read, and all samples are 0
+    lazy : whether to read samples when they are needed; see `Recording.read`
 
     Raises
     ------
@@ -166,182 +107,24 @@ def read_wfdb(
     MissingExtraError : if wfdb is not installed
     """
     path = Path(path)
-    path = path.parent / path.name.removesuffix(".hea")
-    header = read_header(path.with_name(path.name + ".hea"), segments=True)
-    if header.segments:
-        recording = _read_segments(path, header, channels, resample, signals)
-    else:
-        recording = _read_single(path, header, channels, resample, signals)
-    name = name or path.name
+    path = path.with_name(path.name.removesuffix(".hea"))
+    header = read_header(path.with_name(f"{path.name}.hea"))
+    read = _read_segments if hasattr(header, "seg_name") else _read_single
+    recording = read(path, header, channels, resample)
     extensions = [annotations] if isinstance(annotations, str) else annotations or ()
     found = [
         annotation
         for extension in extensions
         for annotation in _read_annotations(path.with_name(f"{path.name}.{extension}"), header.fs, recording.duration)
     ]
-    return replace(
+    recording = replace(
         recording,
-        name=name,
-        subject=subject or name,
+        name=name or path.name,
+        subject=subject or name or path.name,
         annotations=tuple(sorted(found, key=lambda annotation: annotation.onset)),
-        began=header.began,
+        began="" if header.base_time is None else clock_start(header.base_date, header.base_time),
     )
-
-
-def _read_single(
-    path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample, signals: bool
-) -> Recording:
-    """Read a record with one segment, without annotations."""
-    package = import_wfdb()
-    if "::" in str(path.absolute()):
-        # wfdb would interpret it as a chained URL.
-        raise PolyadicError(f"path must not contain '::', but is {str(path)!r}")
-    file = f"{path.name}.hea"
-    picked = choose_signals(header, channels)
-    frames = _sample_count(header, picked, path.parent)
-    chosen = [header.signals[number] for number in picked]
-    if not signals:
-        rows = [np.broadcast_to(np.zeros((), np.int16), (frames * signal.frame,)) for signal in chosen]
-    else:
-        if any(signal.format in _PACKED for signal in chosen) and importlib.util.find_spec("soundfile") is None:
-            raise MissingExtraError(
-                f"{file}: FLAC-compressed signals need the package soundfile: pip install soundfile"
-            )
-        even = all(signal.frame == 1 for signal in chosen)
-        try:
-            record = package.rdrecord(
-                str(path.absolute()),
-                sampto=header.samples,
-                channels=picked,
-                physical=False,
-                ignore_skew=True,
-                smooth_frames=even,
-                return_res=32 if any(signal.format in _WIDE for signal in chosen) else 16,
-            )
-            rows = list(record.d_signal.T) if even else list(record.e_d_signal)
-        except Exception as error:
-            raise DataError(f"{file}: wfdb cannot read the record ({type(error).__name__})") from error
-        for signal, row in zip(chosen, rows, strict=True):
-            if len(row) != frames * signal.frame:
-                raise DataError(
-                    f"{file}: {signal.name} must have {frames * signal.frame} samples, but wfdb reads {len(row)}"
-                )
-            check_digits(signal, row, file)
-    each = [
-        build_recording(header, [signal], np.ascontiguousarray(row)[None] if signals else row[None], (), path.name)
-        for signal, row in zip(chosen, rows, strict=True)
-    ]
-    return at_one_rate(file, each, None, resample)
-
-
-def _read_segments(
-    path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample, signals: bool
-) -> Recording:
-    """Read a multi-segment record; times without a segment are gaps."""
-    layout = _layout(path, header)
-    wanted = [layout[number].name for number in choose_signals(replace(header, signals=layout), channels)]
-    pieces: list[Recording] = []
-    segments: list[Segment] = []
-    frames = count = 0
-    for segment, samples in header.segments:
-        if segment != _ABSENT and samples:
-            part = read_header(path.with_name(f"{segment}.hea"))
-            if part.fs != header.fs or (part.samples is not None and part.samples != samples):
-                raise DataError(
-                    f"{segment}.hea: the segment must have {samples} samples at {header.fs:g} Hz, but has "
-                    f"{part.samples} at {part.fs:g} Hz"
-                )
-            names = [signal.name for signal in part.signals]
-            there = [name for name in wanted if name in names]
-            if there:
-                pieces.append(_read_single(path.with_name(segment), part, there, resample, signals))
-                # Segments that follow each other without a gap are one, so that windows may cross their border.
-                onset = frames / header.fs
-                expected = segments[-1].onset + (count - segments[-1].first) / pieces[0].fs if segments else -1.0
-                if abs(onset - expected) > 0.5 / pieces[0].fs:
-                    segments.append(Segment(count, onset))
-                count += pieces[-1].signal.shape[1]
-        frames += samples
-    if not pieces:
-        raise DataError(f"{path.name}.hea: no segment has any of the channels {', '.join(wanted)}")
-    return _joined(pieces, wanted, segments, path.name)
-
-
-def _layout(path: Path, header: WfdbHeader) -> tuple[WfdbSignal, ...]:
-    """Return the signals of a multi-segment record."""
-    first = next((segment for segment, _ in header.segments if segment != _ABSENT), None)
-    if first is None:
-        raise DataError(f"{path.name}.hea: all segments are gaps")
-    return read_header(path.with_name(f"{first}.hea"), layout=True).signals
-
-
-def _joined(pieces: list[Recording], wanted: list[str], segments: list[Segment], name: str) -> Recording:
-    """Concatenate segments; digital values are kept if all segments have the same channels and calibration."""
-    units: dict[str, str] = {}
-    for piece in pieces:
-        for channel, unit in zip(piece.channels, piece.units, strict=True):
-            if units.setdefault(channel, unit) != unit:
-                raise DataError(
-                    f"{name}.hea: {channel} is in {units[channel]} in one segment, and in {unit} in another"
-                )
-    first = pieces[0]
-    alike = all(
-        piece.channels == tuple(wanted)
-        and piece.signal.dtype == first.signal.dtype
-        and np.array_equal([piece.scale, piece.offset], [first.scale, first.offset])
-        for piece in pieces
-    )
-    if not alike:
-        pieces = [_completed(as_values(piece), wanted) for piece in pieces]
-    signals = [piece.signal for piece in pieces]
-    return replace(
-        pieces[0],
-        channels=tuple(wanted),
-        units=tuple(units.get(channel, "") for channel in wanted),
-        signal=np.concatenate(signals, axis=1),
-        missing=join_masks([piece.missing for piece in pieces], signals, axis=1),
-        segments=tuple(segments),
-        limits=None,
-    )
-
-
-def _completed(recording: Recording, wanted: list[str]) -> Recording:
-    """Return values with all channels of the record; NaN for the channels that this segment does not have."""
-    signal = np.full((len(wanted), recording.signal.shape[1]), np.nan, np.float32)
-    for row, channel in enumerate(recording.channels):
-        signal[wanted.index(channel)] = recording.signal[row]
-    count = len(wanted)
-    return replace(
-        recording,
-        channels=tuple(wanted),
-        units=("",) * count,
-        signal=signal,
-        scale=np.ones(count),
-        offset=np.zeros(count),
-        limits=None,
-        rates=(),
-    )
-
-
-def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
-    """Return the headers that are segments of another given header, with the name of that; ignore damaged headers."""
-    every = list(headers)
-    segments: dict[Path, str] = {}
-    for path in every:
-        try:
-            header = read_header(path, segments=True)
-        except (DataError, OSError):
-            continue
-        for segment, _ in header.segments:
-            segments[path.with_name(f"{segment}.hea")] = path.name
-    return {path: segments[path] for path in every if path in segments}
-
-
-def read_rates(path: Path) -> dict[str, float]:
-    """Read the sampling rate in Hz of every channel of a record, by name."""
-    header = read_header(path, segments=True)
-    signals = _layout(path.with_suffix(""), header) if header.segments else header.signals
-    return {signal.name: header.fs * signal.frame for signal in signals}
+    return recording if lazy else recording.in_memory()
 
 
 def import_wfdb() -> Any:
@@ -358,108 +141,91 @@ def import_wfdb() -> Any:
 # ---------------------------------------------------------------- headers
 
 
-def read_header(path: Path, *, segments: bool = False, layout: bool = False) -> WfdbHeader:
-    """Parse a header, which must be named after its record.
-
-    Parameters
-    ----------
-    path : path of the header
-    segments : whether to accept the header of a multi-segment record
-    layout : whether to accept a layout header, which describes the signals of such a record and has no samples
+def read_header(path: Path) -> Any:
+    """Read a header with wfdb, as its `Record` or `MultiRecord`; names and units may be in UTF-8 or Latin-1.
 
     Raises
     ------
-    DataError : if a line does not follow the format
+    DataError : if a line does not follow the format, or the header is not that of the record it is named after
     """
-    _file_size(path)
-    content = [line.strip() for line in path.read_bytes().splitlines()]
-    lines = [decode_text(line) for line in content if line and not line.startswith(b"#")]
-    match = _RECORD_LINE.fullmatch(lines[0]) if lines else None
-    if match is None:
+    lines = _header_lines(path)
+    if not lines or not _RECORD_LINE.fullmatch(lines[0]):
         raise DataError(f"{path.name}: the first line must be 'record signals rate samples', but is not")
-    if match["name"] != path.stem:
-        raise DataError(f"{path.name}: the header must be for the record {path.stem!r}, but is for {match['name']!r}")
-    described = int((match["segments"] or "/0")[1:]) or int(match["signals"])
+    if "::" in str(path.absolute()):
+        raise PolyadicError(f"path must not contain '::', which wfdb takes for an address, but is {str(path)!r}")
+    try:
+        header = import_wfdb().rdheader(str(path.absolute().with_suffix("")))
+    except Exception as error:
+        raise DataError(f"{path.name}: wfdb cannot read the header: {error}") from error
+    if header.record_name != path.stem:
+        raise DataError(f"{path.name}: the header must be for {path.stem!r}, but is for {header.record_name!r}")
+    segmented = hasattr(header, "seg_name")
+    described = header.n_seg if segmented else header.n_sig
     if described != len(lines) - 1 or not described:
         raise DataError(f"{path.name}: the header must describe {described} signals or segments, not {len(lines) - 1}")
-    samples, fs = int(match["samples"]) if match["samples"] else None, float(match["fs"])
-    began = _base_time(match["base"] or "")
-    if fs == 0:
+    if not header.fs or (header.sig_len == 0 and (segmented or _ABSENT not in header.file_name)):
         raise DataError(f"{path.name}: rate and number of samples must not be 0")
-    if match["segments"]:
-        if not segments:
-            raise DataError(f"{path.name}: a segment must not have segments of its own")
-        return WfdbHeader(match["name"], fs, samples, (), _parse_segments(path, lines[1:], samples), began)
-    signals = tuple(_parse_signal(line, number, path.name) for number, line in enumerate(lines[1:]))
-    if not layout and any(signal.file == _ABSENT for signal in signals):
-        raise DataError(f"{path.name}: this is the layout header of a multi-segment record, which has no samples")
-    if samples == 0 and not layout:
-        raise DataError(f"{path.name}: rate and number of samples must not be 0")
-    return WfdbHeader(match["name"], fs, samples, signals, began=began)
+    if not segmented:
+        _correct_signals(path.name, header, lines[1:])
+    elif header.sig_len not in (None, sum(header.seg_len)):
+        raise DataError(f"{path.name}: the segments must have {header.sig_len} samples, not {sum(header.seg_len)}")
+    return header
 
 
-def _base_time(text: str) -> str:
-    """Return when a record began, from the base time and date of the header; "" if they are missing or invalid."""
-    match = _BASE.fullmatch(text.strip())
-    if match is None:
-        return ""
-    try:
-        hour, minute, second = map(int, match["time"].split(":"))
-        day, month, year = map(int, match["date"].split("/")) if match["date"] else (0, 0, 0)
-        start = date(year, month, day) if match["date"] else None
-        return clock_start(start, time(hour, minute, second), float(match["part"] or 0))
-    except ValueError:
-        return ""
+def _header_lines(path: Path) -> list[str]:
+    _file_size(path)
+    content = (line.strip() for line in path.read_bytes().splitlines())
+    return [decode_text(line) for line in content if line and not line.startswith(b"#")]
 
 
-def _parse_segments(path: Path, lines: list[str], samples: int | None) -> tuple[tuple[str, int], ...]:
-    segments = []
-    for line in lines:
-        match = _SEGMENT_LINE.fullmatch(line)
-        if match is None or match["name"] == path.stem:
-            raise DataError(f"{path.name}: a segment must be 'record samples', but is {line[:80]!r}")
-        segments.append((match["name"], int(match["samples"])))
-    total = sum(count for _, count in segments)
-    if samples not in (None, total):
-        raise DataError(f"{path.name}: the segments must have {samples} samples, but have {total}")
-    return tuple(segments)
+def _correct_signals(file: str, header: Any, lines: Sequence[str]) -> None:
+    """Set names and units of the signals of a header, from which wfdb drops letters beyond ASCII, and check them."""
+    for number, line in enumerate(lines):
+        match, gain = _SIGNAL_LINE.fullmatch(line), header.adc_gain[number]
+        if match is None or not line.replace("\t", " ").isprintable():
+            raise DataError(f"{file}: signal {number} must be 'file format gain bits zero …', but is {line[:80]!r}")
+        if header.fmt[number] not in _FORMATS and header.file_name[number] != _ABSENT:
+            formats = " or ".join(_FORMATS)
+            raise DataError(f"{file}: signal {number} has format {header.fmt[number]}, but must have {formats}")
+        if not 1e-37 < abs(gain) < 1e37:  # float32 would overflow, or all values would be 0
+            raise DataError(
+                f"{file}: signal {number} must have a gain between 1e-37 and 1e+37, but has {gain:g}: correct it, or "
+                "write 0 if it is unknown"
+            )
+        header.units[number] = as_unit(match["units"] or "mV")
+        header.sig_name[number] = match["name"] or header.sig_name[number] or f"signal {number}"
+        header.samps_per_frame[number] = header.samps_per_frame[number] or 1
 
 
-def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
-    match = _SIGNAL_LINE.fullmatch(line)
-    if match is None or not line.replace("\t", " ").isprintable():
-        raise DataError(f"{file}: signal {number} must be 'file format gain bits zero …', but is {line[:80]!r}")
-    if match["format"] not in _FORMATS and match["file"] != _ABSENT:
-        raise DataError(f"{file}: signal {number} has format {match['format']}, but must have {' or '.join(_FORMATS)}")
-    # The format defines 200 as the gain if the field is missing or 0. With flush-to-zero, a small float would equal 0.
-    gain = Decimal(match["gain"] or 0) or Decimal(200)
-    # Outside this range, float32 would overflow, or all values would be 0.
-    if not 1e-37 < abs(gain) < 1e37:
-        raise DataError(
-            f"{file}: signal {number} must have a gain between 1e-37 and 1e+37, but has {match['gain']}: correct it, "
-            "or write 0 if it is unknown"
-        )
-    zero = int(match["zero"] or 0)
-    return WfdbSignal(
-        name=match["name"] or f"signal {number}",
-        file=match["file"],
-        format=match["format"],
-        start=int(match["start"] or 0),
-        frame=int(match["frame"] or 1) or 1,
-        skew=int(match["skew"] or 0),
-        gain=float(gain),
-        baseline=zero if match["baseline"] is None else int(match["baseline"]),
-        units=as_unit(match["units"] or "mV"),
-        bits=int(match["bits"] or 0),
-        zero=zero,
-        first=int(match["first"] or 0),
-        checksum=int(match["checksum"] or 0),
-    )
+def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
+    """Return the headers that are segments of another given header, with the name of that; ignore damaged headers."""
+    every = list(headers)
+    segments: dict[Path, str] = {}
+    for path in every:
+        try:
+            first, *lines = _header_lines(path) or [""]
+        except (DataError, OSError):
+            continue
+        if "/" in first.partition(" ")[0]:
+            segments |= {path.with_name(f"{line.split()[0]}.hea"): path.name for line in lines}
+    return {path: segments[path] for path in every if path in segments}
 
 
-def choose_signals(header: WfdbHeader, channels: Sequence[str] | None) -> list[int]:
-    """Return the indices of the signals with these names, in this order; all signals if None."""
-    return choose_channels(f"{header.record}.hea", [signal.name for signal in header.signals], channels)
+def read_rates(path: Path) -> dict[str, float]:
+    """Read the sampling rate in Hz of every channel of a record, by name."""
+    header = read_header(path)
+    signals = _layout(path.with_suffix(""), header) if hasattr(header, "seg_name") else header
+    return {
+        name: float(header.fs * frame) for name, frame in zip(signals.sig_name, signals.samps_per_frame, strict=True)
+    }
+
+
+def _layout(path: Path, header: Any) -> Any:
+    """Return the header with the signals of a multi-segment record: that of its first segment."""
+    first = next((segment for segment in header.seg_name if segment != _ABSENT), None)
+    if first is None:
+        raise DataError(f"{path.name}.hea: all segments are gaps")
+    return read_header(path.with_name(f"{first}.hea"))
 
 
 def _file_size(path: Path) -> int:
@@ -469,108 +235,220 @@ def _file_size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _sample_count(header: WfdbHeader, picked: list[int], folder: Path) -> int:
-    """Return the number of frames, and check it against the sizes of the signal files."""
-    file = f"{header.record}.hea"
-    samples = header.samples
-    for name in dict.fromkeys(header.signals[number].file for number in picked):
-        group = [signal for signal in header.signals if signal.file == name]
-        if len({(signal.format, signal.start) for signal in group}) > 1:
+def _frame_count(header: Any, picked: Sequence[int], folder: Path) -> int:
+    """Return the number of frames, after comparing it with the sizes of the signal files."""
+    file, frames = f"{header.record_name}.hea", header.sig_len
+    for name in dict.fromkeys(header.file_name[number] for number in picked):
+        group = [number for number, other in enumerate(header.file_name) if other == name]
+        if len({(header.fmt[number], header.byte_offset[number]) for number in group}) > 1:
             raise DataError(f"{file}: signals of {name} must have the same format and offset")
-        count, per, _ = _FORMATS[group[0].format]
-        width = sum(signal.frame for signal in group)
-        there = max(_file_size(folder / name) - group[0].start, 0)
-        if group[0].format in _PACKED:
-            if samples is None:
+        each, _ = _FORMATS[header.fmt[group[0]]]
+        width = sum(header.samps_per_frame[number] for number in group)
+        there = max(_file_size(folder / name) - (header.byte_offset[group[0]] or 0), 0)
+        if not each:
+            if frames is None:
                 raise DataError(f"{file}: the header must give the number of samples of FLAC-compressed signals")
-            check_inflation(name, samples * width * 4, there, "save it in format 16")
+            check_inflation(name, frames * width * 4, there, "save it in format 16")
             continue
-        if samples is None:
-            samples = there * per // (count * width)
-        needed = -(-samples * width * count // per)
+        frames = math.floor(there / (each * width)) if frames is None else frames
+        needed = math.ceil(frames * width * each)
         # Without checksums, a file that is too long is taken as a sign of a wrong header.
-        summed = all(header.signals[number].checksum for number in picked)
-        if samples < 1 or there < needed or (there > needed + _PADDING and not summed):
+        summed = all(header.checksum[number] for number in picked)
+        if frames < 1 or there < needed or (there > needed + _PADDING and not summed):
             raise DataError(
-                f"{name}: the data must have {needed} bytes (signals: {len(group)}, samples: {samples}), "
-                f"but have {there}"
+                f"{name}: the data must have {needed} bytes (signals: {len(group)}, samples: {frames}), but have "
+                f"{there}"
             )
-    assert samples is not None
-    return samples
+    return int(frames)
 
 
-# ---------------------------------------------------------------- digits
+# ---------------------------------------------------------------- signals
 
 
-def check_digits(signal: WfdbSignal, digits: NDArray[Any], file: str) -> None:
-    """Check the digital values of a signal, (samples,), against the first value and the checksum in the header.
+def _read_single(path: Path, header: Any, channels: Sequence[str] | None, resample: _Resample) -> Recording:
+    """Return a record with one segment, without annotations; its samples are read when they are needed."""
+    file = f"{path.name}.hea"
+    if _ABSENT in header.file_name:
+        raise DataError(f"{file}: this is the layout header of a multi-segment record, which has no samples")
+    picked = choose_channels(file, header.sig_name, channels)
+    samples = _Samples(path, header, picked)
+    rows = []
+    for place, number in enumerate(picked):
+        row = samples.part(place, 0, header.samps_per_frame[number])
 
-    A 0 in the header is not compared, since some files have 0 for values that were not computed.
+        def read(first: int, stop: int, place: int = place) -> Recording:
+            if stop > _OPENING:
+                samples.verify()
+            return samples.part(place, first, stop)
 
-    Raises
-    ------
-    DataError : if they differ
-    """
-    # In format 8, the value in the header precedes the first difference. The checksum, if any, is the better test.
-    unsure = signal.format != "8" and not signal.checksum
-    if signal.first and unsure and digits[0] not in (signal.first, signal.missing):
-        raise DataError(f"{file}: channel {signal.name} must begin with {signal.first}, but begins with {digits[0]}")
-    total = int(digits.sum(dtype=np.int64)) % 65536
-    if signal.checksum and total != signal.checksum % 65536:
-        raise DataError(
-            f"{file}: channel {signal.name} must have checksum {signal.checksum % 65536}, but has {total}: "
-            f"{signal.file} is damaged or belongs to another record"
+        rows.append(read_later(row, row, read, samples.frames * header.samps_per_frame[number]))
+    recording = at_one_rate(file, rows, None, resample)
+    samples.decode.cache_clear()
+    return recording
+
+
+class _Samples:
+    """The samples of some signals of a record, read in blocks of frames."""
+
+    def __init__(self, path: Path, header: Any, picked: Sequence[int]) -> None:
+        self.path, self.header, self.picked = path, header, list(picked)
+        self.frames = _frame_count(header, picked, path.parent)
+        self.wide = any(_FORMATS[header.fmt[number]][1] in (0, 24, 32) for number in picked)
+        # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
+        self.whole = header.sig_len is None or any(header.fmt[number] == "8" for number in picked)
+        self.verify = cache(self._verify)
+        self.decode = lru_cache(maxsize=1)(self._decode)
+
+    def part(self, place: int, first: int, stop: int) -> Recording:
+        """Return the samples of one signal; int16 digital values are kept, wider ones become physical values."""
+        header, number = self.header, self.picked[place]
+        frame, gain = header.samps_per_frame[number], header.adc_gain[number]
+        start, end = (0, self.frames) if self.whole else (first // frame, -(-stop // frame))
+        digits = self.decode(start, end)[place][None, first - start * frame : stop - start * frame]
+        bits = _FORMATS[header.fmt[number]][1]
+        missing = digits == -(1 << bits - 1) if bits else np.zeros(digits.shape, bool)
+        part = Recording(
+            name=self.path.name,
+            subject=self.path.name,
+            fs=float(header.fs * frame),
+            channels=(header.sig_name[number],),
+            units=(header.units[number],),
+            signal=np.zeros(digits.shape, np.int16) if self.wide else digits,
+            scale=np.array([1 / gain]),
+            offset=np.array([-header.baseline[number] / gain]),
+            missing=missing if missing.any() else None,
+            limits=self._limits(number),
         )
+        return as_values(part, digits) if self.wide else part
 
+    def _decode(self, first: int, stop: int, skewed: bool = True) -> list[NDArray[Any]]:
+        """Return the digital values of each signal in frames `first` to `stop`."""
+        even = all(self.header.samps_per_frame[number] == 1 for number in self.picked)
+        try:
+            record = import_wfdb().rdrecord(
+                str(self.path.absolute()),
+                sampfrom=first,
+                sampto=None if self.header.sig_len is None else stop,
+                channels=self.picked,
+                physical=False,
+                smooth_frames=even,
+                ignore_skew=not skewed,
+                return_res=32 if self.wide else 16,
+            )
+        except ImportError as error:
+            raise MissingExtraError(f"{self.path.name}.hea: FLAC needs a package: pip install soundfile") from error
+        except Exception as error:
+            raise DataError(f"{self.path.name}.hea: wfdb cannot read the record ({type(error).__name__})") from error
+        rows = list(record.d_signal.T) if even else record.e_d_signal
+        for number, row in zip(self.picked, rows, strict=True):
+            if len(row) != (stop - first) * self.header.samps_per_frame[number]:
+                raise DataError(f"{self.path.name}.hea: {self.header.sig_name[number]} has too few samples")
+        return rows
 
-def build_recording(
-    header: WfdbHeader,
-    signals: Sequence[WfdbSignal],
-    digits: NDArray[Any],
-    annotations: Sequence[Annotation],
-    name: str,
-    subject: str | None = None,
-) -> Recording:
-    """Build a recording from digital values, (channels, samples): int16 is kept, wider types become physical values."""
-    missing = np.zeros(digits.shape, bool)
-    for row, invalid, signal in zip(digits, missing, signals, strict=True):
-        if signal.missing is not None:
-            invalid[:] = row == signal.missing
-        if signal.skew and row.flags.writeable:
-            lag = min(signal.skew * signal.frame, len(row))
-            row[:], invalid[:] = np.roll(row, -lag), np.roll(invalid, -lag)
-            row[len(row) - lag :], invalid[len(row) - lag :] = signal.missing or 0, True
-    narrow = digits.dtype == np.int16
-    recording = Recording(
-        name=name,
-        subject=subject or name,
-        fs=header.fs * signals[0].frame,
-        channels=tuple(signal.name for signal in signals),
-        units=tuple(signal.units for signal in signals),
-        signal=digits if narrow else np.broadcast_to(np.zeros((), np.int16), digits.shape),
-        scale=np.array([1 / signal.gain for signal in signals]),
-        offset=np.array([-signal.baseline / signal.gain for signal in signals]),
-        annotations=tuple(annotations),
-        missing=missing if missing.any() else None,
-        limits=_device_limits(signals),
-    )
-    return recording if narrow else as_values(recording, digits)
+    def _verify(self) -> None:
+        """Compare all samples with the checksums in the header; 0 means that there is none."""
+        header, totals = self.header, [0] * len(self.picked)
+        size = self.frames if self.whole else _BLOCK
+        for first in range(0, self.frames, size):
+            for place, row in enumerate(self._decode(first, min(first + size, self.frames), skewed=False)):
+                totals[place] += int(row.sum(dtype=np.int64))
+        for number, total in zip(self.picked, totals, strict=True):
+            stated = header.checksum[number]
+            if stated and (total - stated) % 65536:
+                raise DataError(
+                    f"{self.path.name}.hea: channel {header.sig_name[number]} must have checksum {stated % 65536}, but "
+                    f"has {total % 65536}: {header.file_name[number]} is damaged or belongs to another record"
+                )
 
-
-def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
-    """Return the digital minimum and maximum of each converter, (channels, 2); None if a resolution is unknown."""
-    limits = []
-    for signal in signals:
-        lowest, bits = signal.missing, signal.bits
-        if lowest is None or not 0 < bits <= 32:
+    def _limits(self, number: int) -> NDArray[Any] | None:
+        """Return the digital minimum and maximum of the converter, (1, 2); None if its resolution is unknown."""
+        bits, stored = self.header.adc_res[number] or 0, _FORMATS[self.header.fmt[number]][1]
+        if not stored or not 0 < bits <= 32:
             return None
+        zero, half = self.header.adc_zero[number] or 0, 1 << bits - 1
         # The lowest digital value of a format marks missing samples, so the converter never outputs it.
-        low, high = signal.zero - (1 << bits - 1), signal.zero + (1 << bits - 1) - 1
-        low, high = max(low, lowest + 1), min(high, -lowest - 1)
-        if low >= high:
-            return None
-        limits.append((low, high))
-    return np.array(limits, np.int64)
+        most = (1 << stored - 1) - 1
+        low, high = max(zero - half, -most), min(zero + half - 1, most)
+        return np.array([[low, high]], np.int64) if low < high else None
+
+
+def _read_segments(path: Path, header: Any, channels: Sequence[str] | None, resample: _Resample) -> Recording:
+    """Return a multi-segment record, without annotations; times without a segment are gaps."""
+    names = _layout(path, header).sig_name
+    wanted = [names[number] for number in choose_channels(f"{path.name}.hea", names, channels)]
+    pieces: list[Recording] = []
+    segments: list[Segment] = []
+    frames = count = 0
+    for segment, samples in zip(header.seg_name, header.seg_len, strict=True):
+        if segment != _ABSENT and samples:
+            part = read_header(path.with_name(f"{segment}.hea"))
+            if part.fs != header.fs or (part.sig_len is not None and part.sig_len != samples):
+                raise DataError(
+                    f"{segment}.hea: the segment must have {samples} samples at {header.fs:g} Hz, but has "
+                    f"{part.sig_len} at {part.fs:g} Hz"
+                )
+            there = [name for name in wanted if name in part.sig_name]
+            if there:
+                pieces.append(_read_single(path.with_name(segment), part, there, resample))
+                # Segments that follow each other without a gap are one, so that windows may cross their border.
+                onset = frames / header.fs
+                expected = segments[-1].onset + (count - segments[-1].first) / pieces[0].fs if segments else -1.0
+                if abs(onset - expected) > 0.5 / pieces[0].fs:
+                    segments.append(Segment(count, onset))
+                count += pieces[-1].signal.shape[1]
+        frames += samples
+    if not pieces:
+        raise DataError(f"{path.name}.hea: no segment has any of the channels {', '.join(wanted)}")
+    return _joined(pieces, wanted, tuple(segments), path.name)
+
+
+def _joined(pieces: list[Recording], wanted: list[str], segments: tuple[Segment, ...], name: str) -> Recording:
+    """Concatenate segments; digital values are kept if all segments have the same channels and calibration."""
+    units: dict[str, str] = {}
+    for piece in pieces:
+        for channel, unit in zip(piece.channels, piece.units, strict=True):
+            if units.setdefault(channel, unit) != unit:
+                raise DataError(
+                    f"{name}.hea: {channel} is in {units[channel]} in one segment, and in {unit} in another"
+                )
+    first = pieces[0]
+    alike = all(
+        piece.channels == tuple(wanted)
+        and piece.signal.dtype == first.signal.dtype
+        and np.array_equal([piece.scale, piece.offset], [first.scale, first.offset])
+        for piece in pieces
+    )
+    ends = list(accumulate(piece.signal.shape[1] for piece in pieces))
+
+    def read(start: int, stop: int) -> Recording:
+        parts = []
+        for piece, end in zip(pieces, ends, strict=True):
+            begin = end - piece.signal.shape[1]
+            if begin < stop and start < end:
+                part = piece.part(max(start - begin, 0), min(stop, end) - begin)
+                parts.append(part if alike else _completed(as_values(part), wanted, units))
+        signals = [part.signal for part in parts]
+        joined = np.concatenate(signals, axis=1)
+        return replace(parts[0], signal=joined, missing=join_masks([part.missing for part in parts], signals, axis=1))
+
+    return replace(read_later(first, read(0, 1), read, ends[-1], segments), name=name, subject=name, limits=None)
+
+
+def _completed(recording: Recording, wanted: list[str], units: Mapping[str, str]) -> Recording:
+    """Return values with all channels of the record; NaN for the channels that this segment does not have."""
+    signal = np.full((len(wanted), recording.signal.shape[1]), np.nan, np.float32)
+    for row, channel in enumerate(recording.channels):
+        signal[wanted.index(channel)] = recording.signal[row]
+    return replace(
+        recording,
+        channels=tuple(wanted),
+        units=tuple(units.get(channel, "") for channel in wanted),
+        signal=signal,
+        scale=np.ones(len(wanted)),
+        offset=np.zeros(len(wanted)),
+        limits=None,
+        rates=(),
+    )
 
 
 # ---------------------------------------------------------------- annotations
@@ -578,8 +456,8 @@ def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
 
 def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]:
     """Read an annotation file in the MIT format; the header of the record must be in the same folder."""
-    header = read_header(path.with_suffix(".hea"), segments=True)
-    return tuple(sorted(_read_annotations(path, header.fs, recording.duration), key=lambda one: one.onset))
+    fs = read_header(path.with_suffix(".hea")).fs
+    return tuple(sorted(_read_annotations(path, fs, recording.duration), key=lambda one: one.onset))
 
 
 def is_annotations(path: Path) -> bool:
@@ -592,8 +470,6 @@ def is_annotations(path: Path) -> bool:
 
 def _read_annotations(file: Path, fs: float, duration: float) -> list[Annotation]:
     """Read an annotation file: a rhythm change lasts until the next one, other annotations have duration 0."""
-    if not re.fullmatch(r"\.[-\w]+", file.suffix):
-        raise PolyadicError(f"annotations must be extensions such as 'atr', but are {file.suffix!r}")
     _file_size(file)
     parsed = list(_parse_annotations(file, fs, duration))
     changes = [onset for onset, code, text in parsed if code == _RHYTHM and text.startswith("(")]

@@ -20,8 +20,20 @@ from polyadic.core.algebra import khatri_rao
 from polyadic.core.solve import Settings, Sweep
 from polyadic.core.step import Term
 from polyadic.data.batches import WindowSource
-from polyadic.scale.gpu import kernels
 from polyadic.scale.gpu.device_batches import BatchGroups
+from polyadic.scale.gpu.kernels import power_of_two
+from polyadic.scale.gpu.kernels.steps import (
+    LARGEST_PRODUCT,
+    coefficients,
+    collect,
+    contract,
+    halves,
+    inverse,
+    least_squares,
+    project,
+    solve,
+    tally,
+)
 
 __all__ = ["Steps", "Sweeps", "captured_sweep"]
 
@@ -31,21 +43,9 @@ _LARGEST_RANK = 128
 def captured_sweep(
     source: WindowSource, objective: als.Objective, settings: Settings, shape: tuple[int, ...], plain: Sweep
 ) -> Sweep:
-    """Return a function that runs a captured sweep, or the plain version of a fit that cannot be captured.
-
-    Parameters
-    ----------
-    shape : shape (I, J, …) of one window's tensor
-    plain : the plain version; it also runs a sweep in which a matrix is singular
-    """
-    suits = (
-        kernels.available(source.device, source.dtype)
-        and settings.batch_size is not None
-        and len(shape) == 3
-        and objective.graph_weight == 0
-        and not objective.nonnegative  # its updates are sequential and run on the CPU
-    )
-    if not suits:
+    """Return a function that runs a captured sweep of tensors of this shape, or `plain` for what cannot be captured."""
+    sequential = objective.nonnegative or objective.graph_weight > 0  # the former are updated on the CPU
+    if settings.batch_size is None or len(shape) != 3 or sequential:
         return plain
     captured = Sweeps(source, objective, settings, shape)
 
@@ -148,8 +148,6 @@ class Steps:
 
         It runs on the CPU when called, so that the device can continue meanwhile.
         """
-        from polyadic.scale.gpu.kernels.steps import inverse, least_squares
-
         exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
         _, both = least_squares(self._project(self._flat(T)), exact, self._scale(T))
         V, rows = (matrix.float().to("cpu", non_blocking=True) for matrix in (exact, both))
@@ -166,8 +164,6 @@ class Steps:
 
     def step(self, T: Tensor) -> None:
         """Run `step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
-        from polyadic.scale.gpu.kernels.steps import collect, inverse, least_squares, tally
-
         flat = self._flat(T)
         with self._in_side_stream():
             V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
@@ -189,8 +185,6 @@ class Steps:
         return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
 
     def _project(self, flat: Tensor) -> Tensor:
-        from polyadic.scale.gpu.kernels.steps import halves, project
-
         bases = [self.narrow[mode] for mode in self.order]
         return project(flat, halves(bases, self.peaks) if flat.dtype == torch.float16 else khatri_rao(bases))
 
@@ -198,10 +192,8 @@ class Steps:
         return self.peaks if T.dtype == torch.float16 else None
 
     def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        from polyadic.scale.gpu.kernels.steps import LARGEST_PRODUCT, coefficients
-
         align = self.objective.beta > 0 and self.views == 2
-        if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
+        if power_of_two(batch, 16) * power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
             return coefficients(M, ls, V, self.weights(batch), self.totals, self.views, align, self.objective.rounds)
         X = als.fixed_point(M.float(), V, self.objective, self.views)
         exact = X.double()
@@ -216,12 +208,8 @@ class Steps:
     def _update(self, first: Tensor) -> None:
         """Run `update_bases`: A from Y with the other modes contracted, B and C from Y contracted with the new A.
 
-        Parameters
-        ----------
-        first : the ridge inverse for A, which does not depend on Y
+        `first` is the ridge inverse for A, which does not depend on Y.
         """
-        from polyadic.scale.gpu.kernels.steps import contract
-
         R, (rows, outer, inner) = self.rank, (self.sizes[mode] for mode in self.order)
         middle, last = self.order[1:]
         without_last = contract(self.Y, self.narrow[last], rows * outer, inner * R, R, torch.float32)
@@ -243,13 +231,9 @@ class Steps:
         self._solve(2, mttkrp, third)
 
     def _inverse(self, mode: int) -> Tensor:
-        from polyadic.scale.gpu.kernels.steps import inverse
-
         return inverse(self.grams, mode, self.ridge, self.limits, self.flag, self.S)[0]
 
     def _solve(self, mode: int, mttkrp: Tensor, V: Tensor) -> None:
-        from polyadic.scale.gpu.kernels.steps import solve
-
         solve(mttkrp, V, self.bases[mode], self.narrow[mode], self.grams[mode], self.peaks[mode], self.eta)
 
 
@@ -271,12 +255,7 @@ class Sweeps:
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
 
     def __call__(self, state: als.State, sweep: int) -> Tensor | None:
-        """Run one sweep: update `state` and return its terms, or return None and leave `state` unchanged on failure.
-
-        Returns
-        -------
-        (5,) float64, by `Term`
-        """
+        """Run one sweep: update `state` and return its terms (5,), or None, with `state` unchanged, on failure."""
         if state.factors[0].shape[1] > _LARGEST_RANK:
             return None
         self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
@@ -291,7 +270,6 @@ class Sweeps:
             self._steps = Steps(self.objective, self.settings, views, state, self._groups.order)
         steps = self._steps
         steps.load(state)
-        kernels.prepare().join()
         order = self.source.order(self.settings.seed, sweep)
         parts = torch.split(order, self.settings.batch_size or len(order))
         changes: Callable[[], list[float]] | None = None
@@ -316,17 +294,8 @@ class Sweeps:
         """Capture the steps of these batches as a CUDA graph, after a trial step (undone) that compiles the kernels."""
         steps = self._steps
         assert steps is not None
-        kept = [
-            *steps.bases,
-            *steps.narrow,
-            steps.peaks,
-            steps.grams,
-            steps.Y,
-            steps.S,
-            steps.totals,
-            steps.energy,
-            steps.flag,
-        ]
+        sums = (steps.peaks, steps.grams, steps.Y, steps.S, steps.totals, steps.energy, steps.flag)
+        kept = [*steps.bases, *steps.narrow, *sums]
         before = [number.clone() for number in kept]
         steps.step(batches[0])
         torch.cuda.synchronize(self.source.device)

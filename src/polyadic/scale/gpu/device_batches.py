@@ -15,8 +15,7 @@ from torch import Tensor
 
 from polyadic._util.random_streams import window_keys
 from polyadic.core.tensorizer import Layout, tensors_into
-from polyadic.data.batches import WindowSource, in_mode_order, prefetch
-from polyadic.data.samples import Raw, Samples
+from polyadic.data.batches import Raw, Samples, WindowSource, in_mode_order, prefetch
 
 __all__ = ["BatchGroup", "BatchGroups"]
 
@@ -30,10 +29,7 @@ _ORDERS = ((0, 1, 2), (0, 2, 1))
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """`count` batches of `size` windows, with their views, in memory that is reused.
-
-    T : (count · views · size, I, J, …)
-    """
+    """`count` batches of `size` windows, with their views, in reused memory: T (count · views · size, I, J, …)."""
 
     count: int
     size: int
@@ -47,14 +43,7 @@ class BatchGroup:
 
 @dataclass
 class BatchGroups:
-    """The groups of batches of a source.
-
-    Parameters
-    ----------
-    source : a source on a GPU
-    batch_size : number of windows in a batch
-    shape : shape (I, J, …) of one window's tensor
-    """
+    """The groups of batches of a source on a GPU, for windows with tensors of this shape (I, J, …)."""
 
     source: WindowSource
     batch_size: int
@@ -70,12 +59,10 @@ class BatchGroups:
         layout = None if tensorize is None else tensorize.layout(self._sample[-1], source.device)
         if layout is None or layout.order not in _ORDERS:
             layout = Layout((0, 1, 2), half=False, capturable=False, row_step=self._sample[-1])
-        self._layout = layout
-        self.order = self._layout.order
-        dtype = torch.float16 if self._layout.half else source.dtype
+        self._layout, self.order = layout, layout.order
+        dtype = torch.float16 if layout.half else source.dtype
         window = source.n_views * dtype.itemsize * int(torch.Size(self.shape).numel())
-        free = torch.cuda.mem_get_info(source.device)[0]
-        budget = min(_GROUP_BYTES, free // 16)
+        budget = min(_GROUP_BYTES, torch.cuda.mem_get_info(source.device)[0] // 16)
         self._count = max(1, budget // (window * self.batch_size))
         batches = max(source.n_windows // self.batch_size, 1)
         # At least a few groups, so that the next one is built while the steps of one run.

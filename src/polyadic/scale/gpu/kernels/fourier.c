@@ -132,9 +132,12 @@ static const float *polyadic_transform(float *x, float *y)
     return x;
 }
 
-/* Write the parts of one complex coefficient to the tensor. */
+/* Write the parts of one complex coefficient to the tensor. Frames are transformed without the level of their channel,
+   which may be much larger than the signal: its transform, that of the taper, is added here. */
 static void polyadic_parts(float re, float im, int channel, int bin, float (*tensor)[POLYADIC_COLUMNS])
 {
+    if (bin < POLYADIC_TAPER_BINS)
+        re += polyadic_centre[channel] * polyadic_taper_spectrum[bin];
 #if POLYADIC_AMPLITUDE
     const float amplitude = sqrtf(re * re + im * im);
 #if POLYADIC_LOGARITHM
@@ -186,7 +189,7 @@ static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, i
         for (n = 0; n < POLYADIC_N_FFT; n++) {
             /* The taper is symmetric about N_FFT / 2. */
             const float weight = polyadic_taper[2 * n <= POLYADIC_N_FFT ? n : POLYADIC_N_FFT - n];
-            const float value = window[channel][place] * weight;
+            const float value = (window[channel][place] - polyadic_centre[channel]) * weight;
 #if POLYADIC_N_FFT % 2 == 0
             work[n] = value;
 #else

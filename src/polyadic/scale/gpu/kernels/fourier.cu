@@ -3,7 +3,7 @@
 // complex transform (Stockham's algorithm, in passes of up to VALUES points, which a thread keeps in registers).
 //
 // Defined at compile time: POINTS, the length of a frame, a power of two from 32 to 2048; VALUES, 8 or 16; FRAMES, the
-// number of frames per block, even; CODE, the parts to compute (`signals.PART_CODES`); HALF, whether tensors are float16;
+// number of frames per block, even; CODE, the parts to compute (`fourier._PART_CODES`); HALF, whether tensors are float16;
 // TURNED, whether the frames of a frequency are contiguous rather than the frequencies of a frame; WINDOWED, whether
 // frames are weighted by a window; CENTRED, whether means are subtracted.
 

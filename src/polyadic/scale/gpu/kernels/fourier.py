@@ -1,14 +1,13 @@
 """Fused short-time Fourier transform with logarithms, in CUDA, because Triton cannot express an FFT's data exchange.
 
-torch's CUDA builds include the compiler (NVRTC), which takes a moment for each frame length. Two neighbouring frames
-share one complex transform, so float32 rounding leaks from one to the other: next to a frame that is a thousand times
-as loud as usual, logarithms near the floor are off by up to 0.01.
+torch's CUDA builds include the compiler (NVRTC), which takes a moment for each frame length. Frames have a power of two
+from 32 to 2048 samples. Two neighbouring frames share one complex transform, so float32 rounding leaks from one to the
+other: next to a frame that is a thousand times as loud as usual, logarithms near the floor are off by up to 0.01.
 """
 
 from __future__ import annotations
 
 import ctypes
-import warnings
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,12 +16,13 @@ import torch
 from torch import Tensor
 from torch.cuda import _utils
 
-from polyadic.scale.gpu.kernels.signals import PART_CODES, rows
+from polyadic.errors import PolyadicError
+from polyadic.scale.gpu.kernels.signals import rows
 
 __all__ = ["definitions", "source", "stft"]
 
 _THREADS = 256
-_POINTS = [2**power for power in range(5, 12)]
+_PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
 
 
 def source() -> str:
@@ -33,17 +33,7 @@ def source() -> str:
 def definitions(
     points: int, frames: int, what: str, half: bool, turned: bool, windowed: bool, centred: bool
 ) -> tuple[tuple[str, int], ...]:
-    """Return the preprocessor definitions of the kernel.
-
-    Parameters
-    ----------
-    points : number of samples in a frame
-    frames : number of frames of a channel
-    what : a key of `PART_CODES`
-    half : True for float16 tensors, False for float32
-    turned : True if frames are contiguous in memory, False if frequencies are
-    windowed : whether a window function is applied
-    centred : whether a mean is subtracted
+    """Return the preprocessor definitions of the kernel, for frames of `points` samples; see `fourier.cu`.
 
     Examples
     --------
@@ -59,7 +49,7 @@ def definitions(
         ("POINTS", points),
         ("VALUES", values),
         ("FRAMES", each + each % 2),
-        ("CODE", PART_CODES[what]),
+        ("CODE", _PART_CODES[what]),
         ("HALF", int(half)),
         ("TURNED", int(turned)),
         ("WINDOWED", int(windowed)),
@@ -69,19 +59,14 @@ def definitions(
 
 @cache
 def _compiled(device: torch.device, defined: tuple[tuple[str, int], ...]) -> Any:
-    """Return the compiled kernel for a device, or None if compilation fails."""
     lines = "".join(f"#define {name} {value}\n" for name, value in defined)
     try:
         with torch.cuda.device(device):
             return _utils._cuda_load_module(_binary(device, lines + source()), ["stft"])["stft"]  # type: ignore[index]
     except Exception as error:
-        # There is a fallback, but warn that the fast path is not available.
-        warnings.warn(
-            f"the fused Fourier transform cannot be compiled, and a slower one is used: {error}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
+        raise PolyadicError(
+            f"the fused Fourier transform cannot be compiled: {error}; set POLYADIC_PLAIN=1 to use torch's own"
+        ) from error
 
 
 def _binary(device: torch.device, text: str) -> bytes:
@@ -103,31 +88,18 @@ def _binary(device: torch.device, text: str) -> bytes:
 
 def stft(
     X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, what: str, mean: Tensor | None = None
-) -> Tensor | None:
-    """Fill tensors with the parts of the Fourier coefficients of frames.
+) -> Tensor:
+    """Fill T (N, parts · channels, frequencies, frames), float32 or float16, from X (N, channels, time) float32.
 
-    Parameters
-    ----------
-    X : (N, channels, time) float32
-    window : (n_fft,) float32 weights of a frame's samples, or None
-    hop : number of samples from one frame to the next
-    T : (N, parts · channels, frequencies, frames) float32 or float16, the output; contiguous, or with frequencies
-        contiguous
-    floor : (channels,) float32
-    what : a key of `PART_CODES`
-    mean : (parts · channels, frequencies) float32 to subtract, or None
-
-    Returns
-    -------
-    (N,) float64, the squared norm of each window's tensor; None if this frame length is not supported
+    T is contiguous, or has its frequencies contiguous. window (n_fft,) or None, floor (channels,) and mean (parts ·
+    channels, frequencies) or None are float32; `what` is `STFT.parts`, of those without a phase. Returns the squared
+    norm of each window's tensor, (N,) float64.
     """
     (windows, channels), (frequencies, frames) = X.shape[:2], T.shape[2:]
     points = 2 * (frequencies - 1)
     half, turned = T.dtype == torch.float16, T.is_contiguous()
     defined = definitions(points, frames, what, half, turned, window is not None, mean is not None)
-    kernel = _compiled(X.device, defined) if X.is_cuda and points in _POINTS else None
-    if kernel is None:
-        return None
+    kernel = _compiled(X.device, defined)
     if not windows:
         return torch.zeros(0, dtype=torch.float64, device=X.device)
     sizes = dict(defined)

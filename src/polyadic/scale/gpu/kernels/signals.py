@@ -1,24 +1,19 @@
-"""Kernels from raw windows to tensors: noise, filters, rotations, parts of complex numbers.
+"""Kernels that read and augment raw windows: noise, filters, rotations.
 
 Sizes that vary only in a short last batch are not specialised, to avoid recompilation.
 """
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from polyadic.scale.gpu.kernels import power_of_two, spacing
+from polyadic.scale.gpu.kernels import power_of_two
 
-__all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts", "rotate", "rows"]
-
-PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
-"""Codes of the values of `STFT.parts` that `parts` supports."""
+__all__ = ["biquads", "gather", "jitter", "rotate", "rows"]
 
 _ROWS = 32
-_BLOCK = 2048
 
 
 @triton.jit(do_not_specialize_on_alignment=["ids"])
@@ -32,14 +27,7 @@ def _gather(X, ids, out, channels, length, step, BLOCK: tl.constexpr):
 
 
 def gather(X: Tensor, ids: Tensor, out: Tensor) -> None:
-    """Copy windows of X to `out` as floats.
-
-    Parameters
-    ----------
-    X : (N, channels, time), contiguous, any numeric type
-    ids : (b,) int64
-    out : (b, channels, time) float32, with a constant stride between channels
-    """
+    """Copy windows `ids` (b,) of X (N, channels, time), contiguous and of any numeric type, to `out` as float32."""
     channels, length = X.shape[1:]
     block = min(power_of_two(length), 1024)
     _gather[(len(ids) * channels,)](X, ids, out, channels, length, out.stride(1), BLOCK=block, num_warps=4)
@@ -72,8 +60,9 @@ def rows(X: Tensor) -> tuple[Tensor, int]:
 
 
 def _empty(X: Tensor) -> Tensor:
-    """Allocate a batch of the same shape, with stride `spacing` between channels."""
-    return X.new_empty(*X.shape[:2], spacing(X.shape[2]))[..., : X.shape[2]]
+    """Allocate a batch of the same shape, with channels of long windows padded so that frames are aligned."""
+    length = X.shape[2]
+    return X.new_empty(*X.shape[:2], length if length < 512 else -(-length // 128) * 128)[..., :length]
 
 
 def _samples_at_a_time(length: int) -> dict[str, int]:
@@ -126,19 +115,7 @@ def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, step, out_st
 
 
 def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int, int], shortest: int) -> Tensor:
-    """Run `augment.Jitter.apply` in one pass.
-
-    Parameters
-    ----------
-    X : (b, channels, time) float32
-    keys : (b,) int32
-    streams : the `draws.stream_constant` of the four streams
-    shortest : minimum length of the slow noise in samples
-
-    Returns
-    -------
-    (b, channels, time)
-    """
+    """Run `augment.Jitter.apply` in one pass, with the `draws.stream_constant` of its four streams."""
     X, step = rows(X)
     batch, channels, length = X.shape
     out = _empty(X)
@@ -233,17 +210,9 @@ def _biquads(X, kind, out, filters, rows, length, step, out_step, ROWS: tl.const
 
 
 def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
-    """Filter every channel with the first filter, the second, or both in sequence, each starting at rest.
+    """Filter each channel of X (b, channels, time) with the first filter, the second, or both in sequence, from rest.
 
-    Parameters
-    ----------
-    X : (b, channels, time) float32
-    kind : (b, channels), 0 for the first filter, 1 for the second, 2 for both
-    filters : (2, 5) float32: b₀, b₁, b₂, a₁, a₂ of each, with a₀ = 1
-
-    Returns
-    -------
-    (b, channels, time)
+    kind (b, channels) is 0, 1 or 2; filters (2, 5) float32 are b₀, b₁, b₂, a₁, a₂ of each, with a₀ = 1.
     """
     X, step = rows(X)
     out = _empty(X)
@@ -297,19 +266,7 @@ def _rotate(
 
 
 def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor:
-    """Run `augment.Rotate3D.apply` in one pass.
-
-    Parameters
-    ----------
-    X : (b, channels, time) float32
-    keys : (b,) int32
-    triads : (sensors, 3) int64, the channels of each sensor
-    independent : whether each sensor gets its own rotation
-
-    Returns
-    -------
-    (b, channels, time)
-    """
+    """Run `augment.Rotate3D.apply` in one pass, for triads (sensors, 3)."""
     X, step = rows(X)
     batch, channels, length = X.shape
     out = _empty(X)
@@ -320,138 +277,3 @@ def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor
         **_samples_at_a_time(length),
     )  # fmt: skip
     return out
-
-
-@triton.jit
-def _logarithm(x):
-    # GPUs have an instruction for the binary logarithm, but not for the natural one.
-    return tl.log2(x) * 0.6931471805599453
-
-
-@triton.jit
-def _split_complex(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.constexpr, CENTRED: tl.constexpr):
-    """Return both parts of complex numbers, or their amplitude twice, minus their means, rounded to the stored type."""
-    re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
-    im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-    if CODE >= 2:
-        re = tl.sqrt(re * re + im * im)
-        im = re
-    if CODE == 0:
-        re = _logarithm(tl.abs(re) + offset)
-        im = _logarithm(tl.abs(im) + offset)
-    if CODE == 2:
-        re = _logarithm(re + offset)
-        im = re
-    if CENTRED:
-        re -= mean
-        im -= second
-    return re.to(TYPE).to(tl.float32), im.to(TYPE).to(tl.float32)
-
-
-@triton.jit
-def _means(mean, channel, channels, frequencies, f, inside, CODE: tl.constexpr, CENTRED: tl.constexpr):
-    """Return the means of both parts at the frequencies f; zeros if nothing is subtracted."""
-    first = tl.zeros(f.shape, tl.float32)
-    second = first
-    if CENTRED:
-        first = tl.load(mean + channel * frequencies + f, mask=inside, other=0.0)
-        second = first
-        if CODE <= 1:
-            second = tl.load(mean + (channels + channel) * frequencies + f, mask=inside, other=0.0)
-    return first, second
-
-
-@triton.jit
-def _turned_parts(
-    Z, T, floor, mean, squares, channels, frequencies, frames, row_step, frame_blocks, blocks,
-    CODE: tl.constexpr, CENTRED: tl.constexpr, FREQUENCIES: tl.constexpr, FRAMES: tl.constexpr,
-):  # fmt: skip
-    number = tl.program_id(0)
-    row = (number // blocks).to(tl.int64)
-    block = number % blocks
-    f = (block // frame_blocks) * FREQUENCIES + tl.arange(0, FREQUENCIES)[None, :]
-    k = (block % frame_blocks) * FRAMES + tl.arange(0, FRAMES)[:, None]
-    inside = (f < frequencies) & (k < frames)
-    channel = (row % channels).to(tl.int32)
-    pair = tl.load(Z + row * row_step + (k * frequencies + f), mask=inside, other=0)
-    first_mean, second_mean = _means(mean, channel, channels, frequencies, f, f < frequencies, CODE, CENTRED)
-    re, im = _split_complex(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
-    place = tl.trans(f * frames + k)
-    wanted = tl.trans(inside)
-    size = (frequencies * frames).to(tl.int64)
-    energy = re * re
-    if CODE <= 1:
-        energy += im * im
-        first = T + ((row // channels) * 2 * channels + channel) * size
-        tl.store(first + channels * size + place, tl.trans(im), mask=wanted)
-    else:
-        first = T + row * size
-    tl.store(first + place, tl.trans(re), mask=wanted)
-    tl.store(squares + number, tl.sum(tl.sum(tl.where(inside, energy, 0.0), axis=1), axis=0))
-
-
-@triton.jit
-def _parts(
-    Z, T, floor, mean, squares, channels, frequencies, size, row_step, blocks,
-    CODE: tl.constexpr, CENTRED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    number = tl.program_id(0)
-    row = (number // blocks).to(tl.int64)
-    e = (number % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = e < size
-    channel = (row % channels).to(tl.int32)
-    pair = tl.load(Z + row * row_step + e, mask=inside, other=0)
-    first_mean, second_mean = _means(mean, channel, channels, frequencies, e % frequencies, inside, CODE, CENTRED)
-    re, im = _split_complex(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
-    energy = re * re
-    if CODE <= 1:
-        energy += im * im
-        first = T + ((row // channels) * 2 * channels + channel) * size
-        tl.store(first + channels.to(tl.int64) * size + e, im, mask=inside)
-    else:
-        first = T + row * size
-    tl.store(first + e, re, mask=inside)
-    tl.store(squares + number, tl.sum(tl.where(inside, energy, 0.0), axis=0))
-
-
-def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int, mean: Tensor | None = None) -> Tensor:
-    """Fill tensors with the parts of complex coefficients.
-
-    Parameters
-    ----------
-    Z : (rows, frequencies) complex64, contiguous: `frames_in_row` rows per channel of each window, of which the first
-        `frames` are used; the last channel may have fewer
-    T : (N, parts · channels, frequencies, frames) float32 or float16, the output; contiguous, or with frequencies
-        contiguous as in Z, which is faster
-    floor : (channels,) float32
-    what : a key of `PART_CODES`
-    frames_in_row : number of rows of Z from one channel to the next
-    mean : (parts · channels, frequencies) float32 to subtract, or None
-
-    Returns
-    -------
-    (N,) float64, the squared norm of each window's tensor
-    """
-    code = PART_CODES[what]
-    windows, stacked, frequencies, frames = T.shape
-    channels = stacked // 2 if code <= 1 else stacked
-    size, row_step = frequencies * frames, frames_in_row * frequencies
-    turns = T.is_contiguous()
-    block = min(power_of_two(size), _BLOCK)
-    config = _tile(frequencies, frames)
-    frame_blocks = triton.cdiv(frames, config["FRAMES"])
-    blocks = frame_blocks * triton.cdiv(frequencies, config["FREQUENCIES"]) if turns else triton.cdiv(size, block)
-    squares = torch.empty(windows, channels * blocks, dtype=torch.float32, device=T.device)
-    grid, pairs = (windows * channels * blocks,), Z.view(torch.int64)
-    given = (pairs, T, floor, floor if mean is None else mean, squares, channels, frequencies)
-    kind = {"CODE": code, "CENTRED": mean is not None}
-    if turns:
-        _turned_parts[grid](*given, frames, row_step, frame_blocks, blocks, **kind, **config)
-    else:
-        _parts[grid](*given, size, row_step, blocks, **kind, BLOCK=block)
-    return squares.sum(dim=1).double()
-
-
-def _tile(frequencies: int, frames: int) -> dict[str, int]:
-    """Return the tile size of the transposition, and the number of warps."""
-    return {"FREQUENCIES": min(power_of_two(frequencies), 16), "FRAMES": min(power_of_two(frames), 32), "num_warps": 4}

@@ -75,20 +75,11 @@ def _inverse(
 def inverse(
     grams: Tensor, skip: int, ridge: Tensor, limits: Tensor, flag: Tensor, S: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Compute `algebra.ridge_inverse` of a Hadamard product of Gram matrices, without synchronising with the host.
+    """Compute `algebra.ridge_inverse` of the product of Gram matrices, without synchronising with the host.
 
-    Parameters
-    ----------
-    grams : (modes, R, R) float64, the Gram matrix of each basis
-    skip : a mode to leave out, or -1
-    ridge : () float64, α
-    limits : (2,) float64, maximum of Aᵢᵢ(A⁻¹)ᵢᵢ, and of the entries of the inverse
-    flag : (1,) int32, set to 1 if the matrix is singular
-    S : (R, R) float64, a further factor of the product
-
-    Returns
-    -------
-    the inverse (R, R) float64, and (without S) the product before adding the ridge
+    grams (modes, R, R) without mode `skip`, times S (R, R) if given; `limits` (2,) are the maximum of Aᵢᵢ(A⁻¹)ᵢᵢ and of
+    the entries of the inverse, beyond which `flag` (1,) is set. Returns the inverse (R, R), and the product without
+    ridge if there is no S; all float64.
     """
     modes, rank = grams.shape[:2]
     out = torch.empty(rank, rank, dtype=torch.float64, device=grams.device)
@@ -121,17 +112,9 @@ def _contract(
 
 
 def contract(Y: Tensor, factor: Tensor, count: int, outer: int, inner: int, dtype: torch.dtype) -> Tensor:
-    """Compute weighted sums over one mode of an array whose last axis is the components.
+    """Compute Σₖ Y[o, k, r] · factor[k, r]: (count, R) in `dtype`.
 
-    Parameters
-    ----------
-    Y : array with entry (o, k, r) at offset o · outer + k · inner + r
-    factor : (K, R) float32, the weights
-    count : number of values of o
-
-    Returns
-    -------
-    (count, R) in `dtype`, Σₖ Y[o, k, r] · factor[k, r]
+    Entry (o, k, r) of Y is at offset o · outer + k · inner + r; factor is (K, R) float32.
     """
     length, rank = factor.shape
     size = power_of_two(rank, 4)
@@ -216,20 +199,10 @@ def _coefficients(
 def coefficients(
     M: Tensor, ls: Tensor, V: Tensor, weights: Tensor, totals: Tensor, views: int, align: bool, rounds: int
 ) -> tuple[Tensor, Tensor]:
-    """Run `als.solve_coefficients` in one launch; add −2⟨X, M⟩ of each view and the self-supervised loss to `totals`.
+    """Run `core.step.solve_coefficients` in one launch; add −2⟨X, M⟩ of each view and the alignment to `totals`.
 
-    Parameters
-    ----------
-    M : (views · b, R) float64
-    ls : M·V, (views · b, R) float32
-    V : (R, R) float64
-    weights : (3,) float64: β, the weight of random pairs, and the weight of the positive pair minus that
-    totals : (5,) float64, by `Term`
-    align : whether there is an alignment (β > 0)
-
-    Returns
-    -------
-    (views · b, R) float32, and the largest magnitude in each column, (R,) float32
+    M (views · b, R) float64, ls = M·V float32, V (R, R) float64; weights (3,) float64 are β, the weight of random
+    pairs, and the weight of the positive pair minus that. Returns X like ls, and the maxima of its columns (R,).
     """
     batch, rank = len(M) // views, M.shape[1]
     X = torch.empty_like(ls)
@@ -274,16 +247,10 @@ def _tally(
 def tally(
     X: Tensor, views: int, product: Tensor, memory: Tensor, totals: Tensor, energy: Tensor, weights: Tensor
 ) -> None:
-    """Accumulate loss, energy of the components and XᵀX from the coefficients of a batch.
+    """Accumulate loss, energy of the components and XᵀX from the coefficients X (views · b, R) of a batch.
 
-    Parameters
-    ----------
-    X : (views · b, R) float32
-    product : (R, R) float64, the Gram matrix of the bases' Khatri-Rao product
-    memory : (R, R) float64, multiplied by its weight, plus XᵀX
-    totals : (5,) float64, to which ⟨XᵀX, G⟩ of each view and α‖X‖² are added
-    energy : (R,) float64, to which ‖x_r‖² is added
-    weights : (2,) float64: α, and the weight of the memory
+    Sets memory (R, R) to its weight times memory plus XᵀX; adds ⟨XᵀX, product⟩ of each view and α‖X‖² to `totals`, and
+    ‖x_r‖² to energy (R,). weights (2,) are α and the weight of the memory. All but X are float64.
     """
     rank = X.shape[1]
     size = power_of_two(rank, 16)
@@ -326,14 +293,8 @@ def _split(x, highest):
 def halves(factors: list[Tensor], peaks: Tensor) -> Tensor:
     """Compute the Khatri-Rao product of three bases, each entry split into two float16 numbers (22 bits in total).
 
-    Parameters
-    ----------
-    factors : (I, R), (J, R), (K, R) float32
-    peaks : (3, R) float32, the largest magnitude in each of their columns
-
-    Returns
-    -------
-    (I · J · K, 2 · R) float16, its columns scaled by the product of their peaks
+    factors (I, R), (J, R), (K, R) with `peaks` (3, R), the largest magnitude in their columns, all float32. Returns
+    (I · J · K, 2 · R) with columns scaled by the product of their peaks.
     """
     sizes, rank = [len(factor) for factor in factors], factors[0].shape[1]
     width = sizes[0] * sizes[1] * sizes[2]
@@ -375,16 +336,9 @@ def _project(
 
 
 def project(T: Tensor, K: Tensor) -> Tensor:
-    """Compute partial sums of T·K for a few hundred long rows: `algebra.project` given the Khatri-Rao product.
+    """Compute partial sums (parts, N, R) of T·K, for `least_squares`: `algebra.project` given the Khatri-Rao product.
 
-    Parameters
-    ----------
-    T : (N, width) float32 or float16
-    K : (width, R) float32, or the output of `halves` if T is float16
-
-    Returns
-    -------
-    (parts, N, R) float32, to be summed by `least_squares`
+    T (N, width) float32 with K (width, R) float32, or float16 with the output of `halves`.
     """
     (rows, width), half = T.shape, T.dtype == torch.float16
     rank = K.shape[1] // 2 if half else K.shape[1]
@@ -425,17 +379,9 @@ def _least_squares(
 
 
 def least_squares(partial: Tensor, V: Tensor, peaks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Sum the output of `project`, and solve for the coefficients without alignment.
+    """Sum the output of `project` to M (N, R) float64, and return it with M·V (N, R) float32.
 
-    Parameters
-    ----------
-    partial : (parts, N, R) float32
-    V : (R, R) float64, the ridge inverse, symmetric
-    peaks : the scales of the columns of `halves`, or None
-
-    Returns
-    -------
-    the sum M (N, R) float64, and M·V (N, R) float32
+    V (R, R) float64 is the ridge inverse; `peaks` are the scales of the columns of `halves`, or None.
     """
     splits, rows, rank = partial.shape
     M = torch.empty(rows, rank, dtype=torch.float64, device=partial.device)
@@ -478,15 +424,9 @@ def _collect(
 
 
 def collect(T: Tensor, X: Tensor, peak: Tensor, Y: Tensor, kept: Tensor | None) -> None:
-    """Set Y to TᵀX + kept · Y: `algebra.collect` for tensors in half precision.
+    """Set Y (width, R) to TᵀX + kept · Y: `algebra.collect` for T (N, width) in half precision.
 
-    Parameters
-    ----------
-    T : (N, width) float16
-    X : (N, R) float32
-    peak : (R,) float32, the largest magnitude in each column of X
-    Y : (width, R) float32
-    kept : () float64, or None for 0
+    X (N, R) float32 with `peak` (R,), the largest magnitude in its columns; kept () float64, or None for 0.
     """
     (rows, width), rank = T.shape, X.shape[1]
     config = {"ROWS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
@@ -526,17 +466,9 @@ def _solve(
 
 
 def solve(mttkrp: Tensor, V: Tensor, base: Tensor, narrow: Tensor, gram: Tensor, peak: Tensor, eta: Tensor) -> None:
-    """Move a basis towards its least-squares solution, and update the quantities that depend on it.
+    """Move a basis (I, R) by a fraction `eta` towards its least-squares solution mttkrp·V, all float64.
 
-    Parameters
-    ----------
-    mttkrp : (I, R) float64
-    V : (R, R) float64, the ridge inverse: the solution is mttkrp·V
-    base : (I, R) float64, moved by a fraction `eta` of the way
-    narrow : (I, R) float32, set to `base`
-    gram : (R, R) float64, set to the Gram matrix of `base`
-    peak : (R,) float32, set to the largest magnitude in each column
-    eta : () float64
+    Also set `narrow` to the basis in float32, `gram` to its Gram matrix and `peak` to the maxima of its columns.
     """
     count, rank = base.shape
     size = power_of_two(rank, 16)

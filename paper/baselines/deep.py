@@ -1,4 +1,4 @@
-"""Training of the deep baselines: Adam until the loss on held-out windows reaches a plateau (appendix D.4).
+"""The deep baselines: SimCLR, BYOL, autoencoders and a CNN, trained by Adam until the held-out loss reaches a plateau.
 
 Batch norm needs more than one window, so an epoch is split into batches of nearly equal size, none with one window.
 """
@@ -8,75 +8,29 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
-from paper.baselines.backbone import Standardize
+from paper.baselines.networks import AutoEncoderNetwork, BYOLNetwork, ClassifierNetwork, Learner, SimCLRNetwork
+from paper.baselines.shared import labels_of
+from polyadic._util.random_streams import integer_seed, uniform, window_keys
 from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
 
 _IMPROVEMENT = 1e-3
 _MEASURED_WINDOWS = 1024
-_PIECE_BYTES = {"cuda": 2**28}
 _HELD_OUT_SWEEP = -1
 _SPLIT, _WEIGHTS = 0x5B117, 0x3E16475
 _COUNTERS = "num_batches_tracked"
 
 History = dict[str, list[float]]
-
-
-class Learner(nn.Module):
-    """A trainable network: features of standardised tensors, and a loss.
-
-    Parameters
-    ----------
-    shape : (I, J, K) of a tensor, or (I, K)
-    n_features : number of features of a window
-    """
-
-    def __init__(self, shape: Sequence[int], n_features: int) -> None:
-        super().__init__()
-        self.shape = tuple(int(size) for size in shape)
-        self.n_features = n_features
-        self.standardize = Standardize(self.shape[0])
-
-    encoder: nn.Module
-    """Maps standardised tensors (b, I, J, K) to features (b, n_features)."""
-
-    def encode(self, S: Tensor) -> Tensor:
-        """Map standardised tensors (b, I, J, K) to features (b, n_features)."""
-        Z: Tensor = self.encoder(S)
-        return Z
-
-    @abstractmethod
-    def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
-        """Return the mean loss of a batch: one number.
-
-        Parameters
-        ----------
-        S : (n_views · b, I, J, K), standardised: all windows, then their augmented views if there are any
-        codes : (b,), classes of the windows, if known
-        """
-
-    def forward(self, T: Tensor) -> Tensor:
-        """Map tensors (b, I, J, K) to features (b, n_features)."""
-        return self.encode(self.standardize(T))
-
-    def loss(self, T: Tensor, codes: Tensor | None) -> Tensor:
-        """Compute `objective` for unstandardised tensors."""
-        return self.objective(self.standardize(T), codes)
-
-    def after_step(self) -> None:
-        """Run after each step of the optimiser; by default, do nothing."""
-
-    def n_parameters(self) -> int:
-        """Return the number of trainable parameters."""
-        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
 
 def train(network: Learner, source: Any, codes: Tensor | None, settings: DeepBaseline) -> History:
@@ -148,8 +102,8 @@ def _mean_loss(
 ) -> float:
     """Return the mean loss over all windows of the parts; with an optimiser, take a step after each part."""
     total = torch.zeros((), dtype=torch.float64, device=source.device)
-    for ids, T in _batches(source, parts, sweep, math.prod(network.shape)):
-        loss = network.loss(T, None if codes is None else codes[ids.to(codes.device)])
+    for ids, T in source.batches(parts, sweep):
+        loss = network.objective(network.standardize(T), None if codes is None else codes[ids.to(codes.device)])
         if optimizer is not None:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -157,29 +111,6 @@ def _mean_loss(
             network.after_step()
         total += loss.detach() * len(ids)
     return float(total) / sum(len(ids) for ids in parts)
-
-
-def _batches(source: Any, parts: Sequence[Tensor], sweep: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches like `source.batches`; on a GPU, where small steps are inefficient, compute many parts at once.
-
-    This is done only if it cannot change the result: built-in augmentations and the STFT treat each window
-    independently, but functions of the user may not.
-
-    Parameters
-    ----------
-    size : number of entries of the tensor of a window
-    """
-    apart = (source.augment is None or source.augment.per_window) and (
-        source.tensorize is None or source.tensorize.per_window
-    )
-    most = _PIECE_BYTES.get(source.device.type, 0) if apart else 0
-    largest = max(len(ids) for ids in parts) * source.n_views * size * source.dtype.itemsize
-    count = max(1, most // largest)
-    groups = [parts[first : first + count] for first in range(0, len(parts), count)]
-    pieces = source.batches([torch.cat(list(group)) for group in groups], sweep)
-    for group, (_, T) in zip(groups, pieces, strict=True):
-        views = torch.split(T.reshape(source.n_views, -1, *T.shape[1:]), [len(ids) for ids in group], dim=1)
-        yield from ((ids, view.flatten(0, 1)) for ids, view in zip(group, views, strict=True))
 
 
 def _measure(network: Learner, source: Any, kept: Tensor, batch_size: int) -> None:
@@ -202,37 +133,9 @@ def hold_out(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     if count < 4:
         raise PolyadicError(f"X must have at least 4 windows, two to train on and two to hold out, but has {count}")
     held = min(max(round(share * count), 2), count - 2)
-    base = combine_seeds(combine_seeds(seed, _SPLIT), 0)
-    keys = _scramble(np.arange(count, dtype=np.uint32) ^ np.uint32(base & 0xFFFFFFFF))
-    keys = _scramble(keys + np.uint32(base >> 32 & 0xFFFFFFFF))
-    first = _scramble(np.ones(1, np.uint32))
-    order = torch.from_numpy(np.argsort(_scramble(keys ^ first) >> np.uint32(8), kind="stable"))
+    draws = uniform(window_keys(integer_seed(seed, _SPLIT), 0, torch.arange(count)), (1,))[:, 0]
+    order = torch.argsort(draws, stable=True)
     return order[held:].sort().values, order[:held].sort().values
-
-
-def combine_seeds(*parts: int) -> int:
-    """Combine several integers to one 63-bit seed, by chained splitmix64, as the library does.
-
-    Examples
-    --------
-    >>> combine_seeds(0, 1) != combine_seeds(1, 0)
-    True
-    """
-    state, mask = 0x9E3779B97F4A7C15, (1 << 64) - 1
-    for part in parts:
-        state = (state ^ (part & mask)) + 0x9E3779B97F4A7C15 & mask
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & mask
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & mask
-        state ^= state >> 31
-    return state >> 1
-
-
-def _scramble(words: np.ndarray) -> np.ndarray:
-    """Hash unsigned 32-bit integers: a random number for each window that depends on nothing but its index."""
-    words = (words ^ words >> np.uint32(16)) * np.uint32(0x7FEB352D)
-    words = (words ^ words >> np.uint32(15)) * np.uint32(0x846CA68B)
-    scrambled: np.ndarray = words ^ words >> np.uint32(16)
-    return scrambled
 
 
 def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
@@ -251,16 +154,29 @@ def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
 
 @dataclass(eq=False, repr=False)
 class DeepBaseline(Baseline):
-    """Base class of the deep baselines: training, and weights in model files.
+    """Base class of the deep baselines, with the parameters of all: training, and weights in model files.
 
-    A subclass builds its network in `_network_for`; if it needs an augmentation, `_check_views` raises an error without
-    one.
+    A subclass builds its network in `_network_for`.
+
+    Parameters
+    ----------
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), such as `polyadic.spectral.STFT`; None if the
+        input already is a tensor
+    augment : maps a batch to its augmented view, as do the augmentations of `polyadic.augment`
+    learning_rate, weight_decay : parameters of Adam
+    batch_size : maximum number of windows in a batch, not counting their views
+    max_epochs, patience : stop when the loss on held-out windows has not fallen by 0.1 % for `patience` epochs, or
+        after `max_epochs`; the weights with the lowest loss are kept. With 0 epochs, only the input scale is learned
+    holdout : fraction of the windows that is held out, window by window
+    device : "auto", "cpu", "cuda", …
+    random_state : seed of the weights, the held-out windows, the order of windows and the augmentations
 
     Attributes
     ----------
     history_ : `loss`, `held_out` and `seconds`, one number per epoch
     n_epochs_, best_epoch_ : number of epochs, and the epoch with the lowest `held_out`, whose weights are kept; 0 for
         none
+    n_parameters_ : number of trainable weights: not the input scale, running averages of batch norm or BYOL's target
     """
 
     _: KW_ONLY
@@ -283,16 +199,21 @@ class DeepBaseline(Baseline):
         """Return the classes of the windows, for supervised baselines: (N,)."""
         return None
 
-    def _check_views(self) -> None:
-        """Raise an error if training needs an augmentation and there is none."""
+    def _needs_views(self) -> bool:
+        """Return whether training needs an augmentation."""
+        return False
 
     def _learn(self, X: Any, y: Any) -> None:
-        self._check_views()
+        if self._needs_views() and self.augment is None:
+            raise PolyadicError(
+                f"augment is None, but {type(self).__name__} learns from windows and their augmented views: pass an "
+                "augmentation"
+            )
         source = self._source(X)
         codes = self._codes(y, source)
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed, which would also seed the generators of all GPUs.
-            torch.default_generator.manual_seed(combine_seeds(self.seed_, _WEIGHTS))
+            torch.default_generator.manual_seed(integer_seed(self.seed_, _WEIGHTS))
             network = self._network_for(self._tensor_shape(source))
         self.history_ = train(network, source, codes, self)
         self._network = network.cpu().eval()
@@ -326,8 +247,6 @@ class DeepBaseline(Baseline):
     @property
     def n_parameters_(self) -> int:
         """Trainable weights: not the input scale, batch norm's running averages or BYOL's target."""
-        from sklearn.utils.validation import check_is_fitted
-
         check_is_fitted(self)
         return self._network.n_parameters()
 
@@ -349,3 +268,154 @@ class DeepBaseline(Baseline):
     def _state(self) -> dict[str, Tensor]:
         """Return all weights and buffers, except batch counters, which nothing depends on."""
         return {name: value for name, value in self._network.state_dict().items() if not name.endswith(_COUNTERS)}
+
+
+@dataclass(eq=False, repr=False)
+class SimCLR(DeepBaseline):
+    """SimCLR: pulls features of a window and its augmented view together, and apart from the others in the batch.
+
+    Parameters
+    ----------
+    dim : number of features
+    temperature : temperature of the loss; see `nce_loss`
+    others : as for `DeepBaseline`; an augmentation is required
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic.augment import Jitter
+    >>> from polyadic.spectral import STFT
+    >>> X = np.random.default_rng(0).normal(size=(20, 3, 64)).astype(np.float32)
+    >>> model = SimCLR(4, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), max_epochs=1).fit(X)
+    >>> model.transform(X).shape
+    (20, 4)
+    """
+
+    dim: int = 32
+    _: KW_ONLY
+    temperature: float = 0.5
+
+    def _needs_views(self) -> bool:
+        return True
+
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        return SimCLRNetwork(shape, int(self.dim), float(self.temperature))
+
+
+@dataclass(eq=False, repr=False)
+class BYOL(DeepBaseline):
+    """BYOL: predicts the features of a window's augmented view from those of the window, and vice versa.
+
+    Targets come from a second encoder, whose weights are a running average of the encoder's. Its features are
+    standardised over the batch, without learned weights; otherwise all features would collapse to one point. (In the
+    original BYOL, batch norm in larger projection and prediction heads prevents this; the sizes in Table 2 leave no
+    room for them.) As the target changes, `held_out` is not strictly comparable between epochs.
+
+    Parameters
+    ----------
+    dim : number of features
+    momentum : fraction of the target's weights that is kept at each step
+    others : as for `DeepBaseline`; an augmentation is required
+
+    Examples
+    --------
+    >>> from polyadic.augment import Jitter
+    >>> model = BYOL(4, augment=Jitter(0.05), max_epochs=1).fit(torch.randn(20, 3, 64))
+    >>> model.transform(torch.randn(5, 3, 64)).shape
+    torch.Size([5, 4])
+    """
+
+    dim: int = 32
+    _: KW_ONLY
+    momentum: float = 0.99
+
+    def _needs_views(self) -> bool:
+        return True
+
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        return BYOLNetwork(shape, int(self.dim), float(self.momentum))
+
+
+@dataclass(eq=False, repr=False)
+class AutoEncoder(DeepBaseline):
+    """An autoencoder: features from which tensors are reconstructed with minimum mean squared error.
+
+    The error is computed on tensors standardised by channel: predicting their mean has error 1.
+
+    Parameters
+    ----------
+    dim : number of features
+    contrastive : add SimCLR's loss between the features of windows and of their augmented views, as in the paper's
+        AE_ss
+    weight, temperature : weight and temperature of SimCLR's loss
+    others : as for `DeepBaseline`; an augmentation is required if `contrastive`. With one, views are reconstructed as
+        well as windows; the paper's AE has none
+
+    Examples
+    --------
+    >>> model = AutoEncoder(4, max_epochs=1).fit(torch.randn(20, 3, 9, 8))
+    >>> model.transform(torch.randn(5, 3, 9, 8)).shape
+    torch.Size([5, 4])
+    """
+
+    dim: int = 32
+    _: KW_ONLY
+    contrastive: bool = False
+    weight: float = 1.0
+    temperature: float = 0.5
+
+    def _needs_views(self) -> bool:
+        return self.contrastive
+
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        weight = float(self.weight) if self.contrastive else 0.0
+        return AutoEncoderNetwork(shape, int(self.dim), weight, float(self.temperature))
+
+
+class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
+    """A CNN trained end to end on labelled windows; its features are those of the backbone.
+
+    With an augmentation, the view of each window is trained with the label of the window. `classes_` are the class
+    labels.
+
+    Examples
+    --------
+    >>> X, y = torch.randn(20, 3, 9, 8), np.arange(20) % 2
+    >>> model = ReferenceCNN(max_epochs=1).fit(X, y)
+    >>> model.predict(X).shape, model.predict_proba(X).shape
+    ((20,), torch.Size([20, 2]))
+    """
+
+    classes_: np.ndarray
+
+    def _codes(self, y: Any, source: Any) -> Tensor:
+        self.classes_, codes = labels_of(y, source.n_windows, type(self).__name__)
+        return torch.from_numpy(codes.astype(np.int64))
+
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        return ClassifierNetwork(shape, len(self.classes_))
+
+    def predict_proba(self, X: Any) -> Any:
+        """Predict the probability of each class: (N, classes), the same kind of array as X."""
+        check_is_fitted(self)
+        samples = self._samples(X, reset=False)
+        rows = []
+        with torch.no_grad():
+            for T in self._tensors(samples):
+                network = self._ready(T)
+                assert isinstance(network, ClassifierNetwork)
+                rows.append(network.probabilities(T).to(T.dtype))
+        return samples.like_input(torch.cat(rows))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict the most probable class of each window: (N,)."""
+        probabilities = torch.as_tensor(self.predict_proba(X))
+        chosen: np.ndarray = self.classes_[probabilities.argmax(dim=1).cpu().numpy()]
+        return chosen
+
+    def _extra(self) -> dict[str, Any]:
+        return super()._extra() | {"classes": self.classes_.tolist(), "classes_type": self.classes_.dtype.str}
+
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        self.classes_ = np.asarray(extra["classes"], dtype=np.dtype(extra["classes_type"]))
+        super()._restore(arrays, extra)

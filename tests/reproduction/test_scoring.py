@@ -1,26 +1,19 @@
-"""Robustness to augmentations, scores of splits, and seconds per sweep, as in the paper's tables."""
+"""Scores of splits, on clean and on perturbed windows, and seconds per sweep, as in the paper's tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
-from problems import paper
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from torch import Tensor
 
-from paper.robustness import augmented_features, perturbed, score_classifier, score_split
-from paper.scoring import PROBES
-from paper.timing import seconds_per_sweep
-from polyadic import SALS
-from polyadic._util.random_streams import integer_seed, window_keys
+from paper.scoring import PROBES, augmented, score_classifier, score_split
+from paper.speed.measure import seconds_per_sweep
+from polyadic._util.random_streams import integer_seed
 from polyadic.augment import Augmentation, Jitter
-from polyadic.data import Split, Windows, split, synthetic
-from polyadic.errors import PolyadicError
+from polyadic.data import Split, Windows
 from polyadic.evaluate import scores
-from polyadic.evaluate.scoring import score_splits
 
 
 class Moments:
@@ -35,15 +28,6 @@ class Moments:
         return np.concatenate([X.mean(axis=2), (X**2).mean(axis=2)], axis=1)
 
 
-def noisy(batch: Tensor) -> Tensor:
-    """An augmentation that is a plain function."""
-    return batch + 0.3 * torch.randn_like(batch)
-
-
-AUGMENTS: dict[str, Any] = {"augmentation": Jitter(0.3), "function": noisy}
-either = pytest.mark.parametrize("augment", AUGMENTS.values(), ids=AUGMENTS)
-
-
 def windows(count: int = 40, seed: int = 0, length: int = 30) -> tuple[np.ndarray, np.ndarray]:
     """Windows (count, 3, length) of three classes that differ in the level of their first channel, not too clearly."""
     rng = np.random.default_rng(seed)
@@ -53,40 +37,21 @@ def windows(count: int = 40, seed: int = 0, length: int = 30) -> tuple[np.ndarra
     return X, np.array(["low", "middle", "high"])[y]
 
 
-def slow_copy(X: np.ndarray, augment: Any, sweep: int, seed: int) -> np.ndarray:
+def slow_copy(X: np.ndarray, augment: Augmentation, sweep: int, seed: int) -> np.ndarray:
     """Augment every window separately."""
-    copies = []
-    for number, window in enumerate(torch.from_numpy(X)):
-        if isinstance(augment, Augmentation):
-            copies.append(augment(window[None], torch.tensor([number]), seed=seed, sweep=sweep))
-        else:
-            with torch.random.fork_rng():
-                key = window_keys(seed, sweep, torch.tensor([number]))[0]
-                torch.manual_seed(integer_seed(int(key)))
-                copies.append(augment(window[None]))
-    return torch.cat(copies).numpy()
+    windows = enumerate(torch.from_numpy(X))
+    return np.concatenate(
+        [augment(window[None], torch.tensor([row]), seed=seed, sweep=sweep).numpy() for row, window in windows]
+    )
 
 
-@either
-def test_augmented_features_are_those_of_each_windows_own_copy_whatever_the_batch(augment, monkeypatch):
-    monkeypatch.setattr("paper.robustness._BATCH", 7)
+def test_every_window_has_its_own_copy_whatever_the_batch(monkeypatch):
+    monkeypatch.setattr("paper.scoring._BATCH", 7)
     X, _ = windows(23)
-    expected = Moments().transform(slow_copy(X, augment, 2, 5))
-    for same in (X, Windows(X)):
-        np.testing.assert_allclose(augmented_features(Moments(), same, augment, 2, 5), expected, rtol=1e-12)
-    assert not np.allclose(augmented_features(Moments(), X, augment, 1, 5), expected)
-    assert not np.allclose(augmented_features(Moments(), X, augment, 2, 6), expected)
-
-
-@either
-def test_perturbed_windows_are_augmented_by_draws_of_their_own(augment):
-    X, _ = windows(23)
-    found = perturbed(X, augment, 5)
-    assert found.dtype == X.dtype
-    assert not any(np.array_equal(found, slow_copy(X, augment, sweep, 5)) for sweep in range(8))
-    np.testing.assert_allclose(found, slow_copy(X, augment, 0, integer_seed(5, 0x7E57)), rtol=1e-12)
-    assert not np.allclose(found, perturbed(X, augment, 6))
-    assert perturbed(X.astype(np.float32), augment).dtype == np.float32
+    expected = slow_copy(X, Jitter(0.3), 2, 5)
+    np.testing.assert_allclose(augmented(Windows(X), Jitter(0.3), 5, 2), expected, rtol=1e-12)
+    assert not np.allclose(augmented(Windows(X), Jitter(0.3), 5, 1), expected)
+    assert augmented(Windows(X.astype(np.float32)), Jitter(0.3), 5).dtype == np.float32
 
 
 def by_hand(kind: str, Z: np.ndarray, y: np.ndarray, Z_test: np.ndarray) -> np.ndarray:
@@ -109,7 +74,7 @@ def test_a_split_is_scored_on_windows_as_they_are_and_perturbed_by_every_probe_a
     part, augment, seed = labelled_split(), Jitter(0.3), 7
     _, train, test = part
     Z, Z_test = Moments().transform(train.X), Moments().transform(test.X)
-    Z_rough = Moments().transform(perturbed(test.X, augment, seed))
+    Z_rough = Moments().transform(slow_copy(test.X, augment, 0, integer_seed(seed, 0x7E57)))
     copies = [Moments().transform(slow_copy(train.X, augment, view, seed)) for view in range(4)]
     found = score_split(Moments(), part, augment=augment, seed=seed)
     trained = {kind: (kind, Z, train.label) for kind in PROBES}
@@ -148,34 +113,14 @@ def test_a_classifier_of_windows_has_its_scores_in_the_place_of_every_probes():
     part, augment = labelled_split(), Jitter(0.3)
     _, _, test = part
     clean = scores(test.label, FirstSign().predict(test), test.subject)
-    rough = scores(test.label, FirstSign().predict(perturbed(test.X, augment, 3)))
+    rough = scores(test.label, FirstSign().predict(slow_copy(test.X, augment, 0, integer_seed(3, 0x7E57))))
     expected = {kind + suffix: one for kind in PROBES for suffix, one in (("", clean), (" perturbed", rough))}
     found = score_classifier(FirstSign(), part, augment, seed=3)
     assert found == expected
     assert list(found) == list(expected)
 
 
-def test_one_split_has_the_same_scores_alone_and_among_several():
-    signals = synthetic(240)
-    model = paper(SALS, rank=4, max_sweeps=2, device="cpu").fit(signals)
-    rows = score_splits(model, signals, "subject", [0, 3])
-    for seed in (0, 3):
-        alone = score_split(model, split(signals, "subject", random_state=seed))
-        for kind in PROBES:
-            (row,) = [row for row in rows if (row["seed"], row["probe"]) == (seed, kind)]
-            # The one has features in float32, the other in float64.
-            assert row["accuracy"] == pytest.approx(alone[kind]["accuracy"], abs=0.02)
-            assert row["per_subject"].keys() == alone[kind]["per_subject"].keys()
-
-
-def test_seconds_per_sweep_are_the_mean_of_the_fourth_to_the_eighth():
-    assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5]) == 3
-    assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5, 100, 100]) == 3
-
-
-def test_with_fewer_sweeps_they_are_the_mean_of_those_after_the_first():
+def test_seconds_per_sweep_are_the_mean_of_the_fourth_to_the_eighth_or_of_those_after_the_first():
+    assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5, 100]) == 3
     assert seconds_per_sweep([100, 1, 2, 3, 4, 5, 6]) == 3.5
-    assert seconds_per_sweep([100, 1]) == 1
     assert seconds_per_sweep(np.array([5.0])) == 5
-    with pytest.raises(PolyadicError, match=r"^seconds must"):
-        seconds_per_sweep([])

@@ -1,0 +1,246 @@
+"""Compression of tensors to the leading axes of each mode, so that second moments of windows fit into memory.
+
+The first pass over the data sums, for each mode, the scatter matrix of its unfolding (`ModeSums`). Their leading
+eigenvectors are the axes onto which the second pass projects every window: a truncated higher-order singular value
+decomposition (De Lathauwer et al., 2000). Bases stay in the original modes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyadic.errors import PolyadicError
+
+__all__ = ["BUDGET", "Compression", "ModeSums", "check_ranks", "choose_ranks", "largest_core"]
+
+BUDGET = 2**22
+"""Maximum number of entries of the second moments, or of the compressed windows if there are fewer of them."""
+_LOST = 0.03
+"""Share of the energy that compression may lose even if the core fits the budget; see `choose_ranks`."""
+_SMALL = 512
+"""Number of entries of a core that is small enough."""
+_FIRST_MODE = 2.0
+"""Weight of energy lost in the first mode. Its entries are channels, which no smooth profile connects."""
+
+
+class ModeSums:
+    """Sums over windows from which the mean and the leading axes of each mode follow.
+
+    Parameters
+    ----------
+    shape : (I, J, …), shape of a window's tensor
+
+    Examples
+    --------
+    >>> sums = ModeSums((2, 3))
+    >>> sums.add(ModeSums.of(torch.ones(4, 2, 3)))
+    >>> sums.count, sums.scatter[0].tolist()
+    (4, [[12.0, 12.0], [12.0, 12.0]])
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.count = 0
+        self.total = torch.zeros(tuple(shape), dtype=torch.float64)
+        self.scatter = [torch.zeros(size, size, dtype=torch.float64) for size in shape]
+
+    @classmethod
+    def of(cls, T: Tensor) -> ModeSums:
+        """Return the sums of a block of tensors (b, I, J, …), which may be stored with the modes in any order."""
+        sums = cls.__new__(cls)
+        sums.count, sums.total, sums.scatter = len(T), T.sum(dim=0).cpu().double(), []
+        for mode in range(T.ndim - 1):
+            if mode == 0 and T.is_contiguous():
+                slices = T.flatten(2) if T.ndim > 2 else T[..., None]
+                product = torch.bmm(slices, slices.mT).sum(dim=0)
+            else:
+                rows = T.movedim(1 + mode, 0).flatten(1)
+                product = rows @ rows.T
+            sums.scatter.append(product.cpu().double())
+        return sums
+
+    def add(self, other: ModeSums) -> None:
+        """Add the sums of other windows."""
+        self.count += other.count
+        self.total += other.total
+        for mine, others in zip(self.scatter, other.scatter, strict=True):
+            mine += others
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean tensor: (I, J, …) float64."""
+        return self.total / self.count
+
+    def centred(self, centre: Tensor) -> list[Tensor]:
+        """Return the scatter matrix of each mode after subtracting a tensor (I, J, …) from every window.
+
+        Σ(T − C)(T − C)ᵀ = ΣTTᵀ − N(MCᵀ + CMᵀ − CCᵀ), with the unfoldings of the mean M and of C.
+        """
+        result = []
+        for mode, scatter in enumerate(self.scatter):
+            M, C = (values.movedim(mode, 0).reshape(len(scatter), -1) for values in (self.mean, centre))
+            cross = M @ C.T
+            result.append(scatter - self.count * (cross + cross.T - C @ C.T))
+        return result
+
+
+class _Spectrum(NamedTuple):
+    """Eigenvalues (n,) and eigenvectors (n, n) of a mode's scatter matrix, largest first."""
+
+    values: Tensor
+    vectors: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Compression:
+    """Projection of tensors onto the leading axes of each mode.
+
+    Parameters
+    ----------
+    axes : (I, p), (J, q), …, with orthonormal columns; None for a mode that is not compressed
+    shape : (I, J, …)
+
+    Examples
+    --------
+    >>> compression = Compression([torch.eye(3)[:, :2], None], (3, 4))
+    >>> compression.ranks, compression.compress(torch.ones(5, 3, 4)).shape
+    ((2, 4), torch.Size([5, 8]))
+    """
+
+    axes: Sequence[Tensor | None]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def none(cls, shape: Sequence[int]) -> Compression:
+        """Return the identity."""
+        return cls([None] * len(shape), tuple(shape))
+
+    @classmethod
+    def from_scatter(
+        cls,
+        scatter: Sequence[Tensor],
+        size: int,
+        ranks: Sequence[int] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Compression:
+        """Choose the axes from the scatter matrix of each mode.
+
+        Parameters
+        ----------
+        size : maximum number of entries of a compressed window
+        ranks : number of axes of each mode; by default those of `choose_ranks`
+        """
+        spectra = []
+        for matrix in scatter:
+            values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+            spectra.append(_Spectrum(values.flip(0).clamp_min(0), vectors.flip(1)))
+        shape = tuple(len(matrix) for matrix in scatter)
+        chosen = choose_ranks([spectrum.values.numpy() for spectrum in spectra], size) if ranks is None else ranks
+        axes = [
+            None if rank >= len(spectrum.values) else spectrum.vectors[:, :rank].to(dtype).contiguous()
+            for rank, spectrum in zip(chosen, spectra, strict=True)
+        ]
+        return cls(axes, shape)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Number of axes of each mode."""
+        return tuple(size if axes is None else axes.shape[1] for axes, size in zip(self.axes, self.shape, strict=True))
+
+    @property
+    def size(self) -> int:
+        """Number of entries of a compressed window."""
+        return math.prod(self.ranks)
+
+    def compress(self, T: Tensor) -> Tensor:
+        """Project tensors (b, I, J, …) onto the axes: (b, p·q·…)."""
+        # From the last mode in memory to the first: each product then copies only what the last one left.
+        strides = T.stride()
+        for mode in sorted(range(len(self.shape)), key=lambda mode: strides[1 + mode]):
+            axes = self.axes[mode]
+            if axes is not None:
+                T = (T.movedim(1 + mode, -1) @ axes.to(T)).movedim(-1, 1 + mode)
+        return T.reshape(len(T), -1)
+
+    def project(self, factors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the bases in the compressed modes: (p, R), (q, R), …"""
+        return [
+            factor if axes is None else axes.to(factor).T @ factor
+            for axes, factor in zip(self.axes, factors, strict=True)
+        ]
+
+    def expand(self, mode: int, rows: Tensor) -> Tensor:
+        """Map rows (p, R) of a compressed mode back to the original mode: (I, R)."""
+        axes = self.axes[mode]
+        return rows if axes is None else axes.to(rows) @ rows
+
+
+def largest_core(count: int) -> int:
+    """Return the maximum number of entries of a compressed window, for this number of windows.
+
+    Second moments of P entries are a P × P matrix; fewer than P windows are kept themselves. Either must fit `BUDGET`.
+
+    Examples
+    --------
+    >>> largest_core(1_000_000), largest_core(200)
+    (2048, 20971)
+    """
+    return max(math.isqrt(BUDGET), BUDGET // count)
+
+
+def choose_ranks(spectra: Sequence[np.ndarray], size: int) -> tuple[int, ...]:
+    """Choose how many axes of each mode to keep.
+
+    One axis after the other is dropped, always the one that loses least energy for the entries it saves. This ends
+    when the core has at most 512 entries, or when it has at most `size` and the next axis would bring the energy lost,
+    summed over the modes with the first counted twice, above 3 %.
+
+    Parameters
+    ----------
+    spectra : eigenvalues of each mode's scatter matrix, largest first
+
+    Examples
+    --------
+    >>> choose_ranks([np.array([5.0, 5.0]), np.array([9.9, 0.1, 0.0])], size=2)
+    (2, 1)
+    """
+    weights = [_FIRST_MODE] + [1.0] * (len(spectra) - 1)
+    total = [max(float(values.sum()), np.finfo(float).tiny) for values in spectra]
+    ranks, lost = [len(values) for values in spectra], 0.0
+    while math.prod(ranks) > min(size, _SMALL):
+        losses = [
+            weight * float(values[rank - 1]) / energy if rank > 1 else math.inf
+            for weight, values, rank, energy in zip(weights, spectra, ranks, total, strict=True)
+        ]
+        costs = [
+            loss / math.log(rank / (rank - 1)) if rank > 1 else math.inf
+            for loss, rank in zip(losses, ranks, strict=True)
+        ]
+        mode = int(np.argmin(costs))
+        if math.prod(ranks) <= size and lost + losses[mode] > _LOST:
+            break
+        lost += losses[mode]
+        ranks[mode] -= 1
+    return tuple(ranks)
+
+
+def check_ranks(ranks: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the user's ranks, limited to the sizes of the modes; raise if they do not fit tensors or memory."""
+    if len(ranks) != len(shape) or any(rank < 1 for rank in ranks):
+        raise PolyadicError(
+            f"compression must have a rank of at least 1 for each of the {len(shape)} modes of {tuple(shape)}, but is "
+            f"{tuple(ranks)}"
+        )
+    limited = tuple(min(int(rank), length) for rank, length in zip(ranks, shape, strict=True))
+    if math.prod(limited) > size:
+        raise PolyadicError(
+            f"compression={limited} leaves {math.prod(limited):,} entries per window, but second moments of at most "
+            f"{size:,} entries fit into memory: use smaller ranks, or compression='auto'"
+        )
+    return limited

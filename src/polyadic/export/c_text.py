@@ -1,0 +1,76 @@
+"""Numbers, tables and names as C source."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.errors import PolyadicError
+
+__all__ = ["BYTES", "Table", "comment", "float_literal", "string_literal", "table"]
+
+BYTES = {"float": 4, "double": 8, "signed char": 1, "int": 4}
+
+
+class Table(NamedTuple):
+    """A constant array in C."""
+
+    type: str
+    brackets: str
+    text: str
+    bytes: int
+
+
+def table(values: NDArray[Any], kind: str = "") -> Table:
+    """Convert an array to a C table; by default, integers to int, others to float."""
+    whole = values.dtype.kind in "iu"
+    kind = kind or ("int" if whole else "float")
+    number = str if whole else repr if kind == "double" else float_literal
+    if not whole and kind == "float" and not np.isfinite(values.astype(np.float32)).all():
+        raise PolyadicError("the model has numbers that are too large for float32: scale the windows and refit")
+
+    def text(part: NDArray[Any], indent: int) -> str:
+        if part.ndim > 1:
+            inner = f",\n{' ' * (indent + 4)}".join(text(row, indent + 4) for row in part)
+            return f"{{\n{' ' * (indent + 4)}{inner}\n{' ' * indent}}}"
+        numbers = [number(value) for value in part.tolist()]
+        lines = [", ".join(numbers[first : first + 8]) for first in range(0, len(numbers), 8)]
+        return "{" + f",\n{' ' * (indent + 1)}".join(lines) + "}"
+
+    brackets = "".join(f"[{size}]" for size in values.shape)
+    return Table(kind, brackets, text(values, 0), values.size * BYTES[kind])
+
+
+def float_literal(value: float) -> str:
+    """Format a number as a C float literal, correctly rounded.
+
+    Examples
+    --------
+    >>> float_literal(1), float_literal(0.1), float_literal(1e-30)
+    ('1.0f', '0.1f', '1e-30f')
+    """
+    text = str(np.float32(value))
+    return f"{text if '.' in text or 'e' in text else text + '.0'}f"
+
+
+def string_literal(text: str) -> str:
+    """Format a string as a C string literal.
+
+    Examples
+    --------
+    >>> print(string_literal('a "quick" walk?'), string_literal("µ"))
+    "a \\"quick\\" walk\\?" "\\302\\265"
+    """
+    escaped = {'"': '\\"', "\\": "\\\\", "?": "\\?"}
+    letters = (
+        escaped.get(chr(byte), chr(byte)) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in text.encode("utf-8")
+    )
+    return f'"{"".join(letters)}"'
+
+
+def comment(text: str) -> str:
+    """Escape text so that it cannot end a comment, start another, or hide code."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown.replace("\\", "|").replace("??", "? ").replace("*/", "* /").replace("/*", "/ *")
