@@ -126,7 +126,7 @@ def test_mode_sums_are_scatter_matrices_and_centring_is_done_on_them():
     T, centre = draw(30, *SHAPE) + 5.0, draw(*SHAPE, seed=1)
     sums = ModeSums(SHAPE)
     for part in T.split(7):
-        sums.add(ModeSums.of(part.transpose(2, 3).contiguous().transpose(2, 3)))
+        sums.merge(ModeSums.of(part.transpose(2, 3).contiguous().transpose(2, 3)))
     assert_same([sums.mean], [T.mean(dim=0)])
     apart = T - centre
     for mode, scatter in enumerate(sums.centred(centre)):

@@ -7,7 +7,7 @@ The library's default is `recommended_stft`: log amplitudes minus the mean spect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -252,7 +252,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         >>> STFT(n_fft=4, hop=2, floor=0.5).calibrated(torch.randn(2, 1, 8)).floor
         0.5
         """
-        settings = self.measured([X], units)
+        settings = self if self.is_measured else self.measured(self.measure(X, units), len(X), units)
         settings._floors(X.shape[1])
         plain = settings.without_mean()
         if plain is None:
@@ -260,20 +260,24 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         sums = [plain.transform(piece).sum(dim=0, dtype=torch.float64) for piece in self._pieces(X)]
         return settings.centred(torch.stack(sums).sum(dim=0) / len(X))
 
-    def measured(self, batches: Iterable[Tensor], units: Sequence[str] = ()) -> STFT:
-        """Return a copy with the floors computed from batches of windows (b, channels, time)."""
-        if not isinstance(self.floor, str):
-            return self
-        count, squares, largest = 0, torch.zeros((), dtype=torch.float64), 0.0
-        for X in batches:
-            self._check(X)
-            if len(units) not in (0, X.shape[1]):
-                raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
-            count, largest = count + len(X), max(largest, float(X.abs().max()))
-            squares = squares + (self._squares(X) * len(X)).cpu()
-            if not bool(torch.isfinite(squares).all()) or largest > torch.finfo(X.dtype).max / self.n_fft:
-                raise PolyadicError(_TOO_LARGE.format(X.dtype))
-        squares = squares / count
+    @property
+    def is_measured(self) -> bool:
+        """Whether the floors are set."""
+        return not isinstance(self.floor, str)
+
+    def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
+        """Return the sum over a batch (b, channels, time) of the mean squares that determine the floors: (channels,)."""
+        self._check(X)
+        if len(units) not in (0, X.shape[1]):
+            raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
+        squares = (self._squares(X) * len(X)).cpu()
+        if not bool(torch.isfinite(squares).all()) or float(X.abs().max()) > torch.finfo(X.dtype).max / self.n_fft:
+            raise PolyadicError(_TOO_LARGE.format(X.dtype))
+        return squares
+
+    def measured(self, sums: Tensor, count: int, units: Sequence[str] = ()) -> STFT:
+        """Return a copy with the floors that follow from the sums of `measure` over `count` windows."""
+        squares = sums / count
         if self.floor == "channel":
             floors = _CHANNEL_SHARE * _audible(squares.sqrt())
         else:

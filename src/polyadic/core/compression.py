@@ -8,7 +8,7 @@ decomposition (De Lathauwer et al., 2000). Bases stay in the original modes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class ModeSums:
     Examples
     --------
     >>> sums = ModeSums((2, 3))
-    >>> sums.add(ModeSums.of(torch.ones(4, 2, 3)))
+    >>> sums.merge(ModeSums.of(torch.ones(4, 2, 3)))
     >>> sums.count, sums.scatter[0].tolist()
     (4, [[12.0, 12.0], [12.0, 12.0]])
     """
@@ -65,12 +65,22 @@ class ModeSums:
             sums.scatter.append(product.cpu().double())
         return sums
 
-    def add(self, other: ModeSums) -> None:
+    def merge(self, other: ModeSums) -> None:
         """Add the sums of other windows."""
         self.count += other.count
         self.total += other.total
         for mine, others in zip(self.scatter, other.scatter, strict=True):
             mine += others
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the sums as arrays, to save them."""
+        scatter = {f"scatter.{mode}": matrix.numpy() for mode, matrix in enumerate(self.scatter)}
+        return {"count": np.array(self.count), "total": self.total.numpy(), **scatter}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Set the sums to those of `arrays`."""
+        self.count, self.total = int(arrays["count"].item()), torch.from_numpy(arrays["total"].copy())
+        self.scatter = [torch.from_numpy(arrays[f"scatter.{mode}"].copy()) for mode in range(self.total.ndim)]
 
     @property
     def mean(self) -> Tensor:
@@ -147,6 +157,16 @@ class Compression:
             for rank, spectrum in zip(chosen, spectra, strict=True)
         ]
         return cls(axes, shape)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the axes as arrays, to save them with the shape."""
+        return {f"axes.{mode}": matrix.numpy() for mode, matrix in enumerate(self.axes) if matrix is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], shape: Sequence[int]) -> Compression:
+        """Return the compression that `arrays` returned, for tensors (I, J, …)."""
+        axes = [arrays.get(f"axes.{mode}") for mode in range(len(shape))]
+        return cls([None if matrix is None else torch.from_numpy(matrix.copy()) for matrix in axes], tuple(shape))
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ __all__ = ["Block", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
 _COLUMNS = 256
 _ROWS = 1024
 _SHARED_BYTES = 2**30
-_SUMS = ("mean", "within", "scatter", "rows", "details")
+_SUMS = ("mean", "within", "scatter", "ids", "rows", "details")
 
 _SHARED: ContextVar[dict[Hashable, Any] | None] = ContextVar("shared second moments", default=None)
 
@@ -91,10 +91,12 @@ class Moments:
     Parameters
     ----------
     compression : the compression of the windows
-    n_windows : number of windows that will be added; their ids go from 0 to n_windows − 1
+    n_windows : number of all windows, of which a sample is kept; their ids go from 0 to n_windows − 1. 0 if it is
+        unknown, or if no window is to be kept
     n_channels : number of levels of a window
     dtype : floating-point type of products
     device : where the sums are collected; `finish` moves them to the CPU
+    ids : the first id of the windows that will be added, and the one after the last; by default all windows
 
     Examples
     --------
@@ -112,6 +114,7 @@ class Moments:
         n_channels: int = 0,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        ids: tuple[int, int] | None = None,
     ) -> None:
         self.compression, self.dtype = compression, dtype
         self.n_windows, self.n_channels = n_windows, n_channels
@@ -119,9 +122,10 @@ class Moments:
         self.count, self.energy = 0, 0.0
         exact = partial(torch.zeros, dtype=torch.float64, device=device)
         self.mean, self.within = exact(width), exact(n_channels)
-        self.keeps_rows = n_windows <= min(SAMPLED, size)
+        self.keeps_rows = 0 < n_windows <= min(SAMPLED, size)
         self.scatter = exact(0 if self.keeps_rows else width, width)
-        self.ids = sampled_windows(n_windows)
+        sampled, (first, end) = sampled_windows(n_windows), ids or (0, n_windows)
+        self.ids = sampled[(sampled >= first) & (sampled < end)]
         self.rows = torch.zeros(len(self.ids), size, dtype=dtype, device=device)
         # Levels and the squared norm of each window of the sample.
         self.details = exact(len(self.ids), n_channels + 1)
@@ -134,11 +138,12 @@ class Moments:
             return
         self.energy += float(block.squares.sum())
         self.within += block.variances.sum(dim=0)
-        places = torch.searchsorted(self.ids, ids).clamp_max(len(self.ids) - 1)
-        chosen = torch.nonzero(self.ids[places] == ids)[:, 0]
-        places, chosen = places[chosen].to(self.rows.device), chosen.to(self.rows.device)
-        self.rows[places] = block.c[chosen]
-        self.details[places] = torch.cat([block.levels, block.squares[:, None]], dim=1)[chosen]
+        if len(self.ids):
+            places = torch.searchsorted(self.ids, ids).clamp_max(len(self.ids) - 1)
+            chosen = torch.nonzero(self.ids[places] == ids)[:, 0]
+            places, chosen = places[chosen].to(self.rows.device), chosen.to(self.rows.device)
+            self.rows[places] = block.c[chosen]
+            self.details[places] = torch.cat([block.levels, block.squares[:, None]], dim=1)[chosen]
         self.count += len(ids)
         if not self.keeps_rows:
             self._waiting.append((block.c, block.levels))
@@ -171,10 +176,25 @@ class Moments:
 
         for_each(multiply, _block_pairs(centred.shape[1]))
 
+    def merge(self, other: Moments) -> None:
+        """Add the moments of other windows with the same compression, whose ids follow those of these windows."""
+        for moments in (self, other):
+            moments.settle()
+        device, share = self.mean.device, other.count / max(self.count + other.count, 1)
+        apart = other.mean.to(device) - self.mean
+        if not self.keeps_rows:
+            self.scatter += other.scatter.to(device)
+            self.scatter.addr_(apart, apart, alpha=self.count * share)
+        self.mean += apart * share
+        self.within += other.within.to(device)
+        self.count, self.energy = self.count + other.count, self.energy + other.energy
+        for name in ("ids", "rows", "details"):
+            mine, others = getattr(self, name), getattr(other, name)
+            setattr(self, name, torch.cat([mine, others.to(mine.device)]))
+
     def finish(self) -> None:
         """Complete the sums after the last window."""
         self.settle()
-        on_gpu = self.scatter.is_cuda
         for name in _SUMS:
             setattr(self, name, getattr(self, name).cpu())
         if self.keeps_rows:
@@ -182,7 +202,7 @@ class Moments:
             self.mean = torch.cat([self.rows.mean(dim=0, dtype=torch.float64), levels.mean(dim=0)])
             return
         for first, second in _block_pairs(len(self.mean)):
-            if first != second and not on_gpu:
+            if first != second:
                 self.scatter[second, first] = self.scatter[first, second].T
         size = self.compression.size
         centre = self.mean[:size]
@@ -244,7 +264,7 @@ class Moments:
         extract = K @ ridge_inverse(G, alpha)
         size, rank = self.compression.size, K.shape[1]
         result = Accumulator(rank, self.n_windows, self.n_channels)
-        rows, levels, squares = self.rows.double(), self.details[:, :-1], self.details[:, -1]
+        rows, levels, squares = self._sample()
         x = rows @ extract
         if self._second is None:
             joint = torch.cat([x, levels], dim=1)
@@ -258,6 +278,21 @@ class Moments:
         kept = torch.cat([x, levels, residuals[:, None]], dim=1)
         result.set(self.count, mean, scatter, self.within, kept)
         return result
+
+    def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return compressed windows (n, P), their levels (n, C) and squared norms (n,), for quantiles.
+
+        If no window was kept, they are drawn from the normal distribution with the same mean and covariance.
+        """
+        if len(self.ids):
+            return self.rows.double(), self.details[:, :-1], self.details[:, -1]
+        values, vectors = torch.linalg.eigh(self.scatter / self.count)
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(min(self.count, SAMPLED), len(values), dtype=torch.float64, generator=generator)
+        drawn = self.mean + (noise * values.clamp_min(0).sqrt()) @ vectors.T
+        rows, levels = drawn.split([self.compression.size, self.n_channels], dim=1)
+        outside = (1 - self.kept_energy) * self.energy / self.count
+        return rows, levels, rows.square().sum(dim=1) + outside
 
     @property
     def nbytes(self) -> int:
@@ -277,7 +312,7 @@ class Moments:
         """Set the sums to those of `arrays`."""
         self.count, self.energy = int(arrays["count"].item()), float(arrays["energy"].item())
         for name in _SUMS:
-            setattr(self, name, torch.from_numpy(arrays[name].copy()).to(self.mean.device))
+            setattr(self, name, torch.from_numpy(arrays[name].copy()).to(getattr(self, name).device))
         if "waiting" in arrays:
             names = ("waiting", "waiting levels")
             waiting, levels = (torch.from_numpy(arrays[name].copy()).to(self.mean.device) for name in names)

@@ -1,14 +1,14 @@
-"""The default fit's two passes over the data: axes of the modes and mean first, then moments of compressed windows.
+"""The default fit's passes over the data: floors, then axes of the modes and mean, then moments of compressed windows.
 
-Before them, the tensorizer may read the raw windows (for the floors of an STFT, without transforming them). All sums
-are computed in blocks of a fixed size and added in float64 in the order of the windows. So they do not depend on the
-number of threads, and an interrupted pass can resume with bit-identical results.
+Each pass is a sum over windows. Sums are computed in blocks of a fixed size and added in float64 in the order of the
+windows. So they do not depend on the number of threads, an interrupted pass resumes with bit-identical results, and
+sums of several files, processes or institutions are merged to those of all windows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -24,7 +24,24 @@ from polyadic.core.moments import Block, Moments
 from polyadic.core.tensorizer import Tensorizer, tensor_shape, tensors
 from polyadic.errors import PolyadicError
 
-__all__ = ["Passes", "RawSource"]
+__all__ = [
+    "LARGEST_CORE",
+    "STAGES",
+    "Name",
+    "Parts",
+    "Passes",
+    "RawSource",
+    "Stage",
+    "Sums",
+    "add_windows",
+    "find_axes",
+]
+
+Name = Literal["floor", "axes", "core"]
+STAGES: tuple[Name, ...] = ("floor", "axes", "core")
+"""The passes, in their order."""
+Setting = Literal["auto"] | Sequence[int] | None
+"""The parameter `compression` of `CPD`."""
 
 _PIECE_BYTES = 2**21
 _KEPT_BYTES = 2**28
@@ -50,13 +67,212 @@ class RawSource(Protocol):
         ...
 
 
+# ------------------------------------------------------------------------ sums
+
+
+class Floors:
+    """Sums from which the floors of a tensorizer follow: number of windows, and the sums of `Tensorizer.measure`."""
+
+    def __init__(self, count: int = 0, sums: Tensor | None = None) -> None:
+        self.count, self.sums = count, torch.zeros((), dtype=torch.float64) if sums is None else sums
+
+    def merge(self, other: Floors) -> None:
+        """Add the sums of other windows."""
+        self.count, self.sums = self.count + other.count, self.sums + other.sums
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the sums as arrays, to save them."""
+        return {"count": np.array(self.count), "sums": self.sums.numpy()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Set the sums to those of `arrays`."""
+        self.count, self.sums = int(arrays["count"].item()), torch.from_numpy(arrays["sums"].copy())
+
+
+class Parts:
+    """Moments of several parts of the windows, which may overlap, collected in one pass.
+
+    Parameters
+    ----------
+    moments : the moments of each part, empty
+    parts : masks (N,)
+    """
+
+    def __init__(self, moments: Sequence[Moments], parts: Sequence[Tensor]) -> None:
+        self.moments, self.parts = list(moments), list(parts)
+        self._positions = [torch.cumsum(part, dim=0) - 1 for part in self.parts]
+
+    def add(self, ids: Tensor, block: Block) -> None:
+        """Add windows by their ids (b,) to the parts that they belong to."""
+        for part, position, moments in zip(self.parts, self._positions, self.moments, strict=True):
+            inside = part[ids]
+            moments.add(position[ids][inside], block[inside.to(block.squares.device)])
+
+
+Sums = Floors | ModeSums | Moments
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass over the windows: what is summed, with which tensorizer and which axes. It can be sent to a worker.
+
+    Parameters
+    ----------
+    name : "floor", "axes" or "core"
+    tensorize : the tensorizer, as far as earlier passes determine it; None if windows are tensors
+    units : units of the channels, if known
+    compression : the axes of the modes, for "core"
+    n_windows : number of windows of the fit, of which "core" keeps a sample; 0 to keep none
+    """
+
+    name: Name
+    tensorize: Tensorizer | None
+    units: Sequence[str] = ()
+    compression: Compression | None = None
+    n_windows: int = 0
+
+    def start(
+        self,
+        example: Tensor,
+        device: torch.device | str = "cpu",
+        ids: tuple[int, int] | None = None,
+    ) -> Any:
+        """Return empty sums: of type `Sums`.
+
+        Parameters
+        ----------
+        example : (1, …), a raw window
+        device, ids : as for `Moments`
+        """
+        if self.name == "floor":
+            return Floors()
+        if self.name == "axes":
+            return ModeSums(tensor_shape(self.tensorize, example))
+        assert self.compression is not None
+        channels = example.shape[1] if self.takes_levels(example) else 0
+        return Moments(self.compression, self.n_windows, channels, example.dtype, device, ids)
+
+    def takes_levels(self, X: Tensor) -> bool:
+        """Return whether raw windows have levels: not if they are tensors."""
+        return self.tensorize is not None and X.ndim == 3
+
+    def summarise(self, X: Tensor) -> Any:
+        """Return what is added to the sums for raw windows (b, …)."""
+        if self.name == "floor":
+            assert self.tensorize is not None
+            return Floors(len(X), self.tensorize.measure(X, self.units))
+        return self.summary(X, tensors(self.tensorize, X))
+
+    def summary(self, X: Tensor, T: Tensor) -> Any:
+        """Return what is added to the sums for raw windows (b, …) and their tensors (b, I, J, …)."""
+        if self.name == "axes":
+            return ModeSums.of(T)
+        assert self.compression is not None
+        return Block(self.compression.compress(T), squared_norms(T), X if self.takes_levels(X) else None)
+
+    def piece_rows(self, X: Tensor) -> int:
+        """Return the number of windows of a piece: one fits the cache of a CPU core; a GPU takes whole blocks."""
+        if self.name == "floor" or X.is_cuda or (self.tensorize is not None and not self.tensorize.threaded):
+            return len(X)
+        known = self.tensorize.shape(*X.shape[1:]) if self.tensorize is not None and X.ndim == 3 else None
+        size = math.prod(known or X.shape[1:]) * X.element_size()
+        return max(1, _PIECE_BYTES // size)
+
+
+class Kept:
+    """Small tensors of the second pass, kept for the third, in which only the mean has to be subtracted."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, Tensor] = {}
+        self.centre = torch.zeros(())
+
+    def summarise(self, stage: Stage, X: Tensor, first: int) -> Any:
+        """Return the summary of windows of which the first has this id."""
+        kept = self.tensors.pop(first, None)
+        T = tensors(stage.tensorize, X) if kept is None else kept.sub_(self.centre)
+        if stage.name == "axes":
+            self.tensors[first] = T
+        return stage.summary(X, T)
+
+
+def add_windows(
+    stage: Stage, source: RawSource, sums: Any, begin: int = 0, first: int = 0, kept: Kept | None = None
+) -> Iterator[int]:
+    """Add the windows of a source to sums, in order, and yield the number of windows after each block.
+
+    Parameters
+    ----------
+    sums : of `stage.start`
+    begin : the window of the source to begin with, where a block begins
+    first : id of the source's first window among all windows of the fit
+    kept : where to keep tensors between passes
+    """
+    for ids, X in source.raw_blocks(begin):
+        rows = stage.piece_rows(X)
+        pieces, results = torch.split(X, rows), [None] * -(-len(X) // rows)
+
+        def work(number: int, start: int = int(ids[0]), pieces: Any = pieces, results: Any = results) -> None:
+            piece, place = pieces[number], start + number * len(pieces[0])
+            results[number] = stage.summarise(piece) if kept is None else kept.summarise(stage, piece, place)
+
+        for_each(work, range(len(pieces)))
+        for part, result in zip(torch.split(ids + first, rows), results, strict=True):
+            if stage.name == "core":
+                sums.add(part, result)
+            else:
+                sums.merge(result)
+        yield len(ids)
+
+
+# ----------------------------------------------------------------------- passes
+
+
+def core_limit(setting: Setting, count: int) -> int:
+    """Return the maximum number of entries of a compressed window, for `count` windows."""
+    return largest_core(count) if setting == "auto" else LARGEST_CORE
+
+
+def check_setting(setting: Setting, shape: tuple[int, ...], limit: int) -> None:
+    """Raise if `compression` does not fit tensors (I, J, …), or second moments would not fit into memory."""
+    if setting is None and math.prod(shape) > limit:
+        raise PolyadicError(
+            f"compression=None keeps all {math.prod(shape):,} entries of a window's tensor, but second moments of at "
+            f"most {limit:,} entries fit into memory: use compression='auto'"
+        )
+    if setting is not None and not isinstance(setting, str):
+        check_ranks(setting, shape, limit)
+
+
+def find_axes(
+    sums: ModeSums, tensorize: Tensorizer | None, setting: Setting, limit: int, dtype: torch.dtype
+) -> tuple[Tensorizer | None, Compression]:
+    """Return the tensorizer with its mean set, and the compression, from the sums of the second pass.
+
+    Parameters
+    ----------
+    tensorize : as in the second pass, or with the mean still to be set
+    setting : the parameter `compression` of `CPD`
+    limit : maximum number of entries of a compressed window
+    """
+    shape = tuple(sums.total.shape)
+    centre = torch.zeros(shape, dtype=torch.float64)
+    if tensorize is not None and tensorize.without_mean() is not None:
+        tensorize = tensorize.centred(sums.mean)
+        centre = tensorize.uncentred(centre[None])[0]
+    if setting is None:
+        return tensorize, Compression.none(shape)
+    ranks = None if isinstance(setting, str) else check_ranks(setting, shape, limit)
+    return tensorize, Compression.from_scatter(sums.centred(centre), limit, ranks, dtype)
+
+
 @dataclass
 class Passes:
     """The passes of one fit, from the first or resumed.
 
     Parameters
     ----------
-    source : the raw windows
+    source : the raw windows. If it has a method `partial_sums(stage, first)`, this yields numbers of windows and their
+        sums, in order from window `first`; otherwise the windows are read here
     tensorize : the tensorizer, calibrated or not; None if windows are tensors
     units : units of the channels, if known
     compression : "auto", None or the rank of each mode, as for `CPD`
@@ -66,152 +282,116 @@ class Passes:
     source: RawSource
     tensorize: Tensorizer | None
     units: Sequence[str] = ()
-    compression: Literal["auto"] | Sequence[int] | None = "auto"
+    compression: Setting = "auto"
     after_block: Callable[[Passes], None] | None = None
     done: int = field(default=0, init=False)
-    sums: ModeSums | None = field(default=None, init=False)
-    moments: Moments | None = field(default=None, init=False)
-    _kept: dict[int, Tensor] = field(default_factory=dict, init=False)
-    _centre: Tensor = field(default_factory=lambda: torch.zeros(()), init=False)
+    stage: Stage | None = field(default=None, init=False)
+    sums: Any = field(default=None, init=False)
+    _kept: Kept | None = field(default=None, init=False)
+
+    @property
+    def moments(self) -> Moments:
+        """The moments, after `run`."""
+        assert isinstance(self.sums, Moments)
+        return self.sums
+
+    def run(self) -> Moments:
+        """Run the passes that are left, and return the moments; `tensorize` is calibrated afterwards."""
+        self._reach_core()
+        self._add()
+        self.moments.finish()
+        return self.moments
 
     def of_parts(self, parts: Sequence[Tensor]) -> list[Moments]:
         """Return the moments of several parts of the windows, masks (N,), collected in the same pass."""
-        compression, counts = self._start_moments().compression, [int(part.sum()) for part in parts]
+        self._reach_core()
+        compression, channels = self.moments.compression, self.moments.n_channels
         dtype, device = self.source.dtype, self.source.device
-        collected = [Moments(compression, count, dtype=dtype, device=device) for count in counts]
-        positions = [torch.cumsum(part, dim=0) - 1 for part in parts]
-
-        def summarise(X: Tensor, first: int) -> Block:
-            T = tensors(self.tensorize, X)
-            return Block(compression.compress(T), squared_norms(T))
-
-        for ids, block in self._blocks(summarise):
-            for part, position, moments in zip(parts, positions, collected, strict=True):
-                inside = part[ids]
-                moments.add(position[ids][inside], block[inside.to(device)])
+        collected = [Moments(compression, int(part.sum()), channels, dtype, device) for part in parts]
+        self.sums = Parts(collected, parts)
+        self._add()
         for moments in collected:
             moments.finish()
         return collected
 
-    def run(self) -> Moments:
-        """Run the passes that are left, and return the moments; `tensorize` is calibrated afterwards."""
-        if self.moments is None:
-            if self.sums is None:
-                self._measure()
-            self.moments = self._start_moments()
-        moments, compression = self.moments, self.moments.compression
-
-        def summarise(X: Tensor, first: int) -> Block:
-            kept = self._kept.pop(first, None)
-            T = tensors(self.tensorize, X) if kept is None else kept.sub_(self._centre)
-            return Block(compression.compress(T), squared_norms(T), X if moments.n_channels else None)
-
-        for ids, block in self._blocks(summarise):
-            moments.add(ids, block)
-        moments.finish()
-        return moments
-
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the sums after a block, as arrays and a JSON header, to resume from them."""
-        header: dict[str, Any] = {"done": self.done, "tensorize": persist.encode(self.tensorize)}
-        if self.moments is None:
-            assert self.sums is not None
-            scatter = {f"scatter.{mode}": matrix.numpy() for mode, matrix in enumerate(self.sums.scatter)}
-            return {"count": np.array(self.sums.count), "total": self.sums.total.numpy(), **scatter}, header
-        header["shape"], axes = list(self.moments.compression.shape), self.moments.compression.axes
-        kept = {f"axes.{mode}": matrix.numpy() for mode, matrix in enumerate(axes) if matrix is not None}
-        return {**self.moments.arrays(), **kept}, header
+        assert self.stage is not None
+        header: dict[str, Any] = {"stage": self.stage.name, "done": self.done}
+        header["tensorize"] = persist.encode(self.tensorize)
+        compression = self.stage.compression
+        if compression is None:
+            return self.sums.arrays(), header
+        header["shape"] = list(compression.shape)
+        return {**self.sums.arrays(), **compression.arrays()}, header
 
     def restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Continue after the block at which `arrays` was called."""
-        self.done = int(header["done"])
         self.tensorize = persist.decode_tensorizer(header["tensorize"], self.tensorize)
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        if "shape" not in header:
-            self.sums = ModeSums(tensors["total"].shape)
-            self.sums.count, self.sums.total = int(tensors["count"]), tensors["total"]
-            self.sums.scatter = [tensors[f"scatter.{mode}"] for mode in range(tensors["total"].ndim)]
+        compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
+        self._begin(header["stage"], compression)
+        self.done = int(header["done"])
+        if self.done == self.source.n_windows and isinstance(self.sums, Moments):
+            self.sums = self.stage.start(self.source.example()) if self.stage else None  # finished ones are on the CPU
+        self.sums.restore(arrays)
+
+    def _reach_core(self) -> None:
+        """Run the passes before the last, and begin the last one, unless it has begun."""
+        stage = self.stage.name if self.stage is not None else None
+        if stage is None and self.tensorize is not None and not self.tensorize.is_measured:
+            self._begin("floor")
+            stage = "floor"
+        if stage == "floor":
+            assert self.tensorize is not None
+            self._add()
+            self.tensorize = self.tensorize.measured(self.sums.sums, self.sums.count, self.units)
+        if stage == "core":
             return
-        shape = tuple(header["shape"])
-        compression = Compression([tensors.get(f"axes.{mode}") for mode in range(len(shape))], shape)
-        channels = arrays["details"].shape[1] - 1
-        device = "cpu" if self.done == self.source.n_windows else self.source.device  # finished moments are on the CPU
-        self.moments = Moments(compression, self.source.n_windows, channels, self.source.dtype, device)
-        self.moments.restore(arrays)
-
-    def _measure(self) -> None:
-        """Let the tensorizer read the raw windows if it needs to."""
-        if self.tensorize is not None and not self.tensorize.is_calibrated:
-            self.tensorize = self.tensorize.measured((X for _, X in self.source.raw_blocks()), self.units)
-
-    def _start_moments(self) -> Moments:
-        """Run the first pass, if the mean or the axes are needed, and return empty moments for the second."""
-        first = self.source.example()
-        shape, channels = tensor_shape(self.tensorize, first), self._n_channels(first)
-        count, full = self.source.n_windows, math.prod(shape)
-        plain = None if self.tensorize is None else self.tensorize.without_mean()
-        limit = largest_core(count) if self.compression == "auto" else LARGEST_CORE
-        if self.compression is None and full > limit:
-            raise PolyadicError(
-                f"compression=None keeps all {full:,} entries of a window's tensor, but second moments of at most "
-                f"{limit:,} entries fit into memory: use compression='auto'"
-            )
-        ranks = None
-        if self.compression is not None and not isinstance(self.compression, str):
-            ranks = check_ranks(self.compression, shape, limit)
-        centre = torch.zeros(shape, dtype=torch.float64)
-        if plain is not None or self.compression is not None:
-            sums = self._sum_modes(plain or self.tensorize, shape)
-            if plain is not None:
-                assert self.tensorize is not None
-                self.tensorize = self.tensorize.centred(sums.mean)
-                centre = self.tensorize.uncentred(centre[None])[0]
-                self._centre = centre.to(self.source.dtype)
+        shape = tensor_shape(self.tensorize, self.source.example())
+        limit = core_limit(self.compression, self.source.n_windows)
+        check_setting(self.compression, shape, limit)
         compression = Compression.none(shape)
-        if self.compression is not None:
-            compression = Compression.from_scatter(sums.centred(centre), limit, ranks, self.source.dtype)
-        self.done, self.sums = 0, None
-        return Moments(compression, count, channels, self.source.dtype, self.source.device)
+        plain = None if self.tensorize is None else self.tensorize.without_mean()
+        if plain is not None or self.compression is not None:
+            if stage != "axes":
+                self._begin("axes")
+                self._keep_tensors(shape)
+            self._add()
+            found = find_axes(self.sums, self.tensorize, self.compression, limit, self.source.dtype)
+            self.tensorize, compression = found
+            if self._kept is not None and plain is not None and self.tensorize is not None:
+                centre = self.tensorize.uncentred(torch.zeros(1, *shape, dtype=torch.float64))[0]
+                self._kept.centre = centre.to(self.source.dtype)
+        self._begin("core", compression)
 
-    def _n_channels(self, X: Tensor) -> int:
-        """Return the number of levels of a window: none if windows are tensors."""
-        return X.shape[1] if self.tensorize is not None and X.ndim == 3 else 0
+    def _begin(self, name: Name, compression: Compression | None = None) -> None:
+        """Begin a pass with empty sums."""
+        plain = self.tensorize.without_mean() if name == "axes" and self.tensorize is not None else None
+        self.stage = Stage(name, plain or self.tensorize, self.units, compression, self.source.n_windows)
+        ids = (0, 0) if hasattr(self.source, "partial_sums") else None
+        self.sums, self.done = self.stage.start(self.source.example(), self.source.device, ids), 0
 
-    def _sum_modes(self, tensorize: Tensorizer | None, shape: tuple[int, ...]) -> ModeSums:
-        """Run the first pass; tensors are kept for the second if they are small."""
-        sums = self.sums = ModeSums(shape) if self.sums is None else self.sums
+    def _keep_tensors(self, shape: tuple[int, ...]) -> None:
+        """Keep the tensors of this pass for the next if they are small."""
         size = self.source.n_windows * math.prod(shape) * self.source.dtype.itemsize
-        keeps = tensorize is not None and self.source.device.type == "cpu" and self.done == 0 and size <= _KEPT_BYTES
+        on_cpu = self.source.device.type == "cpu" and not hasattr(self.source, "partial_sums")
+        self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
 
-        def summarise(X: Tensor, first: int) -> ModeSums:
-            T = tensors(tensorize, X)
-            if keeps:
-                self._kept[first] = T
-            return ModeSums.of(T)
-
-        for _, block in self._blocks(summarise):
-            sums.add(block)
-        return sums
-
-    def _blocks(self, summarise: Callable[[Tensor, int], Any]) -> Iterator[tuple[Tensor, Any]]:
-        """Yield ids and summary of each piece, in order; pieces of a block are summarised in parallel."""
-        for ids, X in self.source.raw_blocks(self.done):
-            rows = self._piece_rows(X)
-            pieces, results = torch.split(X, rows), [None] * -(-len(X) // rows)
-
-            def work(number: int, first: int = int(ids[0]), pieces: Any = pieces, results: Any = results) -> None:
-                results[number] = summarise(pieces[number], first + number * len(pieces[0]))
-
-            for_each(work, range(len(pieces)))
-            yield from zip(torch.split(ids, rows), results, strict=True)
-            self.done += len(ids)
+    def _add(self) -> None:
+        """Add the windows that are left to the sums of this pass."""
+        assert self.stage is not None
+        partial = getattr(self.source, "partial_sums", None)
+        if partial is None:
+            kept = None if self.stage.name == "floor" else self._kept
+            counts = add_windows(self.stage, self.source, self.sums, self.done, kept=kept)
+        else:
+            counts = self._merge(partial(self.stage, self.done))
+        for count in counts:
+            self.done += count
             if self.after_block is not None:
                 self.after_block(self)
 
-    def _piece_rows(self, X: Tensor) -> int:
-        """Return the number of windows of a piece: one fits the cache of a CPU core; a GPU takes whole blocks."""
-        if X.is_cuda or (self.tensorize is not None and not self.tensorize.threaded):
-            return len(X)
-        known = self.tensorize.shape(*X.shape[1:]) if self.tensorize is not None and X.ndim == 3 else None
-        size = math.prod(known or X.shape[1:]) * X.element_size()
-        return max(1, _PIECE_BYTES // size)
+    def _merge(self, partial: Iterator[tuple[int, Sums]]) -> Iterator[int]:
+        for count, sums in partial:
+            self.sums.merge(sums)
+            yield count

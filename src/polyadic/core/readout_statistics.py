@@ -187,5 +187,5 @@ def _exact(values: Tensor) -> Tensor:
 def sampled_windows(n_windows: int) -> Tensor:
     """Return the indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
     size = min(n_windows, SAMPLED)
-    bounds = torch.arange(size + 1) * n_windows // size
+    bounds = torch.arange(size + 1) * n_windows // max(size, 1)
     return bounds[:-1] + (uniform(window_keys(0, 0, torch.arange(size)), (), torch.float64) * bounds.diff()).long()

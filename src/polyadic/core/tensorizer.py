@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -197,7 +197,7 @@ class Tensorizer(Immutable, ABC):
     The tensor of a window must not depend on the other windows of its batch. All other methods have defaults:
 
     - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
-    - `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
+    - `measure`, `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
     - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
@@ -248,12 +248,28 @@ class Tensorizer(Immutable, ABC):
         """
         return self
 
-    def measured(self, batches: Iterable[Tensor], units: Sequence[str] = ()) -> Self:
-        """Return a copy with what must be known before tensors are computed set from all windows.
+    @property
+    def is_measured(self) -> bool:
+        """Whether everything is set that must be known before tensors can be computed."""
+        return True
+
+    def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
+        """Return the sums over a batch that `measured` needs of all windows: (n,) float64 on the CPU.
 
         Parameters
         ----------
-        batches : (b, channels, time) each, read only if needed
+        X : (b, channels, time)
+        units : units of the channels, if known
+        """
+        raise NotImplementedError
+
+    def measured(self, sums: Tensor, count: int, units: Sequence[str] = ()) -> Self:
+        """Return a copy with what must be known before tensors can be computed set from the sums over all windows.
+
+        Parameters
+        ----------
+        sums : (n,), from `measure`, added over all batches
+        count : number of windows
         units : units of the channels, if known
         """
         return self
