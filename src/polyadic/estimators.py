@@ -57,6 +57,8 @@ from polyadic.data.reading import Reading
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.readout import PREFIX, FittedReadout, Readout
 from polyadic.scale.gpu import kernels
+from polyadic.scale.moments import Moments as SavedMoments
+from polyadic.scale.moments import MomentsSource
 from polyadic.spectral import recommended_stft
 
 __all__ = ["ATD", "CPD", "GRSALS", "SALS", "WindowEstimator", "all_or_nothing", "describe_fit", "labelled_windows"]
@@ -231,7 +233,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
         """Return the shape (I, J, …) of one sample's tensor."""
-        return tensor_shape(source.tensorize, source.samples.take(slice(0, 1), source.device, source.dtype))
+        return tensor_shape(source.tensorize, source.example())
 
     def _raw_batches(self, samples: Samples, size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield indices (b,) and samples (b, …) in order, in batches of some MiB.
@@ -507,7 +509,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
-            `WindowStore`. Data on disk are read batch by batch, so memory does not grow with N
+            `WindowStore`. Data on disk are read batch by batch, so memory does not grow with N. `CPD` also takes
+            `polyadic.scale.Moments`, and reads no data then
         y : ignored
         after_sweep : called with the estimator after every sweep; its `factors_` and `history_` are those of the
             current restart, whose number (from 1) is `attempt_`. The sweep of the consensus comes last
@@ -529,6 +532,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             progress = saved = None
             if self.verbose:
                 observers.append(stack.enter_context(self._bar(source, settings)))
+            if checkpoint is not None and isinstance(source, MomentsSource):
+                raise PolyadicError("a fit to moments reads no data and needs no checkpoint: leave checkpoint out")
             if checkpoint is not None:
                 saved = stack.enter_context(self._checkpoints(source, checkpoint, resume, checkpoint_every))
                 if not self._collects:
@@ -564,8 +569,31 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             self._fit_readout(source, moments)
         return self
 
+    def _source(self, X: Any, reset: bool = True, calibrate: bool = True) -> Any:
+        return self._known_by_moments(X) if isinstance(X, SavedMoments) else super()._source(X, reset, calibrate)
+
+    def _known_by_moments(self, X: SavedMoments) -> MomentsSource:
+        """Return the source of a fit to saved moments, and set seed, shape, tensorizer and channels of the model."""
+        if not self._collects:
+            raise PolyadicError(
+                f"{type(self).__name__} must read the windows themselves, but X is their moments: use CPD"
+            )
+        for name, known in X.settings.items():
+            given = getattr(self, name)
+            if not (isinstance(given, str) and given == "auto") and persist.encode(given) != known:
+                raise PolyadicError(f"{name} must be 'auto' or that of the moments, {known!r}, but is {given!r}")
+        source = X.source()
+        self.seed_, self.tensorize_ = integer_random_state(self.random_state), X.tensorize
+        self._sample_shape, self.n_features_in_ = source.window, source.window[0]
+        self.fs_, self.channel_names_ = X.windows["fs"], tuple(X.windows["channels"])
+        self.units_, self.reading_ = tuple(X.windows["units"]), dict(X.reading)
+        self.split_, self.typical_ = "", {}
+        return source
+
     def _collect(self, source: WindowSource, saved: Any = None) -> Moments:
         """Collect the moments of the windows in two passes, and calibrate the tensorizer on the way."""
+        if isinstance(source, MomentsSource):
+            return self._compressed(source.moments)
         key = self._share_key(source)
         passes: Any = shared(key)
         if passes is None:
@@ -579,13 +607,15 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 saved.save_passes(passes, now=True)
             keep_shared(key, passes, collected.nbytes)
         self.tensorize_ = source.tensorize = passes.tensorize
-        moments: Moments = passes.moments
+        return self._compressed(passes.moments)
+
+    def _compressed(self, moments: Moments) -> Moments:
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments
 
     def _share_key(self, source: WindowSource, *further: Hashable) -> Hashable:
         """Return what identifies the moments of a fit, for `moments.sharing`; None outside of it."""
-        if not are_shared():
+        if not are_shared() or isinstance(source, MomentsSource):
             return None
         tensorize = self.tensorize_
         known = tensorize is None or tensorize.describe() is None
@@ -602,7 +632,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : as for `fit`
-        parts : masks (N,), one for each fit
+        parts : masks (N,), one for each fit; of the groups, if X is `polyadic.scale.Moments`
         random_states : the seed of each fit
 
         Returns
@@ -613,6 +643,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         source, objective, settings = self._begin(X, reset=False)
         key = self._share_key(source, *(part.tobytes() for part in parts))
         _, collected = shared(key) or (None, None)
+        if isinstance(X, SavedMoments):
+            collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
         if collected is None:
             passes = Passes(source, self.tensorize_, self.units_, self.compression)
             with self._pool(source.device):
@@ -638,7 +670,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         source = self._source(X, reset, calibrate)
         suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
         self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
-        objective = replace(self._objective(len(source.samples)), nonnegative=self.nonnegative_)
+        objective = replace(self._objective(source.n_windows), nonnegative=self.nonnegative_)
         self.solver_, self.batch_size_, learning_rate = self._choose_solver(source)
         settings = Settings(
             solver=self.solver_,
@@ -1004,6 +1036,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self.readout_ = None
         if readout is None:
             return
+        if isinstance(source, MomentsSource) and readout.whiten is not None:
+            raise PolyadicError("whiten needs views of the windows themselves, but X is their moments: use whiten=None")
         if moments is not None and readout.whiten is None:
             factors = self._factors(torch.device("cpu"), source.dtype)
             self.readout_ = readout.fitted(moments.accumulator(factors, float(self.alpha)), self.factors_)

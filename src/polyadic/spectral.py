@@ -266,7 +266,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return not isinstance(self.floor, str)
 
     def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
-        """Return the sum over a batch (b, channels, time) of the mean squares that determine the floors: (channels,)."""
+        """Return the sum over a batch (b, channels, time) of the mean squares from which floors follow: (channels,)."""
         self._check(X)
         if len(units) not in (0, X.shape[1]):
             raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")

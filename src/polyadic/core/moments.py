@@ -192,11 +192,15 @@ class Moments:
             mine, others = getattr(self, name), getattr(other, name)
             setattr(self, name, torch.cat([mine, others.to(mine.device)]))
 
+    def to_cpu(self) -> None:
+        """Move the sums to the CPU."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name).cpu())
+
     def finish(self) -> None:
         """Complete the sums after the last window."""
         self.settle()
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name).cpu())
+        self.to_cpu()
         if self.keeps_rows:
             levels = self.details[:, :-1]
             self.mean = torch.cat([self.rows.mean(dim=0, dtype=torch.float64), levels.mean(dim=0)])

@@ -25,6 +25,7 @@ from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.evaluate.validation import cross_validate, subjects_to_test
 from polyadic.explain.replicability import Replicability, replicability
+from polyadic.scale.moments import Moments
 
 __all__ = ["RankSuggestion", "core_consistency", "suggest_rank"]
 
@@ -127,7 +128,7 @@ def suggest_rank(
     Parameters
     ----------
     X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `CPD.fit` takes. `Windows` and stores
-        provide subjects and labels
+        provide subjects and labels. `polyadic.scale.Moments` of groups of subjects are used whole, without labels
     ranks : the ranks to try
     groups : (N,), the subject of each window, if X does not provide it; without subjects, blocks of windows are halved
     tensorize : as for `CPD`
@@ -175,14 +176,14 @@ def suggest_rank(
             random_state=random_state,
         ).fit(part)
         note()
-        fitness.append(model.score(part))
+        fitness.append(_fitness(model, part))
         checks.append(replicability(model, part, part_groups, refits, random_state, note))
         counts.append(_count_distinct(model.factors_, checks[-1]))
         scored = folds and cross_validate(model, part, folds, transductive=True, random_state=random_state)
         accuracy.append(scored.balanced_accuracy if scored else np.nan)
     replicating, accuracies = np.array(counts), np.array(accuracy)
     rank, reason = _recommend(wanted, replicating, accuracies, "subjects" if checks[0].halves else "windows")
-    n_used = len(Samples(part))
+    n_used = part.n_windows if isinstance(part, Moments) else len(Samples(part))
     return RankSuggestion(rank, reason, wanted, np.array(fitness), tuple(checks), replicating, accuracies, n_used)
 
 
@@ -231,7 +232,9 @@ def core_consistency(T: Any, factors: Sequence[Any]) -> float:
 
 
 def _sample_evenly(X: Any, groups: ArrayLike | None, count: int) -> tuple[Any, NDArray[Any] | None]:
-    """Return evenly spaced windows of X, and their groups."""
+    """Return evenly spaced windows of X, and their groups; moments are those of all windows."""
+    if isinstance(X, Moments):
+        return X, None
     samples = Samples(X)
     ids = np.linspace(0, len(samples) - 1, min(len(samples), count)).astype(np.intp)
     if not bool(samples.take(torch.from_numpy(ids), torch.device("cpu"), samples.dtype).any()):
@@ -240,6 +243,14 @@ def _sample_evenly(X: Any, groups: ArrayLike | None, count: int) -> tuple[Any, N
     if groups is not None and groups.shape != (len(samples),):
         raise PolyadicError(f"groups must have shape ({len(samples)},), one per window, but has shape {groups.shape}")
     return _safe_indexing(getattr(X, "windows", X), ids), None if groups is None else groups[ids]
+
+
+def _fitness(model: CPD, X: Any) -> float:
+    """Return 1 − ‖T − T̂‖ / ‖T‖ over all windows."""
+    if not isinstance(X, Moments):
+        return model.score(X)
+    energy = X.of().energy
+    return 1.0 - float(np.sqrt(model.history_["fit"][-1] / energy)) if energy > 0 else 1.0
 
 
 def _count_folds(windows: Any) -> int:

@@ -25,6 +25,7 @@ from polyadic.data.labels import known_labels
 from polyadic.data.splits import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain.matching import match
+from polyadic.scale.moments import Moments
 
 __all__ = ["REFITS", "Replicability", "estimate_seconds", "replicability"]
 
@@ -149,7 +150,7 @@ def replicability(
     check_integer("refits", refits, 1)
     check_integer("random_state", random_state, 0)
     check_number("threshold", threshold, 0, 1)
-    count = len(Samples(X))
+    count = len(X.groups if isinstance(X, Moments) else Samples(X))
     rows, members, halves = _members(X, groups, count)
     similarity = np.zeros((refits, model.factors_[0].shape[1]))
     for number, bases in enumerate(_refits(model, X, rows, members, count, refits, random_state)):
@@ -172,13 +173,18 @@ def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
         return float("inf")
     # A refit has half of the windows, but a sweep over second moments takes as long as in the full fit.
     share = 1.0 if getattr(model, "solver_", None) == "moments" else 0.5
-    return refits * share * seconds * max(len(Samples(X)) / max(int(model._n_seen), 1), share)
+    count = X.n_windows if isinstance(X, Moments) else len(Samples(X))
+    return refits * share * seconds * max(count / max(int(model._n_seen), 1), share)
 
 
 def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.intp], NDArray[Any], bool]:
     """Return the rows to refit, the group of each, and whether groups are subjects."""
-    given = getattr(X, "subject", None) if groups is None else groups
     rows = np.arange(count)
+    if isinstance(X, Moments):
+        if count < 2:
+            raise PolyadicError("moments must be those of two groups or more to be halved: collect them with groups=")
+        return rows, np.array(X.groups), True
+    given = getattr(X, "subject", None) if groups is None else groups
     if given is not None:
         known, subjects = known_labels(given, count, "groups")
         distinct = len(np.unique(subjects))

@@ -1,1 +1,19 @@
-"""What a first reading can skip: checkpoints and GPU kernels."""
+"""What a first reading can skip: sums over windows that are saved and merged, Dask, checkpoints and GPU kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyadic.scale.moments import Moments
+
+__all__ = ["Moments"]
+
+
+def __getattr__(name: str) -> Any:
+    # The GPU kernels are part of this package, and modules that `moments` needs import them.
+    if name == "Moments":
+        from polyadic.scale.moments import Moments
+
+        return Moments
+    raise AttributeError(f"module 'polyadic.scale' has no attribute {name!r}")

@@ -72,8 +72,12 @@ def _checksum(arrays: Sequence[np.ndarray | Tensor | None]) -> str:
     return content.hexdigest()
 
 
-def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
+def differences(then: Any, now: Any, name: str = "", words: str = "{} was {} and is {} now") -> Iterator[str]:
     """Yield a phrase for each entry that differs.
+
+    Parameters
+    ----------
+    words : the phrase, with places for the name and the two values
 
     Examples
     --------
@@ -82,9 +86,9 @@ def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
     """
     if isinstance(then, dict) and isinstance(now, dict) and then.get("type") == now.get("type"):
         for key in sorted(then.keys() | now.keys()):
-            yield from differences(then.get(key), now.get(key), f"{name} {key}".strip())
+            yield from differences(then.get(key), now.get(key), f"{name} {key}".strip(), words)
     elif then != now:
-        yield f"{name} was {json.dumps(then)} and is {json.dumps(now)} now"
+        yield words.format(name, json.dumps(then), json.dumps(now))
 
 
 @dataclass

@@ -1,0 +1,446 @@
+"""Sums over windows in a file: a fit without reading the data again, and over institutions that share no signals.
+
+A default fit needs three sums over its windows, one after the other: `floor`, `axes` and `core`, see
+`polyadic.core.passes`. Sums of several sites are merged to those of all, and each stage starts from the merged sums of
+the one before. The model is that of a fit to the windows of all sites.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from polyadic._util import model_files
+from polyadic._util.threads import thread_pool
+from polyadic._util.torch_state import plain_torch
+from polyadic._util.version import __version__
+from polyadic.core import moments as core
+from polyadic.core import passes, persist
+from polyadic.core.compression import Compression, largest_core
+from polyadic.core.passes import STAGES, Parts, Stage, add_windows, find_axes
+from polyadic.core.tensorizer import Tensorizer, as_tensorizer
+from polyadic.data.batches import Samples, WindowSource, choose_device
+from polyadic.data.channels import match_signals, recorded_signals
+from polyadic.data.labels import known_labels
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.scale.checkpoints import differences
+
+__all__ = ["FEWEST_SUBJECTS", "Moments", "MomentsSource"]
+
+FEWEST_SUBJECTS = 5
+"""Default minimum number of subjects in sums that leave a site."""
+_GROUPS_BYTES = 2**30
+"""Memory for the moments of groups; there are fewer groups if each has large ones."""
+
+
+@dataclass
+class MomentsSource:
+    """What a fit asks of its source of windows, if these are known by their moments alone."""
+
+    moments: core.Moments
+    tensorize: Tensorizer | None
+    window: tuple[int, ...]
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    waited: float = 0.0
+    on_batch: Any = None
+
+    @property
+    def n_windows(self) -> int:
+        return self.moments.count
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.moments.dtype
+
+    def example(self) -> Tensor:
+        """Return a window of the right shape: (1, …)."""
+        return torch.zeros(1, *self.window, dtype=self.dtype)
+
+
+@dataclass
+class Moments:
+    """Sums over windows: those of one stage of a default fit.
+
+    `collect` computes them, `merge` adds those of several sites, `save` and `load` write and read files. After the last
+    stage, `CPD().fit(moments)`, `replicability(model, moments)` and `suggest_rank(moments)` read no data.
+
+    Parameters
+    ----------
+    stage : "floor", "axes" or "core"
+    sums : the sums of each group of windows by its name; only the last stage has more than one
+    windows : `shape` of a window, `channels`, `units`, `fs` and `dtype`
+    settings : the parameters `tensorize` and `compression` of the fit, as JSON
+    tensorize : the tensorizer, as far as earlier stages determine it
+    compression : the axes of the modes, in the last stage
+    sites : `name`, number of `windows` and of `subjects` of each contribution, by the checksum of its sums
+    reading : how recordings were cut into windows, as JSON
+
+    Examples
+    --------
+    >>> from polyadic import CPD
+    >>> from polyadic.data import synthetic
+    >>> windows, merged = synthetic(60), None
+    >>> sites = {"north": windows[:40], "south": windows[40:]}
+    >>> for stage in ("floor", "axes", "core"):
+    ...     parts = [Moments.collect(own, stage, previous=merged, site=name) for name, own in sites.items()]
+    ...     merged = Moments.merge(parts)
+    >>> merged
+    <Moments of stage 'core', 60 windows of north, south>
+    >>> CPD(rank=2).fit(merged).transform(windows).shape
+    (60, 10)
+    """
+
+    stage: passes.Name
+    sums: dict[str, Any]
+    windows: dict[str, Any]
+    settings: dict[str, Any]
+    tensorize: Tensorizer | None
+    compression: Compression | None = None
+    sites: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reading: dict[str, Any] = field(default_factory=dict)
+
+    # ---------------------------------------------------------------- collecting
+
+    @classmethod
+    @plain_torch()
+    def collect(
+        cls,
+        X: Any,
+        stage: passes.Name = "core",
+        *,
+        previous: Moments | None = None,
+        tensorize: Any = "auto",
+        compression: Any = "auto",
+        groups: ArrayLike | None = None,
+        site: str = "",
+        device: str | torch.device = "auto",
+    ) -> Moments:
+        """Compute the sums over windows.
+
+        Parameters
+        ----------
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `CPD.fit` reads
+        stage : "floor", "axes" or "core" (default)
+        previous : the merged sums of the stage before, in which X took part; without them, the stages before are
+            computed from X alone
+        tensorize, compression : as for `CPD`; with `previous`, they are those of the first stage
+        groups : (N,), the subject of each window, to collect separate moments: `replicability`, `suggest_rank` and a
+            bootstrap need them. Subjects are put together into fewer groups if their moments would take more than
+            1 GiB
+        site : name of the contribution
+        device : as for `CPD`
+        """
+        if stage not in STAGES:
+            raise PolyadicError(f"stage must be one of {', '.join(STAGES)}, but is {stage!r}")
+        if previous is not None and STAGES.index(previous.stage) + 1 != STAGES.index(stage):
+            raise PolyadicError(
+                f"stage {stage!r} must start from sums of the stage before, but previous is of stage {previous.stage!r}"
+            )
+        moments = previous
+        if moments is None:
+            moments = cls._begin(X, tensorize, compression)
+        known = moments.windows
+        X = match_signals(X, known["fs"], known["channels"], units=known["units"])
+        samples = Samples(X)
+        if list(samples.shape[1:]) != known["shape"]:
+            raise PolyadicError(f"X must have windows of shape {known['shape']}, but has {list(samples.shape[1:])}")
+        chosen = choose_device(device, samples.data)
+        source = WindowSource(samples, None, None, 0, chosen, getattr(torch, known["dtype"]))
+        subjects = getattr(X, "subject", None) if groups is None else groups
+        reading = dict(getattr(X, "reading", {}))
+        while True:
+            moments = moments._next()
+            members = groups if moments.stage == "core" else None
+            with thread_pool():
+                moments = moments._with_sums_of(source, members, site)
+            if moments.stage == stage:
+                break
+        names = set() if subjects is None else set(np.asarray(subjects).astype(str).tolist()) - {""}
+        entry = {"name": site, "windows": len(samples), "subjects": len(names)}
+        return replace(moments, sites={_checksum(moments._arrays()): entry}, reading=reading)
+
+    @classmethod
+    def _begin(cls, X: Any, tensorize: Any, compression: Any) -> Moments:
+        """Return the description of windows and settings, without sums."""
+        samples = Samples(X)
+        fs, channels = recorded_signals(X)
+        if isinstance(tensorize, str) and tensorize == "auto":
+            from polyadic.spectral import recommended_stft
+
+            chosen: Tensorizer | None = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
+        else:
+            chosen = as_tensorizer(tensorize)
+        windows = {
+            "shape": list(samples.shape[1:]),
+            "channels": list(channels),
+            "units": [str(unit) for unit in getattr(X, "units", ())],
+            "fs": fs,
+            "dtype": str(samples.dtype).removeprefix("torch."),
+        }
+        settings = {"tensorize": persist.encode(chosen), "compression": persist.encode(compression)}
+        return cls("floor", {}, windows, settings, chosen)
+
+    def _next(self) -> Moments:
+        """Return the stage that follows from these sums, without sums of its own."""
+        if not self.sums and self.tensorize is not None and not self.tensorize.is_measured:
+            return self
+        tensorize, units = self.tensorize, self.windows["units"]
+        if self.stage == "floor":
+            if self.sums and tensorize is not None:
+                floors = self._total()
+                tensorize = tensorize.measured(floors.sums, floors.count, units)
+            if tensorize is not None and not tensorize.is_calibrated and tensorize.without_mean() is None:
+                raise PolyadicError(
+                    f"tensorize must be calibrated before sums are computed, but {type(tensorize).__name__} is not"
+                )
+            return replace(self, stage="axes", tensorize=tensorize, sums={}, sites={})
+        sums, setting = self._total(), self.settings["compression"]
+        # All windows are known by their second moments alone, however few they are.
+        limit = largest_core(10**9) if setting == "auto" else passes.LARGEST_CORE
+        passes.check_setting(setting, tuple(sums.total.shape), limit)
+        tensorize, compression = find_axes(sums, tensorize, setting, limit, getattr(torch, self.windows["dtype"]))
+        return replace(self, stage="core", tensorize=tensorize, compression=compression, sums={}, sites={})
+
+    def _with_sums_of(self, source: WindowSource, groups: ArrayLike | None, site: str) -> Moments:
+        """Return this stage with the sums over all windows of a source."""
+        stage, example = self._stage(), source.example()
+        if groups is None:
+            sums = stage.start(example, source.device)
+            collected = {site or "all": sums}
+        else:
+            names, masks = _masks(groups, source.n_windows, self._most_groups())
+            parts = [stage.start(example, source.device) for _ in names]
+            sums = Parts(parts, masks)
+            collected = {f"{site}/{name}" if site else name: part for name, part in zip(names, parts, strict=True)}
+        for _ in add_windows(stage, source, sums):
+            pass
+        for part in collected.values():
+            if isinstance(part, core.Moments):
+                part.settle()
+                part.to_cpu()
+        return replace(self, sums=collected)
+
+    def _stage(self) -> Stage:
+        plain = None if self.tensorize is None or self.stage != "axes" else self.tensorize.without_mean()
+        return Stage(self.stage, plain or self.tensorize, self.windows["units"], self.compression)
+
+    def _most_groups(self) -> int:
+        assert self.compression is not None
+        width = self.compression.size + int(self.windows["shape"][0])
+        return max(2, _GROUPS_BYTES // (8 * width**2))
+
+    # ------------------------------------------------------------------- merging
+
+    @classmethod
+    def merge(cls, parts: Sequence[Moments], keep_groups: bool = False) -> Moments:
+        """Add the sums of several sites, in the order of their names.
+
+        Parameters
+        ----------
+        parts : sums of the same stage
+        keep_groups : whether to keep the moments of the groups apart in the last stage
+
+        Raises
+        ------
+        PolyadicError : if stages, windows, settings, floors or axes differ, or if a contribution occurs twice
+        """
+        if not parts:
+            raise PolyadicError("there are no sums to merge")
+        ordered = sorted(parts, key=lambda part: part._names())
+        first, sites = ordered[0], dict(ordered[0].sites)
+        for other in ordered[1:]:
+            here, there = (_quoted(part).replace("{", "{{").replace("}", "}}") for part in (first, other))
+            words = f"{{}} is {{}} in {here}, but {{}} in {there}"
+            changed = list(differences(first._compared(), other._compared(), words=words))
+            if changed:
+                raise PolyadicError(f"these sums cannot be merged: {'; '.join(changed)}")
+            names = {entry["name"] for entry in sites.values()} - {""}
+            for digest, entry in other.sites.items():
+                if digest in sites or entry["name"] in names:
+                    raise PolyadicError(f"{entry['name'] or 'a contribution'} is among the sums twice: merge it once")
+            sites |= other.sites
+        sums = {name: part for moments in ordered for name, part in moments.sums.items()}
+        merged = replace(first, sites=sites, sums=sums)
+        return merged if keep_groups and first.stage == "core" else replace(merged, sums={"all": merged._total()})
+
+    def _compared(self) -> dict[str, Any]:
+        """Describe what must be equal in all sums that are merged."""
+        described = persist.encode(self.tensorize) or {}
+        learned = {"floors": described.pop("floor", None), "mean": _short(described.pop("mean", None))}
+        axes = None if self.compression is None else _checksum(self.compression.arrays())[:8]
+        named = {"sampling rate": self.windows["fs"], "window": self.windows["shape"]}
+        shared = {name: self.windows[name] for name in ("channels", "units")}
+        compression = self.settings["compression"]
+        return {
+            "stage": self.stage,
+            **named,
+            **shared,
+            "compression": compression,
+            "tensorize": described,
+            **learned,
+            "axes": axes,
+        }
+
+    def _names(self) -> list[str]:
+        return sorted(entry["name"] for entry in self.sites.values())
+
+    def _total(self) -> Any:
+        return self._sum(list(self.sums))
+
+    def _sum(self, names: Sequence[str]) -> Any:
+        """Return the sums of some groups, each as often as it is named."""
+        total = self._stage().start(torch.zeros(1, *self.windows["shape"], dtype=getattr(torch, self.windows["dtype"])))
+        for name in names:
+            total.merge(self.sums[name])
+        return total
+
+    # ---------------------------------------------------------------------- use
+
+    @property
+    def n_windows(self) -> int:
+        """Number of windows."""
+        return sum(int(sums.count) for sums in self.sums.values())
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups with moments of their own."""
+        return list(self.sums)
+
+    def of(self, groups: Sequence[str] | None = None) -> core.Moments:
+        """Return the second moments of some groups, by default of all; a group named twice counts twice (bootstrap).
+
+        Raises
+        ------
+        PolyadicError : if these are not sums of the last stage
+        """
+        self.check_complete()
+        total: core.Moments = self._sum(self.groups if groups is None else groups)
+        total.finish()
+        return total
+
+    def check_complete(self) -> None:
+        """Raise if these are not sums of the last stage."""
+        if self.stage != "core":
+            following = STAGES[STAGES.index(self.stage) + 1]
+            raise PolyadicError(
+                f"a fit needs sums of stage 'core', but these are of stage {self.stage!r}: go on with stage "
+                f"{following!r}"
+            )
+
+    def source(self) -> MomentsSource:
+        """Return the moments of all windows as the source of a fit."""
+        return MomentsSource(self.of(), self.tensorize, tuple(self.windows["shape"]))
+
+    # --------------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sums to one safetensors file with a JSON header, atomically."""
+        arrays = self._arrays()
+        header: dict[str, Any] = {
+            "version": __version__,
+            "moments": self.stage,
+            "groups": self.groups,
+            "windows": self.windows,
+            "settings": self.settings,
+            "tensorize": persist.encode(self.tensorize),
+            "sites": self.sites,
+            "reading": self.reading,
+        }
+        if self.compression is not None:
+            header["shape"] = list(self.compression.shape)
+            arrays |= self.compression.arrays()
+        model_files.write(path, arrays, header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], tensorize: Any = None) -> Moments:
+        """Read sums from a file.
+
+        Parameters
+        ----------
+        tensorize : your own function or module, if the sums were computed with one
+
+        Raises
+        ------
+        ModelFileError : if the file is damaged, or holds something else
+        """
+        arrays, header = model_files.read(path)
+        if "moments" not in header:
+            raise ModelFileError(f"{path} holds no sums: it is a model file or a checkpoint")
+        try:
+            compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
+            tensorizer = persist.decode_tensorizer(header["tensorize"], tensorize)
+            windows, settings, sites, reading = (header[name] for name in ("windows", "settings", "sites", "reading"))
+            moments = cls(header["moments"], {}, windows, settings, tensorizer, compression, sites, reading)
+            for number, name in enumerate(header["groups"]):
+                sums = moments._sum([])
+                prefix = f"{number}."
+                own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+                sums.restore(own)
+                moments.sums[name] = sums
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
+        return moments
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {}
+        for number, sums in enumerate(self.sums.values()):
+            arrays |= {f"{number}.{name}": array for name, array in sums.arrays().items()}
+        return arrays
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name in self._names() if name)
+        return f"<Moments of stage {self.stage!r}, {self.n_windows:,} windows{f' of {names}' if names else ''}>"
+
+
+def _masks(groups: ArrayLike, count: int, most: int) -> tuple[list[str], list[Tensor]]:
+    """Return the names of the groups and the mask (N,) of each; subjects share groups if there are more than `most`."""
+    known, subjects = known_labels(groups, count, "groups")
+    names, codes = np.unique(np.asarray(subjects).astype(str), return_inverse=True)
+    member = np.full(count, -1)
+    member[known] = codes % most
+    labels = names.tolist() if len(names) <= most else [f"group {number + 1}" for number in range(most)]
+    return labels, [torch.from_numpy(member == number) for number in range(len(labels))]
+
+
+def check_subjects(moments: Moments, least: int = FEWEST_SUBJECTS) -> None:
+    """Raise if sums that leave a site are those of few subjects.
+
+    Examples
+    --------
+    >>> from polyadic.data import synthetic
+    >>> check_subjects(Moments.collect(synthetic(20), "floor"), least=50)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    polyadic.errors.PolyadicError: sums of few subjects say much about each of them: ...
+    """
+    for entry in moments.sites.values():
+        if entry["subjects"] < least:
+            count = entry["subjects"]
+            known = f"there {'is' if count == 1 else 'are'} {count}" if count else "no subject is known"
+            raise PolyadicError(
+                f"sums of few subjects say much about each of them: at least {least} are wanted, but {known}. Share "
+                "sums of more subjects, or decide to share these (--allow-few)"
+            )
+
+
+def _quoted(moments: Moments) -> str:
+    return " and ".join(name for name in moments._names() if name) or "a contribution without a name"
+
+
+def _short(values: Any) -> Any:
+    """Return a checksum in place of a long list of numbers."""
+    return _checksum({"": np.asarray(values)})[:8] if isinstance(values, list | tuple) else values
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
+    content = hashlib.sha256()
+    for name in sorted(arrays):
+        content.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return content.hexdigest()

@@ -1,0 +1,200 @@
+"""Sums over windows in files: stages, merging over sites, groups, and fits without data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyadic import CPD, SALS
+from polyadic.augment import Jitter
+from polyadic.core.passes import STAGES
+from polyadic.data import Windows
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.explain import replicability
+from polyadic.explain.rank import suggest_rank
+from polyadic.readout import Readout
+from polyadic.scale import Moments
+from polyadic.scale.moments import _checksum, check_subjects
+
+
+def recordings(count: int = 900, subjects: int = 9, seed: int = 0, **changes) -> Windows:
+    """Windows of several subjects with different spectra and offsets."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(count, 3, 128)).cumsum(axis=2).astype(np.float32)
+    X *= random.uniform(0.5, 2, size=(count, 3, 1)).astype(np.float32)
+    settings = {"fs": 64, "channels": ["x", "y", "z"], "units": ["uV"] * 3, **changes}
+    return Windows(X, subject=[f"s{n * subjects // count}" for n in range(count)], **settings)
+
+
+@pytest.fixture(scope="module")
+def windows() -> Windows:
+    return recordings()
+
+
+@pytest.fixture(scope="module")
+def sites(windows) -> dict[str, Windows]:
+    return {"north": windows[:300], "west": windows[300:360], "south": windows[360:]}
+
+
+@pytest.fixture(scope="module")
+def stages(sites) -> dict[str, dict[str, Moments]]:
+    """The sums of each site at each stage, and those of all sites."""
+    collected, merged = {}, None
+    for stage in STAGES:
+        parts = {name: Moments.collect(own, stage, previous=merged, site=name) for name, own in sites.items()}
+        merged = Moments.merge(list(parts.values()))
+        collected[stage] = {**parts, "merged": merged}
+    return collected
+
+
+# ----------------------------------------------------------------------- fits
+
+
+def test_a_fit_to_merged_sums_is_the_fit_to_all_windows(windows, stages):
+    pooled, merged = CPD(4).fit(windows), CPD(4).fit(stages["core"]["merged"])
+    assert merged.compression_["ranks"] == pooled.compression_["ranks"]
+    assert merged.history_["loss"][-1] == pytest.approx(pooled.history_["loss"][-1], rel=1e-6)
+    Z, expected = merged.transform(windows), pooled.transform(windows)
+    assert np.sqrt(np.mean((Z - expected) ** 2)) < 1e-4 * np.sqrt(np.mean(expected**2))
+    assert (merged.fs_, merged.channel_names_, merged.units_) == (64.0, ("x", "y", "z"), ("uV",) * 3)
+
+
+def test_the_order_and_number_of_files_does_not_matter(stages):
+    parts = [stages["core"][name] for name in ("south", "north", "west")]
+    by_two = Moments.merge([Moments.merge(parts[:2]), parts[2]])
+    energies = [moments.of().energy for moments in (by_two, stages["core"]["merged"])]
+    assert energies[0] == pytest.approx(energies[1], rel=1e-12)
+    assert Moments.merge(parts).of().energy == energies[1]
+
+
+def test_a_saved_file_is_the_same_sums(stages, tmp_path):
+    for stage in STAGES:
+        for name in ("west", "merged"):
+            path, moments = tmp_path / f"{stage}.moments", stages[stage][name]
+            moments.save(path)
+            again = Moments.load(path)
+            assert _checksum(again._arrays()) == _checksum(moments._arrays())
+            assert again._compared() == moments._compared()
+            assert (again.sites, again.windows) == (moments.sites, moments.windows)
+    loaded, own = (CPD(3).fit(moments) for moments in (again, moments))
+    assert all(np.array_equal(a, b) for a, b in zip(loaded.factors_, own.factors_, strict=True))
+
+
+def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
+    from polyadic import load
+
+    model = CPD(3).fit(stages["core"]["merged"])
+    model.save(tmp_path / "model.safetensors")
+    stages["core"]["merged"].save(tmp_path / "core.moments")
+    assert (tmp_path / "model.safetensors").stat().st_size < (tmp_path / "core.moments").stat().st_size / 10
+    assert load(tmp_path / "model.safetensors").n_sweeps_ == model.n_sweeps_
+    with pytest.raises(ModelFileError, match="holds no sums"):
+        Moments.load(tmp_path / "model.safetensors")
+
+
+def test_sums_hold_no_single_window(sites, stages):
+    """With twice the windows, every array of a stage keeps its size."""
+    for stage in STAGES:
+        sizes = [
+            {name: array.shape for name, array in sums.arrays().items()}
+            for sums in (
+                next(iter(stages[stage]["north"].sums.values())),
+                next(iter(stages[stage]["south"].sums.values())),
+            )
+        ]
+        assert sizes[0] == sizes[1]
+
+
+# --------------------------------------------------------------------- groups
+
+
+def test_groups_serve_replicability_rank_and_bootstrap_without_data(windows):
+    moments = Moments.collect(windows, groups=windows.subject)
+    assert moments.groups == [f"s{n}" for n in range(9)]
+    assert moments.n_windows == 900
+    model = CPD(3).fit(moments)
+    found, expected = replicability(model, moments, refits=4), replicability(model, windows, refits=4)
+    np.testing.assert_allclose(found.match, expected.match, atol=1e-3)
+    assert suggest_rank(moments, [1, 2], refits=2).n_windows == 900
+    once, twice = moments.of(["s1"]), moments.of(["s1", "s1", "s2"])
+    assert twice.count == 300
+    assert twice.energy == pytest.approx(2 * once.energy + moments.of(["s2"]).energy, rel=1e-12)
+    direct = Moments.collect(windows[np.isin(windows.subject, ["s1", "s2"])], "floor")
+    assert direct.n_windows == 200
+
+
+def test_many_subjects_share_groups(windows, monkeypatch):
+    monkeypatch.setattr("polyadic.scale.moments._GROUPS_BYTES", 1)
+    moments = Moments.collect(windows, groups=windows.subject)
+    assert moments.groups == ["group 1", "group 2"]
+    assert moments.n_windows == 900
+
+
+def test_one_group_cannot_be_halved(stages):
+    moments = stages["core"]["merged"]
+    with pytest.raises(PolyadicError, match="two groups"):
+        replicability(CPD(2).fit(moments), moments)
+
+
+# --------------------------------------------------------------------- errors
+
+
+def other(stage: str, stages, changed: Windows, **settings) -> Moments:
+    previous = {"floor": None, "axes": "floor", "core": "axes"}[stage]
+    return Moments.collect(changed, stage, previous=previous and stages[previous]["merged"], site="other", **settings)
+
+
+def test_sums_that_do_not_belong_together_are_refused_with_the_difference(stages):
+    north = {stage: stages[stage]["north"] for stage in STAGES}
+    wrong = {
+        'stage is "axes" in north, but "floor"': (north["axes"], stages["floor"]["south"]),
+        "sampling rate is 64.0 in north, but 32.0 in other": (
+            north["floor"],
+            other("floor", stages, recordings(fs=32)),
+        ),
+        "channels": (north["floor"], other("floor", stages, recordings(channels=["x", "y", "w"]))),
+        "units": (north["floor"], other("floor", stages, recordings(units=["mV"] * 3))),
+        "compression is": (north["floor"], other("floor", stages, recordings(), compression=(2, 3, 4))),
+        "floors is": (north["axes"], Moments.collect(recordings(seed=1), "axes", site="other")),
+        "axes is": (north["core"], Moments.collect(recordings(seed=1), site="other")),
+        "window is": (north["floor"], Moments.collect(np.zeros((9, 3, 100), np.float32), "floor", site="other")),
+    }
+    for words, parts in wrong.items():
+        with pytest.raises(PolyadicError, match=words):
+            Moments.merge(parts)
+
+
+def test_a_site_that_is_merged_twice_is_noticed(stages, sites):
+    core = stages["core"]
+    for repeated in (core["west"], Moments.collect(sites["west"], previous=stages["axes"]["merged"], site="again")):
+        with pytest.raises(PolyadicError, match="is among the sums twice: merge it once"):
+            Moments.merge([core["merged"], repeated])
+
+
+def test_windows_of_a_site_that_do_not_fit_are_refused(stages, windows):
+    with pytest.raises(PolyadicError, match="64"):
+        Moments.collect(recordings(fs=32), "axes", previous=stages["floor"]["merged"])
+    with pytest.raises(PolyadicError, match="stage before"):
+        Moments.collect(windows, "core", previous=stages["floor"]["merged"])
+    with pytest.raises(PolyadicError, match="go on with stage 'core'"):
+        CPD(2).fit(stages["axes"]["merged"])
+
+
+def test_what_moments_cannot_do_is_said(stages, tmp_path):
+    moments = stages["core"]["merged"]
+    wrong = (
+        (SALS(2), {}, "must read the windows themselves"),
+        (CPD(2, readout=Readout(whiten=Jitter(0.1))), {}, "whiten"),
+        (CPD(2, compression=(1, 1, 1)), {}, "compression must be 'auto'"),
+        (CPD(2), {"checkpoint": tmp_path / "fit"}, "needs no checkpoint"),
+    )
+    for model, arguments, words in wrong:
+        with pytest.raises(PolyadicError, match=words):
+            model.fit(moments, **arguments)
+
+
+def test_sums_of_few_subjects_are_not_to_leave_a_site(stages, sites):
+    check_subjects(Moments.collect(recordings(), "floor"))
+    assert next(iter(stages["floor"]["west"].sites.values()))["subjects"] == 1
+    with pytest.raises(PolyadicError, match="at least 5 are wanted, but there is 1"):
+        check_subjects(Moments.collect(sites["west"], "floor"))
