@@ -41,7 +41,7 @@ def unthreaded() -> Iterator[None]:
         yield
 
 
-def level_columns(model: Any) -> NDArray[np.intp]:
+def statistic_columns(model: Any) -> NDArray[np.intp]:
     """Return the indices of a feature extractor's level columns, whose names begin with "level "."""
     names = model.get_feature_names_out() if hasattr(model, "get_feature_names_out") else []
     return np.flatnonzero([str(name).startswith("level ") for name in names])
@@ -49,7 +49,7 @@ def level_columns(model: Any) -> NDArray[np.intp]:
 
 def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, levels: Any = None) -> Any:
     """Train a clone of a classifier on features (n, F); subjects and level columns are passed on if it takes them."""
-    given = {"groups": groups, "level_columns": levels}
+    given = {"groups": groups, "statistic_columns": levels}
     return clone(classifier).fit(Z, y, **{k: v for k, v in given.items() if has_fit_parameter(classifier, k)})
 
 
@@ -104,7 +104,7 @@ def score_split(
     with unthreaded():
         probes = choose_probes(Z_train, train.label) if choose_probes else {kind: make_probe(kind) for kind in PROBES}
     groups = None if (train.subject == "").any() else train.subject
-    levels = level_columns(model)
+    levels = statistic_columns(model)
     trainings: dict[str, tuple[Any, ...]] = {
         name: (classifier, Z_train, train.label, groups, levels) for name, classifier in probes.items()
     }

@@ -62,8 +62,8 @@ def test_it_is_a_probe_on_the_features_and_the_file_predicts_the_same(kind, n_cl
 class Watching(BaseEstimator, ClassifierMixin):
     """A classifier that stores the arguments of `fit`."""
 
-    def fit(self, Z, y, groups=None, level_columns=None):
-        self.told_ = {"Z": Z, "y": y, "groups": groups, "level_columns": level_columns}
+    def fit(self, Z, y, groups=None, statistic_columns=None):
+        self.told_ = {"Z": Z, "y": y, "groups": groups, "statistic_columns": statistic_columns}
         self.classes_ = np.unique(y)
         return self
 
@@ -119,10 +119,10 @@ def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
     assert "contiguous blocks" in without.probe_.reason_
 
 
-def test_the_probe_receives_the_level_columns():
+def test_the_probe_receives_the_statistic_columns():
     features = Levelled(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(SIGNALS)
     told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_
-    assert told["level_columns"].tolist() == [2, 3]
+    assert told["statistic_columns"].tolist() == [2, 3]
     assert WindowClassifier(features).fit(SIGNALS).probe_.levels_ in (True, False)
 
 

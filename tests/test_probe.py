@@ -72,7 +72,7 @@ def slow_search(Z, y, people, levels, tolerance):
 def test_settings_are_chosen_together_as_a_slow_search_over_all_of_them_would(monkeypatch):
     monkeypatch.setattr(regression, "_SEARCH_TOLERANCE", 1e-7)
     Z, y, people = example()
-    probe = Probe().fit(Z, y, groups=people, level_columns=[4, 5])
+    probe = Probe().fit(Z, y, groups=people, statistic_columns=[4, 5])
     expected = slow_search(Z, y, people, [4, 5], 1e-7)
     assert len(probe.validation_) == len(expected) == 28
     for (C, scale, level), score in expected.items():
@@ -90,8 +90,8 @@ def test_settings_are_chosen_together_as_a_slow_search_over_all_of_them_would(mo
 
 def test_features_that_hold_only_within_subjects_are_rejected_by_groups_and_chosen_by_shuffled_folds():
     Z, y, people, block = leaking()
-    by_people = Probe().fit(Z, y, groups=people, level_columns=block)
-    shuffled = Probe().fit(Z, y, groups=np.random.default_rng(0).permutation(400) % 5, level_columns=block)
+    by_people = Probe().fit(Z, y, groups=people, statistic_columns=block)
+    shuffled = Probe().fit(Z, y, groups=np.random.default_rng(0).permutation(400) % 5, statistic_columns=block)
     assert by_people.levels_ is False
     assert shuffled.levels_ is True
     new, truth, _, _ = leaking(seed=1)
@@ -103,8 +103,8 @@ def test_without_groups_neighbouring_rows_are_left_out_together():
     y = np.arange(600) // 60 % 2  # long runs of one class
     shared = np.repeat(3 * rng.normal(size=(60, 40)), 10, axis=0)  # ten neighbours overlap
     Z = np.hstack([1.5 * y[:, None] + rng.normal(size=(600, 2)), shared + 0.3 * rng.normal(size=shared.shape)])
-    blocks = Probe().fit(Z, y, level_columns=slice(2, None))
-    shuffled = Probe().fit(Z, y, groups=rng.permutation(600) % 5, level_columns=slice(2, None))
+    blocks = Probe().fit(Z, y, statistic_columns=slice(2, None))
+    shuffled = Probe().fit(Z, y, groups=rng.permutation(600) % 5, statistic_columns=slice(2, None))
     assert (blocks.levels_, shuffled.levels_) == (False, True)
     assert "5 contiguous blocks" in blocks.reason_
 
@@ -126,7 +126,7 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
         (np.arange(len(y)), np.full(len(y), "anna"), "all labels are from one subject"),
         (np.arange(3), None, "3 labels are too few"),
     ):
-        probe = Probe().fit(Z[rows], y[rows], groups=groups, level_columns=[5])
+        probe = Probe().fit(Z[rows], y[rows], groups=groups, statistic_columns=[5])
         assert (probe.scale_, probe.levels_, probe.validation_) == ("plain", True, [])
         assert probe.C_ * Z[rows].var(axis=0).mean() == pytest.approx(1)
         assert "fixed settings" in probe.reason_
@@ -246,8 +246,8 @@ def test_probabilities_are_those_of_logistic_function_and_softmax():
         ({"y": np.ones(7, int)}, r"shape \(240,\)"),
         ({"y": None}, "requires y"),
         ({"groups": np.ones(7)}, "groups must have shape"),
-        ({"level_columns": [6]}, "level_columns must be"),
-        ({"level_columns": [0.5]}, "level_columns must be"),
+        ({"statistic_columns": [6]}, "statistic_columns must be"),
+        ({"statistic_columns": [0.5]}, "statistic_columns must be"),
         ({"Z": np.full((240, 6), np.nan)}, "NaN"),
     ],
 )
@@ -265,7 +265,7 @@ def test_input_that_cannot_be_used_is_refused_with_a_sentence(change, said):
         ({"C": True}, "C must be"),
         ({"scale": "none"}, "scale must be"),
         ({"levels": "yes"}, "levels must be"),
-        ({"levels": False}, "requires level_columns"),
+        ({"levels": False}, "requires statistic_columns"),
         ({"class_weight": "even"}, "class_weight must be"),
     ],
 )
@@ -291,7 +291,7 @@ def test_every_common_check_of_scikit_learn_passes(
 def test_groups_reach_the_probe_in_a_pipeline():
     Z, y, people, block = leaking()
     pipeline = Pipeline([("same", FunctionTransformer()), ("probe", Probe())])
-    pipeline.fit(Z, y, probe__groups=people, probe__level_columns=block)
+    pipeline.fit(Z, y, probe__groups=people, probe__statistic_columns=block)
     assert pipeline[-1].reason_ == Probe().fit(Z, y, people, block).reason_
     with sklearn.config_context(enable_metadata_routing=True):
         routed = make_pipeline(FunctionTransformer(), Probe().set_fit_request(groups=True)).fit(Z, y, groups=people)

@@ -17,7 +17,7 @@ from polyadic.cli.run import fit_and_score, split_for
 from polyadic.data import synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.estimators import SALS
-from polyadic.evaluate.probe import Probe, level_columns
+from polyadic.evaluate.probe import Probe, statistic_columns
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
@@ -168,7 +168,7 @@ def test_a_row_has_the_scores_of_a_probe_on_the_features_of_the_unlabelled_part(
     part = split_for(signals, "subject", 3)
     train, test = part.train, part.test
     Z_train, Z_test = (model.transform(signals[rows]) for rows in (train, test))
-    words = {"groups": signals.subject[train], "level_columns": level_columns(model)}
+    words = {"groups": signals.subject[train], "statistic_columns": statistic_columns(model)}
     chosen = Probe().fit(Z_train, signals.label[train], **words)
     assert row["reason"] == chosen.reason_
     predicted = chosen.predict(Z_test)

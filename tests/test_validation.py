@@ -148,9 +148,9 @@ def test_the_probe_is_given_the_training_subjects_as_groups():
     given = []
 
     class Spy(Probe):
-        def fit(self, Z: Any, y: Any, groups: Any = None, level_columns: Any = None) -> Spy:
-            given.append((set(groups), len(level_columns)))
-            return super().fit(Z, y, groups, level_columns)
+        def fit(self, Z: Any, y: Any, groups: Any = None, statistic_columns: Any = None) -> Spy:
+            given.append((set(groups), len(statistic_columns)))
+            return super().fit(Z, y, groups, statistic_columns)
 
     cross_validate(Means(), signals(), folds=4, probe=Spy())
     everyone = {f"p{person}" for person in range(8)}

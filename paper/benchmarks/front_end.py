@@ -26,7 +26,7 @@ from sklearn.metrics import balanced_accuracy_score
 from paper.labels.people import drawn, read_set
 from paper.markdown import table
 from paper.results import provenance, write_result
-from paper.scoring import level_columns, unthreaded
+from paper.scoring import statistic_columns, unthreaded
 from polyadic import CPD
 from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
@@ -49,7 +49,7 @@ def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
 
 def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") -> dict[str, float]:
     """Return the balanced accuracy on held-out subjects by labels per class, as a mean over parts and draws."""
-    Z, y, block = np.asarray(model.transform(windows), np.float64), np.asarray(windows.label), level_columns(model)
+    Z, y, block = np.asarray(model.transform(windows), np.float64), np.asarray(windows.label), statistic_columns(model)
     found: dict[str, list[float]] = {str(count): [] for count in COUNTS}
     for part, held_out in enumerate(np.array_split(np.random.default_rng(0).permutation(np.unique(who)), PARTS)):
         test = np.isin(who, held_out)
@@ -57,7 +57,7 @@ def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") 
             for draw in range(1 if count == "all" else DRAWS):
                 rows = drawn(y, np.flatnonzero(~test), count, [part, draw])
                 with unthreaded():
-                    probe = Probe(levels=levels).fit(Z[rows], y[rows], groups=who[rows], level_columns=block)
+                    probe = Probe(levels=levels).fit(Z[rows], y[rows], groups=who[rows], statistic_columns=block)
                     found[str(count)].append(100 * balanced_accuracy_score(y[test], probe.predict(Z[test])))
     return {name: round(float(np.mean(values)), 2) for name, values in found.items()}
 

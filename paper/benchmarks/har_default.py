@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import clone
 
 from paper.results import provenance, write_result
-from paper.scoring import level_columns
+from paper.scoring import statistic_columns
 from polyadic import CPD
 from polyadic.baselines import MiniRocket
 from polyadic.data import Windows
@@ -42,8 +42,8 @@ def run(model: Any, unlabelled: Windows, labelled: Windows, subject: np.ndarray)
         model.set_params(readout="auto")
         timed(seconds, "readout", lambda: model.fit_readout(unlabelled))
     Z = timed(seconds, "features", lambda: np.asarray(model.transform(labelled), np.float64))
-    levels = level_columns(model)
-    timed(seconds, "probe", lambda: Probe().fit(Z, labelled.label, groups=subject, level_columns=levels))
+    levels = statistic_columns(model)
+    timed(seconds, "probe", lambda: Probe().fit(Z, labelled.label, groups=subject, statistic_columns=levels))
     return seconds
 
 

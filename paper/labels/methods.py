@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 
 from paper.labels.people import LabelSet
-from paper.scoring import level_columns
+from paper.scoring import statistic_columns
 from polyadic import ATD, CPD, SALS
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, WindowIndex, split_pairing
 from polyadic.errors import PolyadicError
@@ -80,7 +80,7 @@ class Features:
 
 def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Features:
     """Compute the inputs of a method's probe."""
-    Z, levels = np.asarray(model.transform(windows), np.float32), level_columns(model)
+    Z, levels = np.asarray(model.transform(windows), np.float32), statistic_columns(model)
     if one.columns == "coefficients":
         x = np.asarray(model.coefficients(windows), np.float64)
         # One common factor gives the variance of the isometric features, so that levels have the same weight.

@@ -60,6 +60,7 @@ from polyadic.scale.gpu import kernels
 from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource
 from polyadic.spectral import recommended_stft
+from polyadic.statistics import statistic_names, window_statistics
 
 __all__ = ["ATD", "CPD", "GRSALS", "SALS", "WindowEstimator", "all_or_nothing", "describe_fit", "labelled_windows"]
 
@@ -445,8 +446,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     >>> model = CPD(rank=4).fit(X)
     >>> [factor.shape for factor in model.factors_], model.coefficients(X).shape
     ([(3, 4), (33, 4), (9, 4)], (60, 4))
-    >>> list(model.get_feature_names_out())
-    ['z1', 'z2', 'z3', 'z4', 'level 1', 'level 2', 'level 3']
+    >>> list(model.get_feature_names_out())[:6]
+    ['z1', 'z2', 'z3', 'z4', 'mean 1', 'mean 2']
     """
 
     factors_: list[np.ndarray]
@@ -597,7 +598,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         key = self._share_key(source)
         passes: Any = shared(key)
         if passes is None:
-            passes = Passes(source, self.tensorize_, self.units_, self.compression)
+            passes = Passes(source, self.tensorize_, self.units_, self.compression, self._statistics(source))
             if saved is not None:
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
@@ -608,6 +609,12 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             keep_shared(key, passes, collected.nbytes)
         self.tensorize_ = source.tensorize = passes.tensorize
         return self._compressed(passes.moments)
+
+    def _statistics(self, source: WindowSource) -> Callable[[Tensor], Tensor] | None:
+        """Return the function that computes the statistics of raw windows, or None if the readout has none."""
+        readout = Readout() if isinstance(self.readout, str) else self.readout
+        has_windows = source.tensorize is not None and source.example().ndim == 3
+        return window_statistics if has_windows and readout is not None and readout.statistics > 0 else None
 
     def _compressed(self, moments: Moments) -> Moments:
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
@@ -910,7 +917,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         return [torch.as_tensor(factor, dtype=dtype, device=device) for factor in self.factors_]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the features: z1, z2, … and levels by channel, or x1, x2, … without a readout.
+        """Return the names of the features: z1, z2, … and the statistics, or x1, x2, … without a readout.
 
         Parameters
         ----------
@@ -924,7 +931,10 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         readout = self._fitted_readout()
         if readout is None:
             return np.array([f"x{number + 1}" for number in range(self._n_features_out)], dtype=object)
-        return np.array(readout.feature_names(self._channel_labels(None) if readout.n_channels else ()), dtype=object)
+        return np.array(readout.feature_names(self._statistic_names() if readout.n_statistics else ()), dtype=object)
+
+    def _statistic_names(self) -> list[str]:
+        return statistic_names(self._channel_labels(None), self._sample_shape[1], self.fs_)
 
     @property
     def _n_features_out(self) -> int:
@@ -1043,8 +1053,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             self.readout_ = readout.fitted(moments.accumulator(factors, float(self.alpha)), self.factors_)
             return
         count, extract = source.n_windows, self._extractor(source.device, source.dtype)
-        n_channels = source.samples.shape[1] if source.tensorize is not None else 0
-        collected = readout.accumulator(self.factors_[0].shape[1], count, n_channels)
+        describe = self._statistics(source)
+        n_statistics = 0 if describe is None else describe(source.example()).shape[1]
+        collected = readout.accumulator(self.factors_[0].shape[1], count, n_statistics)
         views = None if readout.whiten is None else replace(source, augment=as_augmentation(readout.whiten))
         rows = self._batch_rows(source.samples, math.prod(len(factor) for factor in self.factors_))
         for ids in torch.split(torch.arange(count, device="cpu"), rows):
@@ -1054,7 +1065,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             if views is not None:
                 view, has_view = _views_of(views, X, ids)
                 view = extract(tensors(source.tensorize, view))[0] if len(view) else x[:0]
-            collected.add(ids, x, residuals, X if collected.n_channels else None, view, has_view)
+            collected.add(ids, x, residuals, None if describe is None else describe(X), view, has_view)
         self.readout_ = readout.fitted(collected, self.factors_)
 
     def _fitted_readout(self) -> FittedReadout | None:
@@ -1186,8 +1197,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         readout = persist.decode(described)
         if not isinstance(readout, Readout):
             raise ModelFileError(f"the file's description of its readout must be a JSON object, but is {described!r}")
-        channels = 0 if self.tensorize_ is None else self._sample_shape[0]
-        self.readout_ = FittedReadout.from_arrays(readout, arrays, self.rank, channels)
+        count = 0 if self.tensorize_ is None else len(self._statistic_names())
+        self.readout_ = FittedReadout.from_arrays(readout, arrays, self.rank, count)
 
     def _check_rank(self) -> None:
         rank = self.factors_[0].shape[1]

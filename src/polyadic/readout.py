@@ -1,4 +1,4 @@
-"""Readouts: affine maps from the coefficients of a decomposition to the features that a classifier sees.
+"""Readouts: from the coefficients of a decomposition and statistics of the window to the features of a classifier.
 
 Coefficients of a CP decomposition are correlated and of unequal scale. Under a readout, distances between features
 equal distances between reconstructions; see `Readout` for the formulas. It is fitted to unlabelled windows in one pass
@@ -24,6 +24,7 @@ from polyadic._util.threads import thread_pool
 from polyadic.core.algebra import gram
 from polyadic.core.readout_statistics import Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.statistics import window_statistics
 
 __all__ = ["PREFIX", "QUANTILES", "FittedReadout", "Readout"]
 
@@ -33,14 +34,16 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 """Quantiles stored for the distances and residuals of the sampled windows; the last is the maximum."""
 
 _ALWAYS = ("matrix", "back", "centre", "quantiles")
-_OF_LEVELS = ("level_mean", "level_scale")
+_OF_STATISTICS = ("statistic_mean", "statistic_scale", "statistic_axes")
 _EPS = float(np.finfo(np.float64).eps)
 _SAME_VIEWS = 1e-12
 """Views count as equal below this ratio of mean squared difference to variance: rounding in float32."""
 _CONSTANT = 1e-12
-"""A level counts as constant below this ratio of standard deviation to mean: rounding in float64."""
-_DEMEANED = 1e-6
-"""The same ratio to the standard deviation within windows, for data with each window's mean removed."""
+"""A statistic counts as constant below this ratio of standard deviation to mean: rounding in float64."""
+CLIP = 6.0
+"""Standardised statistics are limited to this many standard deviations."""
+_MOST_STATISTICS, _AXES = 256, 64
+"""Above the first number, statistics are reduced to the second number of principal axes."""
 
 _Array = NDArray[np.float64]
 
@@ -57,14 +60,16 @@ class Readout(Immutable):
       the pattern positive. Hence z is invariant to the order and signs of the components and to how their norms are
       divided among the modes. (The order of axes of equal variance is arbitrary.) Axes without variance are 0, also
       for new windows.
-    - *levels*: additional columns with the signed mean of each channel over the window, standardised on the unlabelled
-      windows, divided by √channels and multiplied by `levels`·√R. The level of a constant channel is 0.
+    - *statistics*: additional columns with the statistics of `polyadic.statistics`, standardised on the unlabelled
+      windows, limited to ±6 and multiplied by `statistics`·√(R/S), so that with `statistics=1` all S of them together
+      have the variance of z. Above 256, the leading 64 principal axes of the standardised statistics take their place.
+      A statistic that is constant over the unlabelled windows is 0.
     - *whitening by views*: z' = (S + shrinkage·tr(S)/R·I)^(−½) z, rescaled to a total variance of R, where S is the
-      second moment (not centred) of the differences between z of a window and z of its view. Levels are not whitened.
+      second moment (not centred) of the differences between z of a window and z of its view. Statistics are not whitened.
 
     Parameters
     ----------
-    levels : weight of the level columns; 0 for none
+    statistics : weight of the statistics; 0 for none
     whiten : the augmentation that provides the views, such as `Jitter(0.05)` or `Neighbour()`; None for no whitening
     shrinkage : regularisation of the whitening; larger values whiten less
 
@@ -78,26 +83,26 @@ class Readout(Immutable):
     2.0
     """
 
-    levels: float = 0.25
+    statistics: float = 1.0
     whiten: Any = None
     shrinkage: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("levels", self.levels, 0)
+        check_number("statistics", self.statistics, 0)
         check_number("shrinkage", self.shrinkage, 0)
         if self.whiten is not None and (isinstance(self.whiten, type) or not callable(self.whiten)):
             raise PolyadicError(
                 f"whiten must be None or an augmentation such as Jitter(0.05) or Neighbour(), but is {self.whiten!r}"
             )
 
-    def accumulator(self, rank: int, n_windows: int, n_channels: int = 0) -> Accumulator:
-        """Create the accumulator of the statistics; `n_channels` is 0 if there are no raw windows, and so no levels."""
-        return Accumulator(rank, n_windows, n_channels if self.levels > 0 else 0)
+    def accumulator(self, rank: int, n_windows: int, n_statistics: int = 0) -> Accumulator:
+        """Create the accumulator of coefficients and statistics; `n_statistics` is 0 if there are no raw windows."""
+        return Accumulator(rank, n_windows, n_statistics if self.statistics > 0 else 0)
 
     def fitted(self, statistics: Accumulator, factors: Sequence[Tensor | NDArray[Any]]) -> FittedReadout:
         """Fit the readout of a model with these factors to the statistics of its unlabelled windows.
 
-        The statistics depend on neither `shrinkage` nor a positive `levels`, so they can be reused for other values.
+        The moments depend on neither `shrinkage` nor a positive `statistics`, so they can be reused for other values.
 
         Parameters
         ----------
@@ -112,7 +117,9 @@ class Readout(Immutable):
         if statistics.count == 0:
             raise PolyadicError("a readout must be fitted to at least one window, but there are none")
         if not (statistics.is_finite() and all(bool(torch.isfinite(factor).all()) for factor in exact)):
-            raise PolyadicError("factors, coefficients, residuals and levels must be finite, but hold NaN or infinity")
+            raise PolyadicError(
+                "factors, coefficients, residuals and statistics must be finite, but hold NaN or infinity"
+            )
         rank = statistics.rank
         covariance = statistics.covariance[:rank, :rank]
         # For matrices this small, waking torch's threads takes longer than the computation.
@@ -120,7 +127,7 @@ class Readout(Immutable):
             found = _isometric(exact, statistics.mean[:rank], covariance)
             if self.whiten is not None:
                 found = self._whitened(found, covariance, statistics)
-        arrays = {**found._asdict(), **_level_statistics(statistics, self.levels > 0)}
+        arrays = {**found._asdict(), **_standardisation(statistics, self.statistics > 0)}
         quantiles = np.zeros((2, len(QUANTILES)))
         fitted = FittedReadout(self, quantiles=quantiles, **{name: array.numpy() for name, array in arrays.items()})
         return replace(fitted, quantiles=fitted._quantiles_of(statistics))
@@ -219,20 +226,29 @@ def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
     return torch.where(decisive < 0, -1.0, 1.0).to(plain.dtype)
 
 
-def _level_statistics(statistics: Accumulator, wanted: bool) -> dict[str, Tensor]:
-    """Return the mean and standard deviation of the channels' levels, exactly 0 for a constant level: (C,) each."""
-    rank = statistics.rank
-    mean, deviation = statistics.mean[rank:], statistics.covariance.diagonal()[rank:].sqrt()
-    constant = (deviation <= _CONSTANT * mean.abs()) | (deviation <= _DEMEANED * statistics.within.sqrt())
-    count = len(mean) if wanted else 0
-    return {"level_mean": mean[:count], "level_scale": torch.where(constant, 0.0, deviation)[:count]}
+def _standardisation(moments: Accumulator, wanted: bool) -> dict[str, Tensor]:
+    """Return mean and deviation (S,) of the statistics and, of many, their leading principal axes (S, A)."""
+    rank = moments.rank
+    count = moments.n_statistics if wanted else 0
+    mean, covariance = moments.mean[rank : rank + count], moments.covariance[rank:, rank:][:count, :count]
+    scale = covariance.diagonal().clamp_min(0).sqrt()
+    scale = torch.where(scale > _CONSTANT * mean.abs(), scale, 0.0)
+    axes = torch.zeros(count, 0, dtype=torch.float64)
+    if count > _MOST_STATISTICS:
+        inverse = torch.where(scale > 0, 1 / scale, 0.0)
+        values, vectors = torch.linalg.eigh(covariance * inverse[:, None] * inverse)
+        leading = vectors[:, -_AXES:].flip(1)
+        # Unit variance in total, and a positive sum of each axis, which would otherwise be of either sign.
+        signs = torch.where(leading.sum(dim=0) < 0, -1.0, 1.0).to(leading)
+        axes = leading * signs * values[-_AXES:].sum().clamp_min(_EPS).rsqrt()
+    return {"statistic_mean": mean, "statistic_scale": scale, "statistic_axes": axes}
 
 
 @dataclass(frozen=True, eq=False)
 class FittedReadout:
     """A fitted, immutable readout that computes features.
 
-    Spectral features are matrix·(x − centre), levels are level_gain·(mean of the channel − level_mean).
+    Spectral features are matrix·(x − centre); for statistics see `Readout`.
 
     Parameters
     ----------
@@ -240,8 +256,10 @@ class FittedReadout:
     matrix : (R, R) float64, one row per spectral feature; a row of zeros for an axis without variance
     back : (R, R) float64, from spectral features back to coefficients
     centre : (R,) float64, the coefficients whose features are 0
-    level_mean, level_scale : (C,) float64, mean and standard deviation of the channels' levels over the unlabelled
-        windows (exactly 0 for a constant level); both empty without levels
+    statistic_mean, statistic_scale : (S,) float64, mean and standard deviation of the statistics over the unlabelled
+        windows (exactly 0 for a constant one); both empty without statistics
+    statistic_axes : (S, A) float64, principal axes of more than 256 standardised statistics, with unit variance in
+        total; (S, 0) of fewer
     quantiles : (2, 5) float64, `QUANTILES` of the windows' distances from the centre (norms of their feature vectors)
         and of their residuals ‖T − T̂‖², estimated on a sample of up to 4,096 unlabelled windows
     """
@@ -250,19 +268,20 @@ class FittedReadout:
     matrix: _Array
     back: _Array
     centre: _Array
-    level_mean: _Array
-    level_scale: _Array
+    statistic_mean: _Array
+    statistic_scale: _Array
+    statistic_axes: _Array
     quantiles: _Array
 
     def __post_init__(self) -> None:
-        for name in (*_ALWAYS, *_OF_LEVELS):
+        for name in (*_ALWAYS, *_OF_STATISTICS):
             array = np.array(getattr(self, name), np.float64)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
-        levels = f" and {self.n_channels} level{'s' * (self.n_channels != 1)}" if self.n_channels else ""
-        return f"<FittedReadout of {self.readout}: {self.rank} feature{'s' * (self.rank != 1)}{levels}>"
+        block = f" and {self._block_text()}" if self.n_statistics else ""
+        return f"<FittedReadout of {self.readout}: {self.rank} feature{'s' * (self.rank != 1)}{block}>"
 
     # ------------------------------------------------------------------ features
 
@@ -271,18 +290,24 @@ class FittedReadout:
         return len(self.centre)
 
     @property
-    def n_channels(self) -> int:
-        """Number of level columns; 0 without levels."""
-        return len(self.level_mean)
+    def n_statistics(self) -> int:
+        """Number of statistics of a window; 0 without them."""
+        return len(self.statistic_mean)
+
+    @property
+    def n_block(self) -> int:
+        """Number of columns after the spectral ones: statistics, or their axes."""
+        return self.statistic_axes.shape[1] or self.n_statistics
 
     @property
     def n_features(self) -> int:
-        return self.rank + self.n_channels
+        return self.rank + self.n_block
 
     @property
     def n_parameters(self) -> int:
-        """Number of values in the matrix, its offset and the level statistics; `back` follows from these."""
-        return self.matrix.size + self.centre.size + self.level_mean.size + self.level_scale.size
+        """Number of values in the matrix, its offset and those of the statistics; `back` follows from these."""
+        block = self.statistic_mean.size + self.statistic_scale.size + self.statistic_axes.size
+        return self.matrix.size + self.centre.size + block
 
     @property
     def offset(self) -> _Array:
@@ -290,24 +315,37 @@ class FittedReadout:
         return -self.matrix @ self.centre
 
     @property
-    def level_gain(self) -> _Array:
-        """The factor that multiplies the mean of each channel: (C,)."""
-        weight = self.readout.levels * math.sqrt(self.rank / max(self.n_channels, 1))
-        gain = np.zeros_like(self.level_scale)
-        return np.divide(weight, self.level_scale, out=gain, where=self.level_scale > 0)
+    def statistic_gain(self) -> _Array:
+        """The factor that standardises each statistic, 0 if it is constant: (S,)."""
+        gain = np.zeros_like(self.statistic_scale)
+        return np.divide(1.0, self.statistic_scale, out=gain, where=self.statistic_scale > 0)
 
-    def feature_names(self, channel_names: Sequence[str] = ()) -> list[str]:
-        """Return the names of the feature columns; channels without names are numbered from 1.
+    @property
+    def block_gain(self) -> float:
+        """The factor that gives the standardised statistics, or their axes, the total variance of R·weight²."""
+        live = 1 if self.statistic_axes.shape[1] else max(int((self.statistic_scale > 0).sum()), 1)
+        return float(self.readout.statistics * math.sqrt(self.rank / live))
+
+    def feature_names(self, statistics: Sequence[str] = ()) -> list[str]:
+        """Return the names of the feature columns.
+
+        Parameters
+        ----------
+        statistics : names of the statistics; by default they are numbered from 1, as are their axes
 
         Examples
         --------
-        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), np.zeros(1), np.ones(1), np.zeros((2, 5))
-        >>> FittedReadout(Readout(), *numbers).feature_names(["EEG Fpz-Cz"])
-        ['z1', 'z2', 'level EEG Fpz-Cz']
+        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), np.zeros(1), np.ones(1), np.zeros((1, 0)), np.zeros((2, 5))
+        >>> FittedReadout(Readout(), *numbers).feature_names(["mean EEG Fpz-Cz"])
+        ['z1', 'z2', 'mean EEG Fpz-Cz']
         """
-        names = channel_names or range(1, self.n_channels + 1)
-        levels = [f"level {name}" for name in names] if self.n_channels else []
-        return [f"z{number + 1}" for number in range(self.rank)] + levels
+        numbered = [f"s{number + 1}" for number in range(self.n_block)]
+        named = list(statistics) if statistics and not self.statistic_axes.shape[1] else numbered
+        return [f"z{number + 1}" for number in range(self.rank)] + named[: self.n_block]
+
+    def _block_text(self) -> str:
+        count, axes = self.n_statistics, self.statistic_axes.shape[1]
+        return f"{axes} axes of {count} statistics" if axes else f"{count} statistic{'s' * (count != 1)}"
 
     def features(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
         """Compute features from coefficients.
@@ -315,33 +353,37 @@ class FittedReadout:
         Parameters
         ----------
         x : (b, R), coefficients
-        windows : (b, channels, time), the raw windows; required if the readout has levels
+        windows : (b, channels, time), the raw windows; required if the readout has statistics
 
         Returns
         -------
         (b, F), in the type and on the device of `x`
         """
-        means = None
-        if self.n_channels:
-            if windows is None or windows.shape[:2] != (len(x), self.n_channels):
+        statistics = None
+        if self.n_statistics:
+            if windows is None or windows.ndim != 3 or len(windows) != len(x):
                 given = "is None" if windows is None else f"has shape {tuple(windows.shape)}"
                 raise PolyadicError(
-                    f"this readout has levels: windows must have shape ({len(x)}, {self.n_channels}, time), but {given}"
+                    f"this readout has statistics: windows must have shape ({len(x)}, channels, time), but {given}"
                 )
-            means = windows.mean(dim=2, dtype=torch.float64).to(x.device)
-        return self._of_means(x, means).to(x.dtype)
+            statistics = window_statistics(windows).to(x.device)
+        return self._of_statistics(x, statistics).to(x.dtype)
 
-    def _of_means(self, x: Tensor, means: Tensor | None) -> Tensor:
-        """Compute features from coefficients and the channels' means: (b, F) float64."""
-        matrix, centre, gain, mean = (
-            torch.tensor(array, device=x.device)
-            for array in (self.matrix, self.centre, self.level_gain, self.level_mean)
-        )
+    def _of_statistics(self, x: Tensor, statistics: Tensor | None) -> Tensor:
+        """Compute features from coefficients and statistics (b, S): (b, F) float64."""
+        matrix, centre = (torch.tensor(array, device=x.device) for array in (self.matrix, self.centre))
         spectral = (x.double() - centre) @ matrix.T
-        return spectral if means is None else torch.cat([spectral, (means - mean) * gain], dim=1)
+        if statistics is None:
+            return spectral
+        mean, gain, axes = (
+            torch.tensor(array, device=x.device)
+            for array in (self.statistic_mean, self.statistic_gain, self.statistic_axes)
+        )
+        block = ((statistics - mean) * gain).clamp(-CLIP, CLIP)
+        return torch.cat([spectral, (block @ axes if axes.shape[1] else block) * self.block_gain], dim=1)
 
     def inverse(self, features: Tensor) -> Tensor:
-        """Map features (b, F) back to coefficients (b, R); level columns are ignored.
+        """Map features (b, F) back to coefficients (b, R); statistics are ignored.
 
         The result is the minimum-norm solution with the same reconstruction as the original window. Along axes without
         variance over the unlabelled windows, the information is lost.
@@ -358,20 +400,20 @@ class FittedReadout:
         return norms
 
     def _quantiles_of(self, statistics: Accumulator) -> _Array:
-        x, means, residuals = statistics.sample()
-        distances = self.distances(self._of_means(x, means if self.n_channels else None))
+        x, block, residuals = statistics.sample()
+        distances = self.distances(self._of_statistics(x, block if self.n_statistics else None))
         return np.stack([np.quantile(values.numpy(), QUANTILES) for values in (distances, residuals.clamp_min(0))])
 
     # ----------------------------------------------------------------------- files
 
     def arrays(self) -> dict[str, _Array]:
         """Return the arrays by name, for a model file; the settings are stored in its header."""
-        names = (*_ALWAYS, *(_OF_LEVELS if self.n_channels else ()))
+        names = (*_ALWAYS, *(_OF_STATISTICS if self.n_statistics else ()))
         return {PREFIX + name: getattr(self, name) for name in names}
 
     @classmethod
     def from_arrays(
-        cls, readout: Readout, arrays: Mapping[str, NDArray[Any]], rank: int, n_channels: int = 0
+        cls, readout: Readout, arrays: Mapping[str, NDArray[Any]], rank: int, n_statistics: int = 0
     ) -> FittedReadout:
         """Restore the readout of a model file; arrays of other parts of the file are ignored.
 
@@ -382,15 +424,18 @@ class FittedReadout:
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         expected: dict[str, tuple[int, ...]] = {"matrix": (rank, rank), "back": (rank, rank), "centre": (rank,)}
         expected |= {"quantiles": (2, len(QUANTILES))}
-        if set(_OF_LEVELS) & own.keys():
-            expected |= dict.fromkeys(_OF_LEVELS, (n_channels,))
+        if set(_OF_STATISTICS) & own.keys():
+            axes = _AXES if n_statistics > _MOST_STATISTICS else 0
+            expected |= {"statistic_mean": (n_statistics,), "statistic_scale": (n_statistics,)}
+            expected |= {"statistic_axes": (n_statistics, axes)}
         shapes = {name: np.shape(array) for name, array in own.items()}
         if shapes != expected:
             raise ModelFileError(f"the file's readout has arrays {shapes}, but its model needs {expected}")
         for name, array in own.items():
             if np.asarray(array).dtype != np.float64 or not np.isfinite(array).all():
                 raise ModelFileError(f"the file's readout must hold finite float64 numbers, but {name!r} does not")
-        quantiles, scale = own["quantiles"], own.get("level_scale", np.zeros(0))
+        quantiles, scale = own["quantiles"], own.get("statistic_scale", np.zeros(0))
         if (scale < 0).any() or (np.diff(quantiles, axis=1) < 0).any() or (quantiles < 0).any():
             raise ModelFileError("the file's readout has negative deviations or quantiles, or quantiles out of order")
-        return cls(readout, **{**dict.fromkeys(_OF_LEVELS, np.zeros(0)), **own})
+        none = {"statistic_mean": np.zeros(0), "statistic_scale": np.zeros(0), "statistic_axes": np.zeros((0, 0))}
+        return cls(readout, **{**none, **own})

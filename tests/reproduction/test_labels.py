@@ -14,7 +14,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels import methods, people, tables
 from paper.labels.runner import LabelRequest, run
-from paper.scoring import level_columns
+from paper.scoring import statistic_columns
 from polyadic.augment import Neighbour
 from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
@@ -88,7 +88,7 @@ def test_a_score_is_the_score_of_the_probe_on_the_sampled_rows_of_a_subject_wise
     windows = data.labelled()
     half = people.halves(windows.label, windows.subject, 2)[1]
     model = methods.method("polyadic").build(data, 1, "cpu", 1).fit(data.unlabelled())
-    Z, columns = np.asarray(model.transform(windows), np.float64), level_columns(model)
+    Z, columns = np.asarray(model.transform(windows), np.float64), statistic_columns(model)
     scores = []
     for draw in range(3):
         rows = people.drawn(windows.label, half.train, 3, [1, draw])

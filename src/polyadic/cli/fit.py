@@ -264,7 +264,7 @@ def _trained(model: Any, windows: Windows, kind: str, recenter: bool, prior: str
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.classifier import rows_to_transform
 
-    used = windows[rows_to_transform(windows.label >= 0, windows.subject, recenter)]
+    used = windows[rows_to_transform(windows.label >= 0, windows.subject, recenter, unlabelled=kind == "auto")]
     with window_bar("probe", len(used), hidden) as on_rows:
         return WindowClassifier(model, kind, recenter, prior).fit(used, on_rows=on_rows).probe_
 

@@ -221,7 +221,7 @@ def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, pr
     from sklearn.exceptions import ConvergenceWarning
 
     from polyadic.evaluate.classifier import groups_of
-    from polyadic.evaluate.probe import level_columns
+    from polyadic.evaluate.probe import statistic_columns
     from polyadic.evaluate.scoring import score_features
 
     part = split_for(windows, protocol, seed)
@@ -240,7 +240,7 @@ def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, pr
     }
     if len(part.train):
         features = (model.transform(train), train.label, model.transform(test), test.label)
-        scores = score_features([probe], *features, test.subject, groups_of(train), level_columns(model))[probe]
+        scores = score_features([probe], *features, test.subject, groups_of(train), statistic_columns(model))[probe]
         row |= {name: 100 * scores[name] for name in _SCORES}
         row |= {"reason": scores["reason"]} if "reason" in scores else {}
     if hasattr(model, "factors_"):

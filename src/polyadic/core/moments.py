@@ -21,7 +21,7 @@ from torch import Tensor
 from polyadic._util.threads import for_each
 from polyadic.core.algebra import khatri_rao, ridge_inverse
 from polyadic.core.compression import Compression
-from polyadic.core.readout_statistics import SAMPLED, Accumulator, levels_and_variances, sampled_windows
+from polyadic.core.readout_statistics import SAMPLED, Accumulator, sampled_windows
 from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
 
 __all__ = ["Block", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
@@ -29,7 +29,7 @@ __all__ = ["Block", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
 _COLUMNS = 256
 _ROWS = 1024
 _SHARED_BYTES = 2**30
-_SUMS = ("mean", "within", "scatter", "ids", "rows", "details")
+_SUMS = ("mean", "scatter", "ids", "rows", "details")
 
 _SHARED: ContextVar[dict[Hashable, Any] | None] = ContextVar("shared second moments", default=None)
 
@@ -65,14 +65,13 @@ def keep_shared(key: Hashable, collected: Any, size: int) -> None:
 
 
 class Block:
-    """Part of the second pass: compressed windows (b, P), levels (b, C), squared norms (b,), variances (b, C)."""
+    """Part of the last pass: compressed windows (b, P), squared norms (b,) and statistics (b, S) of raw windows."""
 
-    __slots__ = ("c", "levels", "squares", "variances")
+    __slots__ = ("c", "squares", "statistics")
 
-    def __init__(self, c: Tensor, squares: Tensor, windows: Tensor | None = None) -> None:
+    def __init__(self, c: Tensor, squares: Tensor, statistics: Tensor | None = None) -> None:
         self.c, self.squares = c, squares
-        none = squares.new_zeros(len(c), 0)
-        self.levels, self.variances = (none, none) if windows is None else levels_and_variances(windows)
+        self.statistics = squares.new_zeros(len(c), 0) if statistics is None else statistics
 
     def __getitem__(self, rows: Tensor) -> Block:
         """Return some of the windows, by a mask (b,)."""
@@ -83,7 +82,7 @@ class Block:
 
 
 class Moments:
-    """Moments of the windows added so far: count, mean and scatter of (c, levels), energy, and a sample of windows.
+    """Moments of the windows added so far: count, mean and scatter of (c, statistics), energy, and a sample of windows.
 
     Means and scatter matrices are updated by the formulas of Chan, Golub and LeVeque (1979), in float64. If there are
     fewer windows than entries of c, the sample holds them all, and the scatter matrix is never formed.
@@ -93,7 +92,7 @@ class Moments:
     compression : the compression of the windows
     n_windows : number of all windows, of which a sample is kept; their ids go from 0 to n_windows − 1. 0 if it is
         unknown, or if no window is to be kept
-    n_channels : number of levels of a window
+    n_statistics : number of statistics of a window
     dtype : floating-point type of products
     device : where the sums are collected; `finish` moves them to the CPU
     ids : the first id of the windows that will be added, and the one after the last; by default all windows
@@ -111,24 +110,24 @@ class Moments:
         self,
         compression: Compression,
         n_windows: int,
-        n_channels: int = 0,
+        n_statistics: int = 0,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         ids: tuple[int, int] | None = None,
     ) -> None:
         self.compression, self.dtype = compression, dtype
-        self.n_windows, self.n_channels = n_windows, n_channels
-        size, width = compression.size, compression.size + n_channels
+        self.n_windows, self.n_statistics = n_windows, n_statistics
+        size, width = compression.size, compression.size + n_statistics
         self.count, self.energy = 0, 0.0
         exact = partial(torch.zeros, dtype=torch.float64, device=device)
-        self.mean, self.within = exact(width), exact(n_channels)
+        self.mean = exact(width)
         self.keeps_rows = 0 < n_windows <= min(SAMPLED, size)
         self.scatter = exact(0 if self.keeps_rows else width, width)
         sampled, (first, end) = sampled_windows(n_windows), ids or (0, n_windows)
         self.ids = sampled[(sampled >= first) & (sampled < end)]
         self.rows = torch.zeros(len(self.ids), size, dtype=dtype, device=device)
-        # Levels and the squared norm of each window of the sample.
-        self.details = exact(len(self.ids), n_channels + 1)
+        # Statistics and the squared norm of each window of the sample.
+        self.details = exact(len(self.ids), n_statistics + 1)
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._second: Tensor | None = None
 
@@ -137,16 +136,15 @@ class Moments:
         if not len(ids):
             return
         self.energy += float(block.squares.sum())
-        self.within += block.variances.sum(dim=0)
         if len(self.ids):
             places = torch.searchsorted(self.ids, ids).clamp_max(len(self.ids) - 1)
             chosen = torch.nonzero(self.ids[places] == ids)[:, 0]
             places, chosen = places[chosen].to(self.rows.device), chosen.to(self.rows.device)
             self.rows[places] = block.c[chosen]
-            self.details[places] = torch.cat([block.levels, block.squares[:, None]], dim=1)[chosen]
+            self.details[places] = torch.cat([block.statistics, block.squares[:, None]], dim=1)[chosen]
         self.count += len(ids)
         if not self.keeps_rows:
-            self._waiting.append((block.c, block.levels))
+            self._waiting.append((block.c, block.statistics))
             if sum(len(c) for c, _ in self._waiting) >= _ROWS:
                 self.settle()
 
@@ -154,12 +152,12 @@ class Moments:
         """Add windows that wait for a large enough product to the scatter matrix."""
         if not self._waiting:
             return
-        c, levels = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+        c, statistics = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting = []
-        # Subtract means in float64: a level may be large compared with its deviation.
-        mean = torch.cat([c.mean(dim=0, dtype=torch.float64), levels.mean(dim=0)])
+        # Subtract means in float64: a statistic may be large compared with its deviation.
+        mean = torch.cat([c.mean(dim=0, dtype=torch.float64), statistics.mean(dim=0)])
         size = c.shape[1]
-        centred = torch.cat([c - mean[:size].to(c.dtype), (levels - mean[size:]).to(c.dtype)], dim=1)
+        centred = torch.cat([c - mean[:size].to(c.dtype), (statistics - mean[size:]).to(c.dtype)], dim=1)
         before = self.count - len(c)
         apart, share = mean - self.mean, len(c) / self.count
         weight = before * share
@@ -186,7 +184,6 @@ class Moments:
             self.scatter += other.scatter.to(device)
             self.scatter.addr_(apart, apart, alpha=self.count * share)
         self.mean += apart * share
-        self.within += other.within.to(device)
         self.count, self.energy = self.count + other.count, self.energy + other.energy
         for name in ("ids", "rows", "details"):
             mine, others = getattr(self, name), getattr(other, name)
@@ -202,8 +199,8 @@ class Moments:
         self.settle()
         self.to_cpu()
         if self.keeps_rows:
-            levels = self.details[:, :-1]
-            self.mean = torch.cat([self.rows.mean(dim=0, dtype=torch.float64), levels.mean(dim=0)])
+            statistics = self.details[:, :-1]
+            self.mean = torch.cat([self.rows.mean(dim=0, dtype=torch.float64), statistics.mean(dim=0)])
             return
         for first, second in _block_pairs(len(self.mean)):
             if first != second:
@@ -262,16 +259,16 @@ class Moments:
         return min(inside / self.energy, 1.0) if self.energy > 0 else 1.0
 
     def accumulator(self, factors: Sequence[Tensor], alpha: float) -> Accumulator:
-        """Return what a readout needs of the coefficients and levels of all windows, without their views."""
+        """Return what a readout needs of the coefficients and statistics of all windows, without their views."""
         bases = [basis.double() for basis in self.compression.project([factor.double() for factor in factors])]
         K, G = khatri_rao(bases), hadamard(grams_of(factors))
         extract = K @ ridge_inverse(G, alpha)
         size, rank = self.compression.size, K.shape[1]
-        result = Accumulator(rank, self.n_windows, self.n_channels)
-        rows, levels, squares = self._sample()
+        result = Accumulator(rank, self.n_windows, self.n_statistics)
+        rows, statistics, squares = self._sample()
         x = rows @ extract
         if self._second is None:
-            joint = torch.cat([x, levels], dim=1)
+            joint = torch.cat([x, statistics], dim=1)
             mean = joint.mean(dim=0)
             scatter = (joint - mean).T @ (joint - mean)
         else:
@@ -279,12 +276,12 @@ class Moments:
             half = torch.cat([extract.T @ self.scatter[:size], self.scatter[size:]])
             scatter = torch.cat([half[:, :size] @ extract, half[:, size:]], dim=1)
         residuals = squares - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
-        kept = torch.cat([x, levels, residuals[:, None]], dim=1)
-        result.set(self.count, mean, scatter, self.within, kept)
+        kept = torch.cat([x, statistics, residuals[:, None]], dim=1)
+        result.set(self.count, mean, scatter, kept)
         return result
 
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return compressed windows (n, P), their levels (n, C) and squared norms (n,), for quantiles.
+        """Return compressed windows (n, P), their statistics (n, S) and squared norms (n,), for quantiles.
 
         If no window was kept, they are drawn from the normal distribution with the same mean and covariance.
         """
@@ -294,9 +291,9 @@ class Moments:
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(min(self.count, SAMPLED), len(values), dtype=torch.float64, generator=generator)
         drawn = self.mean + (noise * values.clamp_min(0).sqrt()) @ vectors.T
-        rows, levels = drawn.split([self.compression.size, self.n_channels], dim=1)
+        rows, statistics = drawn.split([self.compression.size, self.n_statistics], dim=1)
         outside = (1 - self.kept_energy) * self.energy / self.count
-        return rows, levels, rows.square().sum(dim=1) + outside
+        return rows, statistics, rows.square().sum(dim=1) + outside
 
     @property
     def nbytes(self) -> int:
@@ -309,7 +306,7 @@ class Moments:
         arrays |= {"count": np.array(self.count), "energy": np.array(self.energy)}
         if self._waiting:
             waiting = (torch.cat(parts).cpu().numpy() for parts in zip(*self._waiting, strict=True))
-            arrays |= dict(zip(("waiting", "waiting levels"), waiting, strict=True))
+            arrays |= dict(zip(("waiting", "waiting statistics"), waiting, strict=True))
         return arrays
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
@@ -318,9 +315,9 @@ class Moments:
         for name in _SUMS:
             setattr(self, name, torch.from_numpy(arrays[name].copy()).to(getattr(self, name).device))
         if "waiting" in arrays:
-            names = ("waiting", "waiting levels")
-            waiting, levels = (torch.from_numpy(arrays[name].copy()).to(self.mean.device) for name in names)
-            self._waiting = [(waiting, levels)]
+            names = ("waiting", "waiting statistics")
+            waiting, statistics = (torch.from_numpy(arrays[name].copy()).to(self.mean.device) for name in names)
+            self._waiting = [(waiting, statistics)]
 
 
 def _block_pairs(width: int) -> list[tuple[slice, slice]]:

@@ -40,6 +40,8 @@ __all__ = [
 Name = Literal["floor", "axes", "core"]
 STAGES: tuple[Name, ...] = ("floor", "axes", "core")
 """The passes, in their order."""
+Describe = Callable[[Tensor], Tensor]
+"""Function of raw windows (b, channels, time) that returns statistics (b, S) of each."""
 Setting = Literal["auto"] | Sequence[int] | None
 """The parameter `compression` of `CPD`."""
 
@@ -123,6 +125,8 @@ class Stage:
     units : units of the channels, if known
     compression : the axes of the modes, for "core"
     n_windows : number of windows of the fit, of which "core" keeps a sample; 0 to keep none
+    statistics : function of raw windows (b, channels, time) that returns their statistics (b, S), for "core"; None if
+        there are none
     """
 
     name: Name
@@ -130,6 +134,7 @@ class Stage:
     units: Sequence[str] = ()
     compression: Compression | None = None
     n_windows: int = 0
+    statistics: Describe | None = None
 
     def start(
         self,
@@ -149,12 +154,8 @@ class Stage:
         if self.name == "axes":
             return ModeSums(tensor_shape(self.tensorize, example))
         assert self.compression is not None
-        channels = example.shape[1] if self.takes_levels(example) else 0
-        return Moments(self.compression, self.n_windows, channels, example.dtype, device, ids)
-
-    def takes_levels(self, X: Tensor) -> bool:
-        """Return whether raw windows have levels: not if they are tensors."""
-        return self.tensorize is not None and X.ndim == 3
+        count = 0 if self.statistics is None else self.statistics(example).shape[1]
+        return Moments(self.compression, self.n_windows, count, example.dtype, device, ids)
 
     def summarise(self, X: Tensor) -> Any:
         """Return what is added to the sums for raw windows (b, …)."""
@@ -168,7 +169,8 @@ class Stage:
         if self.name == "axes":
             return ModeSums.of(T)
         assert self.compression is not None
-        return Block(self.compression.compress(T), squared_norms(T), X if self.takes_levels(X) else None)
+        statistics = None if self.statistics is None else self.statistics(X)
+        return Block(self.compression.compress(T), squared_norms(T), statistics)
 
     def piece_rows(self, X: Tensor) -> int:
         """Return the number of windows of a piece: one fits the cache of a CPU core; a GPU takes whole blocks."""
@@ -276,6 +278,7 @@ class Passes:
     tensorize : the tensorizer, calibrated or not; None if windows are tensors
     units : units of the channels, if known
     compression : "auto", None or the rank of each mode, as for `CPD`
+    statistics : statistics of raw windows to collect, if any
     after_block : called after each block of each pass
     """
 
@@ -283,6 +286,7 @@ class Passes:
     tensorize: Tensorizer | None
     units: Sequence[str] = ()
     compression: Setting = "auto"
+    statistics: Describe | None = None
     after_block: Callable[[Passes], None] | None = None
     done: int = field(default=0, init=False)
     stage: Stage | None = field(default=None, init=False)
@@ -305,9 +309,9 @@ class Passes:
     def of_parts(self, parts: Sequence[Tensor]) -> list[Moments]:
         """Return the moments of several parts of the windows, masks (N,), collected in the same pass."""
         self._reach_core()
-        compression, channels = self.moments.compression, self.moments.n_channels
+        compression, count = self.moments.compression, self.moments.n_statistics
         dtype, device = self.source.dtype, self.source.device
-        collected = [Moments(compression, int(part.sum()), channels, dtype, device) for part in parts]
+        collected = [Moments(compression, int(part.sum()), count, dtype, device) for part in parts]
         self.sums = Parts(collected, parts)
         self._add()
         for moments in collected:
@@ -367,7 +371,8 @@ class Passes:
     def _begin(self, name: Name, compression: Compression | None = None) -> None:
         """Begin a pass with empty sums."""
         plain = self.tensorize.without_mean() if name == "axes" and self.tensorize is not None else None
-        self.stage = Stage(name, plain or self.tensorize, self.units, compression, self.source.n_windows)
+        count = self.source.n_windows
+        self.stage = Stage(name, plain or self.tensorize, self.units, compression, count, self.statistics)
         ids = (0, 0) if hasattr(self.source, "partial_sums") else None
         self.sums, self.done = self.stage.start(self.source.example(), self.source.device, ids), 0
 

@@ -1,6 +1,6 @@
-"""Statistics of coefficients and levels, collected in one pass and constant memory.
+"""Moments of coefficients and statistics, collected in one pass and constant memory.
 
-Everything a readout needs follows from the mean and covariance of the rows (coefficients, levels), from the second
+Everything a readout needs follows from the mean and covariance of the rows (coefficients, statistics), from the second
 moment of the differences between views, and from a small sample of rows. Means and covariances are updated by the
 formulas of Chan, Golub and LeVeque (1979). Unlike plain sums of squares, they lose no digits if means are large
 compared with deviations.
@@ -23,10 +23,10 @@ SAMPLED = 4096
 
 
 class SampledWindows(NamedTuple):
-    """A sample of windows: their coefficients (n, R), levels (n, C) and residuals (n,)."""
+    """A sample of windows: their coefficients (n, R), statistics (n, S) and residuals (n,)."""
 
     x: Tensor
-    levels: Tensor
+    statistics: Tensor
     residuals: Tensor
 
 
@@ -40,7 +40,7 @@ class Accumulator:
     ----------
     rank : number of coefficients of a window
     n_windows : total number of windows; ids go from 0 to n_windows − 1
-    n_channels : number of levels of a window
+    n_statistics : number of statistics of a window
 
     Examples
     --------
@@ -50,15 +50,14 @@ class Accumulator:
     (tensor([2., 0.], dtype=torch.float64), 0.6667)
     """
 
-    def __init__(self, rank: int, n_windows: int, n_channels: int = 0) -> None:
-        self.rank, self.n_channels = rank, n_channels
+    def __init__(self, rank: int, n_windows: int, n_statistics: int = 0) -> None:
+        self.rank, self.n_statistics = rank, n_statistics
         self._sampled = sampled_windows(n_windows)
-        width = rank + n_channels
+        width = rank + n_statistics
         shapes: dict[str, tuple[int, ...]] = {
             "count": (),
             "mean": (width,),
             "scatter": (width, width),
-            "within": (n_channels,),
             "pairs": (),
             "differences": (rank, rank),
             # The last column is the residual.
@@ -73,18 +72,13 @@ class Accumulator:
 
     @property
     def mean(self) -> Tensor:
-        """Mean of coefficients and levels: (R + C,)."""
+        """Mean of coefficients and statistics: (R + S,)."""
         return self._state["mean"]
 
     @property
     def covariance(self) -> Tensor:
-        """Covariance of coefficients and levels, normalised by N: (R + C, R + C)."""
+        """Covariance of coefficients and statistics, normalised by N: (R + S, R + S)."""
         return self._state["scatter"] / self._state["count"]
-
-    @property
-    def within(self) -> Tensor:
-        """Mean variance of each channel within windows: (C,)."""
-        return (self._state["within"] / self._state["count"]).clamp_min(0)
 
     @property
     def pairs(self) -> int:
@@ -105,16 +99,15 @@ class Accumulator:
         """Return whether all statistics are finite."""
         return all(bool(torch.isfinite(values).all()) for values in self._state.values())
 
-    def set(self, count: int, mean: Tensor, scatter: Tensor, within: Tensor, kept: Tensor) -> None:
+    def set(self, count: int, mean: Tensor, scatter: Tensor, kept: Tensor) -> None:
         """Set the statistics of all windows at once, from `polyadic.core.moments`.
 
         Parameters
         ----------
-        mean, scatter : (R + C,), (R + C, R + C), of coefficients and levels
-        within : (C,), sums of the variances of each channel within windows
-        kept : (n, R + C + 1), coefficients, levels and residuals of the sample
+        mean, scatter : (R + S,), (R + S, R + S), of coefficients and statistics
+        kept : (n, R + S + 1), coefficients, statistics and residuals of the sample
         """
-        values = {"count": torch.tensor(float(count)), "mean": mean, "scatter": scatter, "within": within, "kept": kept}
+        values = {"count": torch.tensor(float(count)), "mean": mean, "scatter": scatter, "kept": kept}
         self._state |= {name: value.double() for name, value in values.items()}
 
     def add(
@@ -122,7 +115,7 @@ class Accumulator:
         ids: Tensor,
         x: Tensor,
         residuals: Tensor,
-        windows: Tensor | None = None,
+        statistics: Tensor | None = None,
         views: Tensor | None = None,
         has_view: Tensor | None = None,
     ) -> None:
@@ -135,7 +128,7 @@ class Accumulator:
         ids : (b,), indices of the windows
         x : (b, R), coefficients
         residuals : (b,), ‖T − T̂‖² of each window
-        windows : (b, channels, time), the raw windows, if there are levels
+        statistics : (b, S), statistics of the raw windows, if there are any
         views : (p, R), coefficients of the views of the windows that have one, in order
         has_view : (b,) bool, which windows have a view; by default all
         """
@@ -144,10 +137,8 @@ class Accumulator:
             apart = _exact(views) - (rows if has_view is None else rows[has_view.to("cpu")])
             state["differences"] += apart.T @ apart
             state["pairs"] += len(apart)
-        if windows is not None and self.n_channels:
-            means, variances = (values.cpu() for values in levels_and_variances(windows))
-            state["within"] += variances.sum(dim=0)
-            rows = torch.cat([rows, means], dim=1)
+        if statistics is not None:
+            rows = torch.cat([rows, _exact(statistics)], dim=1)
         mean = rows.mean(dim=0)
         centred = rows - mean
         total = state["count"] + len(rows)

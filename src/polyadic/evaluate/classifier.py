@@ -23,9 +23,27 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD, describe_fit
-from polyadic.evaluate.probe import AUTO, PRIORS, Probe, features_of, level_columns, make_probe, own_prior, train_probe
+from polyadic.evaluate.probe import (
+    AUTO,
+    PRIORS,
+    Probe,
+    features_of,
+    make_probe,
+    own_prior,
+    statistic_columns,
+    train_probe,
+)
+from polyadic.evaluate.unlabelled import pool_rows
 
-__all__ = ["FEWEST_WINDOWS", "WindowClassifier", "groups_of", "labels_of", "recentred", "rows_to_transform"]
+__all__ = [
+    "FEWEST_WINDOWS",
+    "WindowClassifier",
+    "groups_of",
+    "labels_of",
+    "partly_labelled",
+    "recentred",
+    "rows_to_transform",
+]
 
 FEWEST_WINDOWS = 20
 """Minimum number of windows of a subject for a reliable mean."""
@@ -100,13 +118,13 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: Any = None, groups: ArrayLike | None = None, *, on_rows: Callable[[int], None] | None = None
     ) -> Self:
-        """Train the probe on the windows with labels.
+        """Train the probe on the windows with labels and on a sample of those without.
 
         Parameters
         ----------
         X : (N, channels, time), anything that `CPD.fit` takes
-        y : (N,), classes by name or number; "", None, NaN and -1 mark windows without a label, which are left out. By
-            default the labels of X
+        y : (N,), classes by name or number; "", None, NaN and -1 mark windows without a label, which a `Probe` uses,
+            too. By default the labels of X
         groups : (N,), the subject of each window, for a probe that is selected by leaving groups out and for
             `recenter`; by default `X.subject` if X is `Windows` or a store. In a pipeline, pass it with the step's
             name, or by metadata routing (`set_fit_request(groups=True)`)
@@ -125,13 +143,14 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
         subjects = groups_of(windows, groups)
-        rows = rows_to_transform(known, subjects, self.recenter)
+        rows = rows_to_transform(known, subjects, self.recenter, _uses_unlabelled(self.probe))
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z = features_of(self.features_, _safe_indexing(windows, rows), on_rows)
         if self.recenter:
             Z = recentred(Z, None if subjects is None else subjects[rows])
-        Z, subjects = Z[known[rows]], None if subjects is None else subjects[known]
-        self.probe_ = train_probe(self.probe, Z, labels, subjects, level_columns(self.features_), self.prior)
+        marked = partly_labelled(labels, known)[rows]
+        subjects = None if subjects is None else subjects[rows]
+        self.probe_ = train_probe(self.probe, Z, marked, subjects, statistic_columns(self.features_), self.prior)
         if self.recenter:
             self.probe_.recenter_ = True
         self.classes_ = self.probe_.classes_
@@ -182,8 +201,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def component_weights(self) -> NDArray[np.float64]:
         """Return the probe's weights on the components: (classes, R), or one row for two classes, as in `coef_`.
 
-        The logits of a window with coefficients x are W·x plus the contribution of its levels plus an offset, which is
-        the same for all windows (with `recenter`, for all windows of a subject).
+        The logits of a window with coefficients x are W·x plus the contribution of its statistics plus an offset, which
+        is the same for all windows (with `recenter`, for all windows of a subject).
         """
         check_is_fitted(self)
         readout = getattr(self.features_, "readout_", None)
@@ -287,8 +306,26 @@ def groups_of(windows: Any, groups: ArrayLike | None = None) -> NDArray[Any] | N
     return None
 
 
-def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
-    """Return the windows whose features are needed: those with labels or, to recentre, all of subjects with labels.
+def _uses_unlabelled(probe: Any) -> bool:
+    made = make_probe(probe)
+    return isinstance(made, Probe) and made.unlabelled is not False
+
+
+def partly_labelled(labels: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return a column (N,) with these labels where they are known, and None elsewhere; the labels if all are known."""
+    if known.all():
+        return labels
+    column = np.full(len(known), None, object)
+    column[known] = labels
+    return column
+
+
+def rows_to_transform(
+    known: NDArray[np.bool_], subjects: NDArray[Any] | None, recenter: bool, unlabelled: bool = False
+) -> NDArray[np.intp]:
+    """Return the windows whose features are needed: those with labels and, if `unlabelled`, a sample of the others.
+
+    To recentre, these are all windows of the subjects with labels.
 
     Parameters
     ----------
@@ -296,7 +333,8 @@ def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, r
     subjects : (N,), the subject of each window
     """
     if not recenter:
-        return np.flatnonzero(known)
+        sample = pool_rows(known, subjects) if unlabelled else []
+        return np.sort(np.concatenate([np.flatnonzero(known), sample])).astype(np.intp)
     names = _group_names(subjects, len(known))
     chosen = np.isin(names, np.unique(names[known]))
     _check_sizes(names[chosen])

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from numbers import Real
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
@@ -26,24 +27,29 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter, validate_data
 from torch import Tensor
 
-from polyadic._util.threads import thread_pool
+from polyadic._util.threads import for_each, thread_pool
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
 from polyadic.data.splits import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate.regression import (
     FEWEST_LABELS,
     FIXED_C,
+    FIXED_WEIGHT,
     FOLDS,
     GRID,
     MOST_ITERATIONS,
     SCALES,
+    WEIGHTS,
     Setting,
-    candidates,
     left_out,
     logits,
     regressions,
+    settings_of,
     unthreaded,
+    weighted,
+    weights_of,
 )
+from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
 
 __all__ = [
     "AUTO",
@@ -51,9 +57,9 @@ __all__ = [
     "SCALES",
     "Probe",
     "features_of",
-    "level_columns",
     "make_probe",
     "own_prior",
+    "statistic_columns",
     "train_probe",
 ]
 
@@ -72,7 +78,9 @@ _PREFIX = "probe."
 _STORED: dict[str, Any] = {
     "C": float,
     "scale": str,
-    "levels": bool | None,
+    "statistics": float | None,
+    "temperature": float,
+    "unlabelled": int,
     "validation": list,
     "reason": str,
     "recenter": bool,
@@ -80,43 +88,79 @@ _STORED: dict[str, Any] = {
     "class_counts": list | None,
 }
 """Fitted attributes in the JSON of a probe, and their types."""
+TEMPERATURE = 0.6
+"""Temperature without validation: regularised probes of few labels are less sure than they should be."""
+_FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3
+"""Minimum number of out-of-subject predictions and of subjects to fit a temperature."""
+_TEMPERATURE_SPREAD = 0.5
+"""Standard deviation of the prior of the temperature's logarithm."""
+_MOST_VALIDATED = 2000
+"""Maximum number of labels in the search for settings."""
+_UNSEEN = 20.0
+"""How far the logit of a class that a fold lacks is below the others."""
 
 _Floats = NDArray[np.float64]
 _Mask = NDArray[np.bool_]
+_Rows = NDArray[np.intp]
+
+
+class _Data(NamedTuple):
+    """Labelled rows first, then unlabelled ones: features (n, F), classes (n,) or −1, groups (n,), statistics (F,)."""
+
+    Z: _Floats
+    codes: _Rows
+    groups: _Rows | None
+    is_statistic: _Mask
+
+    @property
+    def n_labelled(self) -> int:
+        return int((self.codes >= 0).sum())
 
 
 class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression on features, with settings chosen to generalise to new groups (subjects).
 
-    Parameters set to "auto" are chosen jointly by the balanced accuracy on left-out groups, in up to five folds.
-    Without groups, contiguous blocks of rows are used instead. Ties go to the setting closest to the fixed settings:
-    unscaled features, level block used, C = 1 / (mean variance of the features). The fixed settings are also used if
-    validation is impossible or too noisy: all labels from one group, or fewer than 100 labels in total.
+    **Settings.** Parameters set to "auto" are chosen by the balanced accuracy on left-out groups, in up to five folds:
+    C and scale first, then the weight of the statistics. Without groups, contiguous blocks of rows are used instead.
+    Ties go to the fixed settings: unscaled features, half the weight for the statistics, C = 1 / variance. These are
+    also used if validation is impossible or too noisy: all labels from one group, or fewer than 100 labels.
 
-    With `class_weight="balanced"`, all classes have the same weight in training. This increases the recall of rare
-    classes, and `predict_proba` then assumes that all classes are equally frequent; `with_prior("training")` converts
-    it to the class frequencies of the training labels.
+    **Unlabelled rows.** Rows of y without a label take part if there are at least 250 of them (up to 3,500, spread over
+    the groups): labels spread along a graph of nearest neighbours, and the regression is refitted with the spread
+    labels that can be trusted (`polyadic.evaluate.unlabelled`). With 100 labels or more this is kept only if it does
+    not lower the balanced accuracy on left-out groups, whose unlabelled rows are left out, too.
+
+    **Probabilities** are calibrated by one temperature, fitted to out-of-group predictions of all of the above. Its
+    logarithm is shrunk towards that of 0.6, the value for fewer than 30 predictions or 3 groups. With
+    `class_weight="balanced"`, all classes have the same weight in training. This increases the recall of rare classes,
+    and `predict_proba` then assumes that all classes are equally frequent; `with_prior("training")` converts it to the
+    class frequencies of the training labels.
 
     Parameters
     ----------
-    C : inverse regularisation strength, as in scikit-learn, or "auto" for seven values from 1e-4 to 1e2, each divided
-        by the mean variance of the features, which makes the choice independent of their unit
-    scale : "plain" for unscaled features, "standardised" for mean 0 and variance 1, or "auto"
-    levels : whether to use the level block (`level_columns` of `fit`), or "auto"
+    C : inverse regularisation strength, as in scikit-learn, or "auto" for six values from 1e-3 to 1e2, each divided
+        by the variance of the features, which makes the choice independent of their unit
+    scale : "plain" for unscaled features, "standardised" for mean 0 and variance 1; "auto" is plain for features with
+        statistics, whose scales are right, and otherwise chooses
+    statistics : weight of the statistics (`statistic_columns` of `fit`), or "auto" for ¼, ½, 1 or 2
+    unlabelled : "auto" to use rows without a label as above, False to ignore them
     class_weight : "balanced", None, or a dictionary of weights by class
 
     Attributes
     ----------
     C_, scale_ : the settings used
-    levels_ : whether the level block is used; None if there is none
+    statistics_ : the weight of the statistics; None if there are none
+    unlabelled_ : the number of unlabelled rows in the graph; 0 if they are not used
+    temperature_ : the temperature by which `coef_` and `intercept_` are divided
     classes_ : (K,), the classes
     coef_, intercept_ : (K, F) and (K,), or (1, F) and (1,) for two classes; they apply to the features as passed to
-        `fit`, include the scaling, and are 0 for unused columns
-    validation_ : a list of dictionaries with C, scale, levels and balanced_accuracy, one per candidate; empty without
-        validation
+        `fit`, and include scaling, weight and temperature
+    validation_ : a list of dictionaries with C, scale, statistics and balanced_accuracy, one per candidate; empty
+        without validation
     class_counts_ : the number of training labels of each class
     prior_ : the prior set by `with_prior`; None for that of the class weights
-    reason_ : one sentence on how the settings were chosen, and which class frequencies the probabilities assume
+    reason_ : one sentence on how the settings were chosen, what unlabelled rows gained, and which class frequencies
+        the probabilities assume
 
     Examples
     --------
@@ -125,7 +169,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> Z = rng.normal(size=(200, 3)) + 4 * y[:, None]
     >>> probe = Probe().fit(Z, y, groups=subject)
     >>> probe.scale_, len(probe.validation_), probe.score(Z, y)
-    ('plain', 14, 1.0)
+    ('plain', 12, 1.0)
     """
 
     recenter_ = False
@@ -133,76 +177,163 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prior_: str | None = None
     class_counts_: list[int] | None = None
 
-    def __init__(self, C: Any = AUTO, scale: str = AUTO, levels: Any = AUTO, class_weight: Any = "balanced") -> None:
+    def __init__(
+        self,
+        C: Any = AUTO,
+        scale: str = AUTO,
+        statistics: Any = AUTO,
+        unlabelled: Any = AUTO,
+        class_weight: Any = "balanced",
+    ) -> None:
         self.C = C
         self.scale = scale
-        self.levels = levels
+        self.statistics = statistics
+        self.unlabelled = unlabelled
         self.class_weight = class_weight
 
-    def fit(self, Z: Any, y: ArrayLike, groups: ArrayLike | None = None, level_columns: Any = None) -> Self:
-        """Choose the settings and train on all labelled rows.
+    def fit(self, Z: Any, y: ArrayLike, groups: ArrayLike | None = None, statistic_columns: Any = None) -> Self:
+        """Choose the settings and train on all rows.
 
         Parameters
         ----------
         Z : (N, F), features
-        y : (N,), classes; rows labelled "", None, NaN or -1 are ignored
+        y : (N,), classes; "", None, NaN or -1 marks a row without a label
         groups : (N,), group of each row, for example `Windows.subject`; rows of unknown subject ("", -1) form one
             group. In a pipeline use `probe__groups=`, or metadata routing with `set_fit_request(groups=True)`
-        level_columns : the columns of Z that form the level block: a slice, indices or a mask
+        statistic_columns : the columns of Z that are statistics: a slice, indices or a mask
         """
         self._check_parameters()
         Z, known, labels = self._check_input(Z, y)
-        is_level = self._check_levels(level_columns, Z.shape[1])
-        codes = _group_codes(groups, known)
-        blocks = contiguous_blocks(labels, FOLDS) if codes is None else codes
-        Z = Z[known]
-        auto, both = self.C == AUTO, self.levels == AUTO and bool(is_level.any() and not is_level.all())
-        settings = candidates(
-            Z,
-            is_level,
-            GRID if auto else (FIXED_C,),
-            SCALES if self.scale == AUTO else (self.scale,),
-            (True, False) if both else (bool(self.levels),),
-        )
-        if not auto:
-            settings = [setting._replace(C=float(self.C)) for setting in settings]
-        chosen = fixed = settings[GRID.index(FIXED_C) if auto else 0]
-        scores: dict[Setting, float] = {}
-        count = len(np.unique(blocks))
+        is_statistic = self._check_statistics(statistic_columns, Z.shape[1])
+        self.classes_, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        every = _group_codes(groups, known)
+        pool = np.empty(0, np.intp) if self.unlabelled is False else pool_rows(known, every)
+        pool = pool if len(pool) >= FEWEST else pool[:0]
+        rows = np.concatenate([np.flatnonzero(known), pool])
+        codes = np.concatenate([codes, np.full(len(pool), -1)])
+        data = _Data(Z[rows], codes, None if every is None else every[rows], is_statistic)
         with unthreaded(), thread_pool():
-            if len(settings) == 1:
-                reason = "as given"
-            elif count == 1 and codes is not None:
-                reason = "the fixed settings, because all labels are from one subject"
-            elif len(labels) < FEWEST_LABELS:
-                few = f"{len(labels)} labels are too few to validate (fewer than {FEWEST_LABELS})"
-                reason = f"the fixed settings, because {few}"
-            else:
-                fold = group_folds(labels, blocks, FOLDS)
-                predicted = left_out(Z, labels, fold, settings, is_level, self.class_weight)
-                scores = {setting: float(balanced_accuracy_score(labels, y)) for setting, y in predicted.items()}
-                chosen = max(settings, key=lambda setting: _preference(setting, scores[setting], fixed))
-                reason = (
-                    f"the best of {len(settings)} settings by leaving out {count} "
-                    f"{'contiguous blocks' if codes is None else 'subjects'} in {min(count, FOLDS)} folds, balanced "
-                    f"accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
-                )
-            columns = chosen.levels | ~is_level
-            fits = regressions(Z[:, columns], labels, chosen.scale, [chosen.C], self.class_weight, _TOLERANCE)
-        ((coef, self.intercept_),) = fits
-        self.classes_, counts = np.unique(labels, return_counts=True)
+            chosen, scores, reason = self._choose(data)
+            data = data._replace(Z=weighted(data.Z, is_statistic, chosen.weight))
+            graph, self.temperature_, more = self._validate(data, chosen, bool(scores))
+            coef, intercept = self._train(data, chosen, graph, _TOLERANCE)
+        self.unlabelled_ = 0 if graph is None else len(pool)
+        self.coef_ = np.where(is_statistic, chosen.weight * coef, coef) / self.temperature_
+        self.intercept_ = intercept / self.temperature_
         self.class_counts_, self.prior_ = counts.tolist(), None
-        self.coef_ = np.zeros((len(coef), Z.shape[1]))
-        self.coef_[:, columns] = coef
         self.C_, self.scale_ = chosen.C, chosen.scale
-        self.levels_ = chosen.levels if is_level.any() else None
+        self.statistics_ = float(chosen.weight) if is_statistic.any() else None
         self.validation_ = [
-            {"C": C, "scale": scale, "levels": levels if is_level.any() else None, "balanced_accuracy": score}
-            for (C, scale, levels), score in scores.items()
+            {"C": C, "scale": scale, "statistics": weight if is_statistic.any() else None, "balanced_accuracy": score}
+            for (C, scale, weight), score in scores.items()
         ]
-        block = "" if self.levels_ is None else f", {'with' if self.levels_ else 'without'} the levels of the channels"
-        self.reason_ = f"{_described(self.C_, self.scale_)}{block}: {reason}; {self._assumption()}"
+        block = "" if self.statistics_ is None else f", statistics with weight {self.statistics_:g}"
+        self.reason_ = f"{_described(self.C_, self.scale_)}{block}: {reason}; {more}; {self._assumption()}"
         return self
+
+    def _choose(self, data: _Data) -> tuple[Setting, dict[Setting, float], str]:
+        """Return the setting, the score of each candidate, and the reason for the choice."""
+        Z, y, has_block = data.Z[: data.n_labelled], data.codes[: data.n_labelled], bool(data.is_statistic.any())
+        grid = GRID if self.C == AUTO else (FIXED_C,)
+        scales = (self.scale,) if self.scale != AUTO else SCALES[:1] if has_block else SCALES
+        first = (FIXED_WEIGHT if self.statistics == AUTO else float(self.statistics)) if has_block else 1.0
+        others = [weight for weight in WEIGHTS if weight != first] if has_block and self.statistics == AUTO else []
+
+        def candidates(grid: Sequence[float], scales: Sequence[str], weights: Sequence[float]) -> list[Setting]:
+            found = settings_of(Z, data.is_statistic, grid, scales, weights)
+            return found if self.C == AUTO else [setting._replace(C=float(self.C)) for setting in found]
+
+        settings = candidates(grid, scales, [first])
+        chosen = fixed = settings[grid.index(FIXED_C)]
+        blocks = contiguous_blocks(y, FOLDS) if data.groups is None else data.groups[: data.n_labelled]
+        count = len(np.unique(blocks))
+        if len(settings) == 1 and not others:
+            return chosen, {}, "as given"
+        if count == 1 and data.groups is not None:
+            return chosen, {}, "the fixed settings, because all labels are from one subject"
+        if len(y) < FEWEST_LABELS:
+            few = f"{len(y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
+            return chosen, {}, f"the fixed settings, because {few}"
+        rows = _some_rows(y, _MOST_VALIDATED)
+        Z, y, blocks = Z[rows], y[rows], blocks[rows]
+        fold, scores = group_folds(y, blocks, FOLDS), dict[Setting, float]()
+        weights = self._code_weights()
+        for stage in (settings, others):
+            tried = stage if stage is settings else candidates([c_of(chosen, grid, settings)], [chosen.scale], others)
+            predicted = left_out(Z, y, fold, tried, data.is_statistic, weights)
+            scores |= {setting: float(balanced_accuracy_score(y, guess)) for setting, guess in predicted.items()}
+            chosen = max(scores, key=lambda setting: _preference(setting, scores[setting], fixed))
+        reason = (
+            f"the best of {len(scores)} settings by leaving out {count} "
+            f"{'contiguous blocks' if data.groups is None else 'subjects'} in {min(count, FOLDS)} folds, balanced "
+            f"accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
+        )
+        return chosen, scores, reason
+
+    def _validate(self, data: _Data, chosen: Setting, validated: bool) -> tuple[Any, float, str]:
+        """Return the graph of unlabelled rows, or None if it is not used, the temperature, and a few words on both."""
+        pool, y = len(data.codes) - data.n_labelled, data.codes[: data.n_labelled]
+        graph, said = neighbour_graph(data.Z) if pool else None, "no unlabelled windows"
+        blocks = contiguous_blocks(y, FOLDS) if data.groups is None else data.groups[: data.n_labelled]
+        subjects = len(np.unique(blocks))
+        if subjects < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
+            if pool:
+                said = f"{pool:,} unlabelled windows used, too few labels to tell what they gain"
+            return graph, TEMPERATURE, said
+        fold = group_folds(y, blocks, FOLDS)
+        left = self._left_out(data, fold, chosen, graph)
+        if graph is not None:
+            without = self._left_out(data, fold, chosen, None)
+            scores = [float(balanced_accuracy_score(y, found.argmax(axis=1))) for found in (left, without)]
+            gain = f"{100 * (scores[0] - scores[1]):+.1f} points of balanced accuracy on left-out subjects"
+            said = f"{pool:,} unlabelled windows used, {gain}"
+            if validated and scores[0] < scores[1]:
+                graph, left, said = None, without, f"unlabelled windows not used, because they would bring {gain}"
+        return graph, _temperature(left, y, self.class_weight == "balanced"), said
+
+    def _train(self, data: _Data, chosen: Setting, graph: Any, tolerance: float) -> tuple[_Floats, _Floats]:
+        """Train on labelled rows and, with a graph, on spread labels: coefficients (K, F) and intercepts (K,)."""
+        labelled, weights = data.codes >= 0, self._code_weights()
+        words = chosen.scale, [chosen.C], weights_of(weights, np.unique(data.codes[labelled])), tolerance
+        (fit,) = regressions(data.Z[labelled], data.codes[labelled], *words)
+        if graph is None:
+            return fit
+        probabilities = softmax(logits(data.Z, *fit), axis=1)
+        spread_codes, weight = trusted_labels(graph, data.codes, probabilities)
+        used = weight > 0
+        (fit,) = regressions(data.Z[used], spread_codes[used], *words, sample_weight=weight[used])
+        return fit
+
+    def _left_out(self, data: _Data, fold: _Rows, chosen: Setting, graph: Any) -> _Floats:
+        """Return logits (labelled rows, K) of probes that saw neither the row's fold nor unlabelled rows of its groups."""
+        found = np.empty((data.n_labelled, len(self.classes_)))
+
+        def leave_out(number: int) -> None:
+            test = np.zeros(len(data.codes), bool)
+            test[: data.n_labelled] = fold == number
+            kept = ~test if data.groups is None else ~np.isin(data.groups, data.groups[test])
+            classes, codes = np.unique(data.codes[kept & (data.codes >= 0)], return_inverse=True)
+            codes = np.concatenate([codes, np.full(int((data.codes[kept] < 0).sum()), -1)])
+            scores = np.full((int(test.sum()), found.shape[1]), -_UNSEEN)
+            if len(classes) > 1:
+                # Classes are numbered from 0 among those that the fold has; weights by class go by their own names.
+                part = _Data(data.Z[kept], codes, None, data.is_statistic)
+                probe = copy.copy(self)
+                probe.classes_ = self.classes_[classes]
+                some = None if graph is None else graph[kept][:, kept]
+                scores[:, classes] = logits(data.Z[test], *probe._train(part, chosen, some, 10 * _TOLERANCE))
+            else:
+                scores[:, classes] = 0.0
+            found[test[: data.n_labelled]] = scores
+
+        for_each(leave_out, range(int(fold.max()) + 1))
+        return found
+
+    def _code_weights(self) -> Any:
+        """Return the class weights, with classes numbered from 0."""
+        if not isinstance(self.class_weight, dict):
+            return self.class_weight
+        return {code: self.class_weight.get(name, 1.0) for code, name in enumerate(self.classes_.tolist())}
 
     def with_prior(self, prior: str) -> Probe:
         """Return a copy of a fitted probe whose probabilities and predictions assume other class frequencies.
@@ -269,12 +400,12 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return logits(validate_data(self, _on_cpu(Z), reset=False, dtype=np.float64), self.coef_, self.intercept_)
 
     def _check_parameters(self) -> None:
-        number = isinstance(self.C, Real) and not isinstance(self.C, bool | np.bool_)
         weight = self.class_weight
         for name, is_valid, expected in (
-            ("C", self.C == AUTO or (number and 0 < self.C < np.inf), "'auto' or a positive number"),
+            ("C", self.C == AUTO or _is_positive(self.C), "'auto' or a positive number"),
             ("scale", self.scale in (AUTO, *SCALES), "'auto', 'plain' or 'standardised'"),
-            ("levels", self.levels == AUTO or isinstance(self.levels, bool | np.bool_), "'auto', True or False"),
+            ("statistics", self.statistics == AUTO or _is_positive(self.statistics), "'auto' or a positive number"),
+            ("unlabelled", self.unlabelled == AUTO or self.unlabelled is False, "'auto' or False"),
             (
                 "class_weight",
                 weight is None or isinstance(weight, dict) or weight == "balanced",
@@ -300,19 +431,17 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return features, known, labels
 
-    def _check_levels(self, level_columns: Any, count: int) -> _Mask:
-        """Return which columns form the level block: (F,)."""
-        is_level = np.zeros(count, bool)
+    def _check_statistics(self, statistic_columns: Any, count: int) -> _Mask:
+        """Return which columns are statistics: (F,)."""
+        is_statistic = np.zeros(count, bool)
         try:
-            is_level[[] if level_columns is None else level_columns] = True
+            is_statistic[[] if statistic_columns is None else statistic_columns] = True
         except IndexError as error:
             raise PolyadicError(
-                f"level_columns must be a slice, indices or a mask of {count} columns, but is {level_columns!r}"
+                f"statistic_columns must be a slice, indices or a mask of {count} columns, but is {statistic_columns!r}"
             ) from error
-        if not self.levels and (level_columns is None or is_level.all()):
-            what = "none were given" if level_columns is None else f"they are all {count} columns"
-            raise PolyadicError(f"levels=False requires level_columns, the columns to leave out, but {what}")
-        return is_level
+        # Features that are nothing but statistics have no other block to be weighted against.
+        return is_statistic & (not is_statistic.all())
 
     # ------------------------------------------------------------- model files
 
@@ -344,14 +473,15 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         one_by_one = regression.solver == "liblinear" or getattr(regression, "multi_class", "auto") == "ovr"
         if one_by_one and len(regression.intercept_) > 1:
             raise PolyadicError("probe must be a multinomial regression, but is one-vs-rest: use another solver")
-        probe = cls(float(regression.C), SCALES[len(steps) - 1], True, regression.class_weight)
+        probe = cls(float(regression.C), SCALES[len(steps) - 1], 1.0, False, regression.class_weight)
         probe.coef_, probe.intercept_ = regression.coef_.astype(np.float64), regression.intercept_.astype(np.float64)
         if len(steps) == 2:
             scaler = steps[0]
             probe.coef_ = probe.coef_ / scaler.scale_ if scaler.with_std else probe.coef_
             probe.intercept_ = probe.intercept_ - probe.coef_ @ scaler.mean_ if scaler.with_mean else probe.intercept_
         probe.classes_, probe.n_features_in_ = regression.classes_, probe.coef_.shape[1]
-        probe.C_, probe.scale_, probe.levels_, probe.validation_ = probe.C, probe.scale, None, []
+        probe.C_, probe.scale_, probe.statistics_, probe.validation_ = probe.C, probe.scale, None, []
+        probe.temperature_, probe.unlabelled_ = 1.0, 0
         probe.reason_ = f"{_described(probe.C_, probe.scale_)}: as given; {probe._assumption()}"
         probe.recenter_ = getattr(classifier, "recenter_", False)
         probe.class_counts_ = getattr(classifier, "class_counts_", None)
@@ -403,8 +533,42 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _preference(setting: Setting, score: float, fixed: Setting) -> tuple[Any, ...]:
     """Return the key of a setting: the score, then similarity to the fixed settings."""
-    alike = (setting.scale == fixed.scale, setting.levels == fixed.levels)
+    alike = (setting.scale == fixed.scale, setting.weight == fixed.weight)
     return (round(score, 12), *alike, -abs(np.log(setting.C / fixed.C)), -setting.C)
+
+
+def c_of(chosen: Setting, grid: Sequence[float], settings: Sequence[Setting]) -> float:
+    """Return the value of the grid that a setting among `settings` was made of."""
+    return grid[[setting for setting in settings if setting.scale == chosen.scale].index(chosen)]
+
+
+def _some_rows(y: _Rows, most: int) -> _Rows:
+    """Return at most this many rows, at random, with the same share of each class: (n,), sorted."""
+    if len(y) <= most:
+        return np.arange(len(y))
+    order = np.random.default_rng(0).permutation(len(y))
+    rank = np.empty(len(y))
+    for code in np.unique(y):
+        own = order[y[order] == code]
+        rank[own] = np.arange(len(own)) / len(own)
+    return np.sort(np.argsort(rank, kind="stable")[:most])
+
+
+def _temperature(found: _Floats, y: _Rows, balanced: bool) -> float:
+    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards `TEMPERATURE`."""
+    weight = 1 / np.bincount(y)[y] if balanced else np.ones(len(y))
+    weight *= len(y) / weight.sum()
+
+    def loss(logarithm: float) -> float:
+        likelihood = log_softmax(found * np.exp(-logarithm), axis=1)[np.arange(len(y)), y]
+        distance = (logarithm - np.log(TEMPERATURE)) / _TEMPERATURE_SPREAD
+        return float(-(weight * likelihood).sum() + distance**2 / 2)
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and 0 < value < np.inf
 
 
 def _described(C: float, scale: str) -> str:
@@ -422,13 +586,13 @@ def _on_cpu(Z: Any) -> Any:
     return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
 
 
-def _group_codes(groups: ArrayLike | None, known: _Mask) -> NDArray[np.intp] | None:
-    """Return the groups of the labelled rows as integers, or None if all are unknown ("", None, NaN or -1)."""
+def _group_codes(groups: ArrayLike | None, known: _Mask) -> _Rows | None:
+    """Return the groups of all rows as integers, or None if those of labelled rows are unknown ("", None, NaN, -1)."""
     if groups is None:
         return None
-    column = as_column(groups, "groups", len(known))[known]
+    column = as_column(groups, "groups", len(known))
     names = np.array([as_text(value) for value in column.tolist()], np.str_)
-    if not (names != "").any():
+    if not (names[known] != "").any():
         return None
     return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
 
@@ -467,29 +631,32 @@ def train_probe(
     Z: NDArray[Any],
     y: NDArray[Any],
     groups: Any = None,
-    level_columns: Any = None,
+    statistic_columns: Any = None,
     prior: str | None = None,
 ) -> Any:
-    """Train a probe; groups and the level block are passed on if its `fit` takes them.
+    """Train a probe; groups and the columns of statistics are passed on if its `fit` takes them.
 
     Parameters
     ----------
     kind : as for `make_probe`. The library's own probes train in one thread and without convergence warnings
-    Z, y : (n, F) and (n,), features and classes
+    Z, y : (n, F) and (n,), features and classes; rows without a label are used by a `Probe` only
     groups : (n,), the subject of each row, or None; for a pipeline they are passed to its last step
-    level_columns : as for `Probe.fit`; not passed to pipelines, whose steps may change the columns
+    statistic_columns : as for `Probe.fit`; not passed to pipelines, whose steps may change the columns
     prior : as for `WindowClassifier`
     """
     probe, words = make_probe(kind), {}
     name, last = probe.steps[-1] if isinstance(probe, Pipeline) else ("", probe)
     if has_fit_parameter(last, "groups"):
         words[f"{name}__groups" if name else "groups"] = groups
-    if has_fit_parameter(probe, "level_columns"):
-        words["level_columns"] = level_columns
+    if has_fit_parameter(probe, "statistic_columns"):
+        words["statistic_columns"] = statistic_columns
+    known, labels = known_labels(y, len(y))
+    if not isinstance(last, Probe) and not known.all():
+        Z, y, groups = Z[known], labels, None if groups is None else np.asarray(groups)[known]
     # The arguments are passed directly; metadata routing is for the estimators around the probe.
     with config_context(enable_metadata_routing=False), unthreaded() if isinstance(kind, str) else nullcontext():
         probe.fit(Z, y, **words)
-    probe.class_counts_ = np.unique(y, return_counts=True)[1].tolist()
+    probe.class_counts_ = np.unique(labels, return_counts=True)[1].tolist()
     return probe if prior is None else Probe.of(probe).with_prior(prior)
 
 
@@ -504,7 +671,7 @@ def features_of(model: Any, windows: Any, on_rows: Callable[[int], None] | None 
     return np.asarray(model.transform(windows, **words), np.float64)
 
 
-def level_columns(model: Any) -> NDArray[np.intp]:
-    """Return the indices of a feature extractor's level columns, whose names begin with "level "."""
-    names = model.get_feature_names_out() if hasattr(model, "get_feature_names_out") else []
-    return np.flatnonzero([str(name).startswith("level ") for name in names])
+def statistic_columns(model: Any) -> _Rows:
+    """Return the indices of the columns of a feature extractor that are statistics of the window."""
+    readout = getattr(model, "readout_", None)
+    return np.arange(0) if readout is None else np.arange(readout.rank, readout.n_features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby, product
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +17,19 @@ from threadpoolctl import threadpool_limits
 
 from polyadic._util.threads import for_each
 
-__all__ = ["FEWEST_LABELS", "FIXED_C", "FOLDS", "GRID", "MOST_ITERATIONS", "SCALES", "Setting"]
-__all__ += ["candidates", "left_out", "logits", "regressions", "unthreaded"]
+__all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_WEIGHT", "FOLDS", "GRID", "MOST_ITERATIONS", "SCALES", "WEIGHTS"]
+__all__ += ["Setting", "left_out", "logits", "regressions", "settings_of", "unthreaded"]
 
 SCALES = ("plain", "standardised")
 """Unscaled features, or features scaled to mean 0 and variance 1; also the names of the paper's two probes."""
-GRID = tuple(10.0**power for power in range(-4, 3))
-"""Candidate values of C, for features of mean variance 1."""
+GRID = tuple(10.0**power for power in range(-3, 3))
+"""Candidate values of C, for features of unit variance."""
 FIXED_C = 1.0
-"""C without validation, for features of mean variance 1; features are then unscaled and the level block is used."""
+"""C without validation, for features of unit variance; features are then unscaled."""
+WEIGHTS = (0.25, 0.5, 1.0, 2.0)
+"""Candidate weights of the statistics, relative to the components."""
+FIXED_WEIGHT = 0.5
+"""Weight of the statistics without validation, the best on average over the development subjects of five sets."""
 FOLDS = 5
 """Maximum number of folds."""
 FEWEST_LABELS = 100
@@ -39,11 +43,11 @@ _Mask = NDArray[np.bool_]
 
 
 class Setting(NamedTuple):
-    """One candidate of `Probe`; `levels` says whether the level block is used."""
+    """One candidate of `Probe`: C, the scale of the features, and the weight of the statistics."""
 
     C: float
     scale: str
-    levels: bool
+    weight: float
 
 
 @contextmanager
@@ -56,19 +60,26 @@ def unthreaded() -> Iterator[None]:
         yield
 
 
-def _mean_variance(Z: _Floats, scale: str) -> float:
-    """Return the mean variance of features (n, F) after scaling, the unit of 1 / C; 1 if they are constant."""
-    return 1.0 if scale == "standardised" else float(Z.var(axis=0).mean()) or 1.0
+def weighted(Z: _Floats, is_statistic: _Mask, weight: float) -> _Floats:
+    """Return features (n, F) with the statistics multiplied by their weight."""
+    return Z if weight == 1.0 or not is_statistic.any() else np.where(is_statistic, weight * Z, Z)
 
 
-def candidates(
-    Z: _Floats, is_level: _Mask, grid: Sequence[float], scales: Sequence[str], levels: Sequence[bool]
+def settings_of(
+    Z: _Floats, is_statistic: _Mask, grid: Sequence[float], scales: Sequence[str], weights: Sequence[float]
 ) -> list[Setting]:
-    """Return all combinations of C from a grid (for features of mean variance 1), scales, and levels used or not."""
+    """Return all combinations of C, scale and weight.
+
+    Values of C are divided by the variance of the features, summed and divided by the number of components, so that
+    the choice depends neither on their unit nor on the number of statistics.
+    """
     settings = []
-    for scale, with_levels in product(scales, levels):
-        unit = _mean_variance(Z[:, with_levels | ~is_level], scale)
-        settings += [Setting(C / unit, scale, with_levels) for C in grid]
+    for scale in scales:
+        for weight in weights:
+            columns = max(int((~is_statistic).sum()), 1)
+            unit = float(weighted(Z, is_statistic, weight).var(axis=0).sum()) / columns or 1.0
+            unit = 1.0 if scale == "standardised" else unit
+            settings += [Setting(C / unit, scale, weight) for C in grid]
     return settings
 
 
@@ -79,26 +90,38 @@ def logits(Z: NDArray[Any], coef: _Floats, intercept: _Floats) -> _Floats:
 
 
 def regressions(
-    Z: _Floats, y: NDArray[Any], scale: str, Cs: Sequence[float], class_weight: Any, tolerance: float
+    Z: _Floats,
+    y: NDArray[Any],
+    scale: str,
+    Cs: Sequence[float],
+    class_weight: Any,
+    tolerance: float,
+    sample_weight: _Floats | None = None,
 ) -> list[tuple[_Floats, _Floats]]:
     """Fit one regression per C to features (n, F): coefficients (K, F) and intercepts (K,), K = 1 for two classes.
 
     Each is warm-started from the previous one; ascending values are fastest. The intercept is not penalised, so
     features can be centred first. The penalty is invariant to rotation and the solution lies in the span of the centred
     rows, so with more features than rows, coordinates in that span are used. `tolerance` is on the gradient of the mean
-    loss, for features of mean variance 1.
+    loss, for features of mean variance 1. With `sample_weight` (n,), balanced classes have equal total weight.
     """
     centre = Z.mean(axis=0)
     # For plain features a common divisor, compensated by C, only sets the scale for the solver's tolerance.
-    divisor = StandardScaler().fit(Z).scale_ if scale == "standardised" else np.sqrt(_mean_variance(Z, scale))
+    spread = float(Z.var(axis=0).mean()) or 1.0
+    divisor = StandardScaler().fit(Z).scale_ if scale == "standardised" else np.sqrt(spread)
     F, basis = (Z - centre) / divisor, None
     if F.shape[1] > F.shape[0]:
         basis, coordinates = np.linalg.qr(F.T)  # F = coordinatesᵀ basisᵀ
         F = coordinates.T
+    if sample_weight is not None and class_weight == "balanced":
+        codes = np.unique(y, return_inverse=True)[1]
+        totals = np.bincount(codes, sample_weight)
+        sample_weight = sample_weight * (sample_weight.sum() / (len(totals) * totals[codes]))
+        class_weight = None
     solver = LogisticRegression(warm_start=True, tol=tolerance, max_iter=MOST_ITERATIONS, class_weight=class_weight)
     fits = []
     for C in Cs:
-        solver.set_params(C=C if scale == "standardised" else C * divisor**2).fit(F, y)
+        solver.set_params(C=C if scale == "standardised" else C * divisor**2).fit(F, y, sample_weight=sample_weight)
         coef = (solver.coef_ if basis is None else solver.coef_ @ basis.T) / divisor
         fits.append((coef, solver.intercept_ - coef @ centre))
     return fits
@@ -109,7 +132,7 @@ def left_out(
     y: NDArray[Any],
     fold: NDArray[np.intp],
     settings: Sequence[Setting],
-    is_level: _Mask,
+    is_statistic: _Mask,
     class_weight: Any = "balanced",
 ) -> dict[Setting, NDArray[Any]]:
     """Predict each row (n,) with regressions trained without its fold; folds run in parallel in a `thread_pool`.
@@ -121,11 +144,9 @@ def left_out(
     def leave_out(number: int) -> None:
         test, train = fold == number, fold != number
         classes = np.unique(y[train])
-        weight = class_weight
-        if isinstance(weight, dict):  # scikit-learn rejects weights of missing classes
-            weight = {name: value for name, value in weight.items() if name in classes}
-        for (scale, with_levels), group in groupby(settings, key=lambda setting: setting[1:]):
-            path, F = list(group), Z[:, with_levels | ~is_level]
+        weight = weights_of(class_weight, classes)
+        for (scale, factor), group in groupby(settings, key=lambda setting: setting[1:]):
+            path, F = list(group), weighted(Z, is_statistic, factor)
             if len(classes) == 1:
                 for setting in path:
                     predicted[setting][test] = classes[0]
@@ -136,3 +157,10 @@ def left_out(
 
     for_each(leave_out, range(fold.max() + 1))
     return predicted
+
+
+def weights_of(class_weight: Any, classes: NDArray[Any]) -> Any:
+    """Return the class weights of these classes; scikit-learn rejects weights of missing classes."""
+    if not isinstance(class_weight, dict):
+        return class_weight
+    return {name: value for name, value in class_weight.items() if name in classes}

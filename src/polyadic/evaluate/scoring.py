@@ -19,7 +19,7 @@ from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.evaluate.classifier import WindowClassifier, groups_of, labels_of, recentred
-from polyadic.evaluate.probe import SCALES, features_of, level_columns, own_prior, train_probe
+from polyadic.evaluate.probe import SCALES, features_of, own_prior, statistic_columns, train_probe
 
 __all__ = ["default_protocol", "low_label_rows", "own_split", "score_features", "score_own_probe", "score_splits"]
 __all__ += ["MEASURES", "scores", "summarise"]
@@ -158,7 +158,7 @@ def score_splits(
             )
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = features_of(model, windows[used], on_rows)
-    labels, levels = labels_of(windows), level_columns(model)
+    labels, levels = labels_of(windows), statistic_columns(model)
     results = []
     for seed, part in parts.items():
         train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,10 @@ from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.probe import AUTO, features_of, level_columns, make_probe, own_prior, train_probe
+from polyadic.evaluate.classifier import labels_of, partly_labelled
+from polyadic.evaluate.probe import AUTO, features_of, make_probe, own_prior, statistic_columns, train_probe
 from polyadic.evaluate.scoring import MEASURES, own_split, scores
+from polyadic.evaluate.unlabelled import pool_rows
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 
@@ -37,7 +38,10 @@ class Fold:
     Z : (n, F), features of all labelled windows
     y, subject : (n,), their classes and subjects
     test : (n,), boolean, the test windows; the probe was trained on the others
-    level_columns : which columns of Z are the level block
+    statistic_columns : which columns of Z are statistics
+    unlabelled : (p, F), features of windows without a label that the probe may use, none of them of a test subject
+        unless `transductive`
+    unlabelled_subject : (p,), their subjects
     """
 
     number: int
@@ -46,8 +50,26 @@ class Fold:
     y: NDArray[Any] = field(repr=False)
     subject: NDArray[Any] = field(repr=False)
     test: NDArray[np.bool_] = field(repr=False)
-    level_columns: NDArray[np.intp] = field(repr=False)
+    statistic_columns: NDArray[np.intp] = field(repr=False)
+    unlabelled: NDArray[np.float64] = field(repr=False)
+    unlabelled_subject: NDArray[Any] = field(repr=False)
     probe: Any
+
+    def training(self, rows: NDArray[Any] | None = None) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[Any]]:
+        """Return features, labels (None for windows without one) and subjects to train a probe on.
+
+        Parameters
+        ----------
+        rows : rows of labelled windows to use; by default all training windows
+        """
+        chosen = np.flatnonzero(~self.test) if rows is None else rows
+        Z = np.concatenate([self.Z[chosen], self.unlabelled])
+        known = np.arange(len(Z)) < len(chosen)
+        return (
+            Z,
+            partly_labelled(self.y[chosen], known),
+            np.concatenate([self.subject[chosen], self.unlabelled_subject]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +97,7 @@ class CrossValidation:
     reasons : for each fold, how its probe selected its settings, if it reports it
     rows : (n,), rows of the tested windows
     predicted : (repeats, n), their predicted classes
+    confidence : (repeats, n), the probabilities of these; NaN if the probe gives none
     """
 
     balanced_accuracy: float
@@ -100,10 +123,12 @@ class CrossValidation:
     reasons: tuple[str, ...]
     rows: _Rows
     predicted: NDArray[Any]
+    confidence: NDArray[np.float64]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except `rows` and `predicted`, ready for JSON (an undefined kappa is None)."""
-        plain = {name: value for name, value in asdict(self).items() if name not in ("rows", "predicted")}
+        """Return everything but the rows of single windows, ready for JSON (an undefined kappa is None)."""
+        single = ("rows", "predicted", "confidence")
+        plain = {name: value for name, value in asdict(self).items() if name not in single}
         plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist(), "reasons": list(self.reasons)}
         kappas = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
         plain["over_repeats"] = {**self.over_repeats, "kappa": kappas}
@@ -164,12 +189,13 @@ def cross_validate(
     Parameters
     ----------
     model : a feature extractor with `fit` and `transform`, such as `ATD` or a baseline, fitted or not
-    windows : with labels and subjects; windows without a label are only used to learn features, windows of unknown
-        subjects are not used
+    windows : with labels and subjects; windows without a label are used to learn features and by a `Probe`, windows
+        of unknown subjects are not used
     folds : "loso" leaves out one subject at a time; a number is the number of subject-wise folds
     repeats : number of random assignments of subjects to folds; requires a number of folds
     probe : as for `WindowClassifier`; by default a `Probe`. Subjects are passed if its `fit` takes `groups`
-    transductive : keep the features of a fitted model even if it may have seen the test subjects' windows
+    transductive : keep the features of a fitted model even if it may have seen the test subjects' windows, and let
+        the probe use unlabelled windows of test subjects
     random_state : random seed of the fold assignments
     rows : rows of the windows to train and test the probe on; by default all. The others are only used to refit
         features
@@ -194,33 +220,41 @@ def cross_validate(
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
     predicted = np.empty((int(repeats), len(tested)), labels.dtype)
+    confidence = np.full(predicted.shape, np.nan)
     reasons: list[str] = []
-    fitted, Z = model, None if refit else features_of(model, whole[tested])
+    # Unlabelled windows of other subjects; those of test subjects are left out, fold by fold.
+    spare = pool_rows((whole.label >= 0) | (whole.subject == ""), whole.subject)
+    fitted, Z = model, None if refit else features_of(model, whole[np.concatenate([tested, spare])])
     for number, (repeat, test) in enumerate(tests, start=1):
         if refit:
             # All windows, labelled or not, that are known to be of other subjects.
             others = ~np.isin(whole.subject, subject[test]) & (whole.subject != "")
             fitted = clone(model).fit(whole[np.flatnonzero(others)])
-            Z = features_of(fitted, whole[tested])
+            Z = features_of(fitted, whole[np.concatenate([tested, spare])])
         assert Z is not None
-        levels = level_columns(fitted)
-        trained = train_probe(probe, Z[~test], labels[~test], subject[~test], levels, prior or own_prior(model))
-        predicted[repeat, test] = trained.predict(Z[test])
+        usable = np.full(len(spare), True) if transductive else ~np.isin(whole.subject[spare], subject[test])
+        block, pool = statistic_columns(fitted), (Z[len(tested) :][usable], whole.subject[spare[usable]])
+        fold = Fold(number, len(tests), Z[: len(tested)], labels, subject, test, block, *pool, probe)
+        trained = train_probe(probe, *fold.training(), block, prior or own_prior(model))
+        predicted[repeat, test] = trained.predict(fold.Z[test])
         reasons += [trained.reason_] if hasattr(trained, "reason_") else []
+        if hasattr(trained, "predict_proba"):
+            confidence[repeat, test] = trained.predict_proba(fold.Z[test]).max(axis=1)
         if on_fold is not None:
-            on_fold(Fold(number, len(tests), Z, labels, subject, test, levels, trained))
+            on_fold(replace(fold, probe=trained))
     return _result(
         labels,
         predicted,
         subject,
         rows=tested,
         refitted=refit,
-        transductive=seen and not refit,
+        transductive=(seen and not refit) or (transductive and len(spare) > 0),
         folds=len(tests) // int(repeats),
         repeats=int(repeats),
         random_state=int(random_state),
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
+        confidence=confidence,
     )
 
 

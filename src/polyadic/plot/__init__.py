@@ -11,7 +11,7 @@ Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 from __future__ import annotations
 
 from polyadic.plot.components import class_means, component, components, profile, spectrum_by_class
-from polyadic.plot.fits import levels, ranks, readout, replicability, training, tuning
+from polyadic.plot.fits import ranks, readout, replicability, statistics, training, tuning
 from polyadic.plot.scalp import channels
 from polyadic.plot.scores import comparison, confusion, low_label, subjects
 from polyadic.plot.timeline import timeline
@@ -26,7 +26,6 @@ __all__ = [
     "confusion",
     "embedded",
     "features",
-    "levels",
     "low_label",
     "profile",
     "ranks",
@@ -34,6 +33,7 @@ __all__ = [
     "replicability",
     "signals",
     "spectrum_by_class",
+    "statistics",
     "subjects",
     "timeline",
     "training",

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from polyadic.explain.rank import RankSuggestion
 
-__all__ = ["levels", "ranks", "readout", "replicability", "training", "tuning"]
+__all__ = ["ranks", "readout", "replicability", "statistics", "training", "tuning"]
+
+_MOST_STATISTICS = 16
 
 _TERMS = {
     "loss": "loss",
@@ -156,16 +158,17 @@ def readout(model: Any, Z: ArrayLike) -> Figure:
     >>> signals = synthetic(60, n_channels=2)
     >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
     >>> [(trace.name, len(trace.y)) for trace in readout(model, model.transform(signals)).data]
-    [('spectral', 3), ('level', 2)]
+    [('spectral', 3), ('statistics', 31)]
     """
     check_is_fitted(model)
     names = [str(name) for name in model.get_feature_names_out()]
     spread = np.asarray(Z, np.float64).std(axis=0)
     if len(spread) != len(names):
         raise PolyadicError(f"Z must have {len(names)} columns, as returned by transform, but has {len(spread)}")
-    level = np.array([name.startswith("level ") for name in names])
-    figure = new_figure(height=260, showlegend=bool(level.any() and not level.all()))
-    for kind, columns, colour in (("spectral", ~level, PALETTE[0]), ("level", level, PALETTE[2])):
+    rank = len(names) if getattr(model, "readout_", None) is None else model.readout_.rank
+    is_statistic = np.arange(len(names)) >= rank
+    figure = new_figure(height=260, showlegend=bool(is_statistic.any()))
+    for kind, columns, colour in (("spectral", ~is_statistic, PALETTE[0]), ("statistics", is_statistic, PALETTE[2])):
         if columns.any():
             figure.add_bar(
                 x=np.flatnonzero(columns),
@@ -180,46 +183,49 @@ def readout(model: Any, Z: ArrayLike) -> Figure:
     return figure.update_layout(xaxis=ticks | {"tickfont": {"size": 10}}, yaxis_title_text="standard deviation")
 
 
-def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """Plot the mean level of each channel in each class, in standard deviations over all windows.
+def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:
+    """Plot the mean of statistics in each class, in standard deviations over all windows: those that differ most.
 
     Parameters
     ----------
-    model : fitted, with levels in its readout
+    model : fitted, with statistics in its readout
     Z : (N, features), result of `model.transform`
     label : (N,), classes from 0; -1 for unlabelled windows
     classes : names of the classes
 
     Examples
     --------
-    >>> from polyadic import ATD
+    >>> from polyadic import CPD
     >>> from polyadic.data import synthetic
     >>> signals = synthetic(60, n_channels=2)
-    >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
-    >>> len(levels(model, model.transform(signals), signals.label).data)
+    >>> model = CPD(rank=3, max_sweeps=4).fit(signals)
+    >>> len(statistics(model, model.transform(signals), signals.label).data)
     4
     """
     check_is_fitted(model)
     names = [str(name) for name in model.get_feature_names_out()]
-    columns = [number for number, name in enumerate(names) if name.startswith("level ")]
-    if not columns:
-        raise PolyadicError("the model has no level features: its readout has levels=0, or it has no readout")
-    values, codes = np.asarray(Z, np.float64)[:, columns], np.asarray(label)
+    first = len(names) if getattr(model, "readout_", None) is None else model.readout_.rank
+    if first == len(names):
+        raise PolyadicError("the model has no statistics: its readout has statistics=0, or it has no readout")
+    values, codes = np.asarray(Z, np.float64)[:, first:], np.asarray(label)
     spread = values.std(axis=0)
     scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    figure = new_figure(height=80 + 24 * max(4, len(columns)))
-    for code in np.unique(codes[codes >= 0]).tolist():
+    present = np.unique(codes[codes >= 0]).tolist()
+    means = np.stack([scaled[codes == code].mean(axis=0) for code in present])
+    rows = np.sort(np.argsort(-means.std(axis=0), kind="stable")[:_MOST_STATISTICS])
+    figure = new_figure(height=80 + 24 * max(4, len(rows)))
+    for code, mean in zip(present, means, strict=True):
         figure.add_scatter(
-            x=compact(scaled[codes == code].mean(axis=0)),
-            y=list(range(len(columns))),
+            x=compact(mean[rows]),
+            y=list(range(len(rows))),
             mode="markers",
             name=short(classes[code]) if len(classes) else str(code),
             marker={"size": 9, "color": PALETTE[code % len(PALETTE)]},
             hovertemplate="%{y}: %{x:+.2f} SD<extra>%{fullData.name}</extra>",
         )
     figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
-    rows = line_up([short(names[number].removeprefix("level ")) for number in columns])
-    return figure.update_layout(xaxis_title_text="mean level (SD)", yaxis=rows | {"showgrid": True})
+    labels = line_up([short(names[first + row]) for row in rows])
+    return figure.update_layout(xaxis_title_text="mean (SD)", yaxis=labels | {"showgrid": True})
 
 
 def ranks(found: RankSuggestion) -> Figure:

@@ -69,8 +69,8 @@ def figures(
         )
     if contents.Z is not None and readout is not None:
         drawn["readout"] = plot.readout(model, contents.Z)
-        if readout.n_channels and windows is not None and len(contents.classes) > 1:
-            drawn["levels"] = plot.levels(model, contents.Z, windows.label, windows.classes)
+        if readout.n_statistics and windows is not None and len(contents.classes) > 1:
+            drawn["statistics"] = plot.statistics(model, contents.Z, windows.label, windows.classes)
     if contents.checked is not None:
         drawn["replicability"] = plot.replicability(contents.checked)
     if model.history_["loss"]:

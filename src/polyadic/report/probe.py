@@ -14,14 +14,16 @@ from polyadic.data.splits import Protocol, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, low_label_rows, scores
-from polyadic.evaluate.classifier import groups_of
-from polyadic.evaluate.probe import AUTO, features_of, level_columns, own_prior, train_probe
+from polyadic.evaluate.classifier import groups_of, partly_labelled
+from polyadic.evaluate.probe import AUTO, features_of, own_prior, statistic_columns, train_probe
 from polyadic.evaluate.scoring import MEASURES, default_protocol
+from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.evaluate.validation import Fold, default_folds, spread, subjects_to_test, unseen_rows
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
 _MOST_WINDOWS = 4000
+_MOST_UNLABELLED = 1000
 _FEWEST_SUBJECTS = 4
 _DRAWS = 5
 _NO_WIDTH = 1e-9
@@ -147,8 +149,8 @@ def _by_subject(
         drawn = thinned(np.arange(1, fold.count + 1), _DRAWS)
         curve_of = f"{len(drawn)} of the {fold.count} folds" if fold.count > len(drawn) else f"{fold.count} folds"
         if fold.number in drawn:
-            parts = fold.Z[train], fold.y[train], fold.Z[test], fold.y[test], fold.subject[train]
-            _extend_curve(curve, kind, *parts, fold.level_columns, fold.number, fold.probe)
+            parts = *fold.training(), int(train.sum()), fold.Z[test], fold.y[test]
+            _extend_curve(curve, kind, *parts, fold.statistic_columns, fold.number, fold.probe)
         has_probability = hasattr(fold.probe, "predict_proba")
         if has_probability and fold.number <= fold.count // repeats:  # in the first repeat
             columns = np.array([codes[str(name)] for name in fold.probe.classes_])
@@ -195,11 +197,11 @@ def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind:
     train, test = (thinned(rows, _MOST_WINDOWS) for rows in (part.train, part.test))
     Z_train, Z_test = (features_of(model, windows[rows]) for rows in (train, test))
     y_train, y_test = windows.label[train], windows.label[test]
-    groups, levels = groups_of(windows[train]), level_columns(model)
-    fitted = train_probe(kind, Z_train, y_train, groups, levels, own_prior(model))
+    groups, columns = groups_of(windows[train]), statistic_columns(model)
+    fitted = train_probe(kind, Z_train, y_train, groups, columns, own_prior(model))
     curve: dict[int, list[float]] = {}
     for draw in range(_DRAWS):
-        _extend_curve(curve, kind, Z_train, y_train, Z_test, y_test, groups, levels, draw, fitted)
+        _extend_curve(curve, kind, Z_train, y_train, groups, len(y_train), Z_test, y_test, columns, draw, fitted)
     held_out = model.split_ == f"{part.hash}:unlabelled"
     origin = f"was fitted on a part of another split ({model.split_})"
     if not model.split_:
@@ -273,21 +275,30 @@ def _extend_curve(
     kind: str,
     Z: NDArray[Any],
     y: NDArray[Any],
+    groups: NDArray[Any] | None,
+    n_labelled: int,
     Z_test: NDArray[Any],
     y_test: NDArray[Any],
-    groups: NDArray[Any] | None,
-    levels: Any,
+    columns: Any,
     seed: int,
     whole: Any,
 ) -> None:
-    """Add one random draw for each number of labels to a learning curve; `whole` is the probe trained on all labels."""
-    classes = len(np.unique(y))
+    """Add one random draw for each number of labels to a learning curve; `whole` is the probe trained on all labels.
+
+    The first `n_labelled` rows have labels. Rows that are not drawn, and a sample of those without a label, take part
+    as unlabelled ones.
+    """
+    labels = y[:n_labelled]
+    classes = len(np.unique(labels))
     # Folds differ in size: the score with all labels is shown at the number of labels of the first fold.
-    counts = list(curve) or [*(classes * n for n in _STEPS if classes * n < 0.7 * len(y)), len(y)]
+    counts = list(curve) or [*(classes * n for n in _STEPS if classes * n < 0.7 * n_labelled), n_labelled]
     for count in counts:
         fitted = whole
         if count != counts[-1]:
-            rows = low_label_rows(y, min(count, len(y)), seed)
+            drawn = low_label_rows(labels, min(count, n_labelled), seed)
+            known = np.isin(np.arange(len(Z)), drawn)
+            rows = np.concatenate([drawn, pool_rows(known, groups, _MOST_UNLABELLED)])
             some = None if groups is None else groups[rows]
-            fitted = train_probe(kind, Z[rows], y[rows], some, levels, getattr(whole, "prior_", None))
+            marked = partly_labelled(y[drawn], known[rows])
+            fitted = train_probe(kind, Z[rows], marked, some, columns, getattr(whole, "prior_", None))
         curve.setdefault(count, []).append(100 * float(np.mean(fitted.predict(Z_test) == y_test)))

@@ -32,6 +32,7 @@ from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.scale.checkpoints import differences
+from polyadic.statistics import statistic_names, window_statistics
 
 __all__ = ["FEWEST_SUBJECTS", "Moments", "MomentsSource"]
 
@@ -230,11 +231,12 @@ class Moments:
 
     def _stage(self) -> Stage:
         plain = None if self.tensorize is None or self.stage != "axes" else self.tensorize.without_mean()
-        return Stage(self.stage, plain or self.tensorize, self.windows["units"], self.compression)
+        describe = window_statistics if self.tensorize is not None and len(self.windows["shape"]) == 2 else None
+        return Stage(self.stage, plain or self.tensorize, self.windows["units"], self.compression, statistics=describe)
 
     def _most_groups(self) -> int:
         assert self.compression is not None
-        width = self.compression.size + int(self.windows["shape"][0])
+        width = self.compression.size + len(statistic_names([""] * self.windows["shape"][0], self.windows["shape"][-1]))
         return max(2, _GROUPS_BYTES // (8 * width**2))
 
     # ------------------------------------------------------------------- merging

@@ -136,7 +136,7 @@ def tune(
 ) -> Tuning:
     """Search for the best settings for your windows, and fit a classifier with them.
 
-    The search varies frames, rank, non-negativity, views in the fit, levels, whitening and recentring. Each try is
+    The search varies frames, rank, non-negativity, views in the fit, whitening and recentring. Each try is
     scored by cross-validation over labelled subjects; windows without labels always take part in the fit. Nested
     cross-validation evaluates the search itself: it is repeated without some of the subjects and tested on those.
 

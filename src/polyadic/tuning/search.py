@@ -20,15 +20,16 @@ from polyadic.data import Windows
 from polyadic.data.splits import group_folds
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import WindowClassifier, labels_of, recentred
-from polyadic.evaluate.probe import level_columns
+from polyadic.evaluate.probe import statistic_columns
 from polyadic.evaluate.regression import (
     FEWEST_LABELS,
     FIXED_C,
+    FIXED_WEIGHT,
     FOLDS,
     GRID,
-    SCALES,
-    candidates,
+    WEIGHTS,
     left_out,
+    settings_of,
     unthreaded,
 )
 from polyadic.tuning.space import Settings, Space
@@ -36,7 +37,7 @@ from polyadic.tuning.space import Settings, Space
 __all__ = ["Search", "Try", "best_try", "score_subjects"]
 
 _FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
-_READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
+_READOUT_NAMES = ("whiten", "shrinkage", "recenter")
 _KEPT = 3
 """One in this many coarsely evaluated settings is evaluated in full."""
 _COARSE_GRID = (0.01, 1.0)
@@ -79,12 +80,12 @@ def best_try(tries: list[Try]) -> Try:
 
 
 def score_subjects(
-    Z: NDArray[np.float64], y: NDArray[Any], subject: NDArray[Any], levels: NDArray[np.intp], full: bool
+    Z: NDArray[np.float64], y: NDArray[Any], subject: NDArray[Any], columns: NDArray[np.intp], full: bool
 ) -> NDArray[np.float64]:
     """Evaluate features (n, F) of labelled windows by cross-validation of a logistic regression over subjects.
 
     With fewer labels than `Probe` needs for validation, its fixed settings are used. Otherwise the score is the best
-    over settings of the probe: all settings if `full`, two otherwise. `levels` are the indices of the level columns.
+    over settings of the probe: all settings if `full`, two otherwise. `columns` are the indices of the statistics.
 
     Returns
     -------
@@ -93,15 +94,14 @@ def score_subjects(
     """
     full = full and len(y) >= FEWEST_LABELS
     grid = GRID if full else (FIXED_C,) if len(y) < FEWEST_LABELS else _COARSE_GRID
-    is_level = np.isin(np.arange(Z.shape[1]), levels)
-    settings = candidates(
-        Z, is_level, grid, SCALES if full else SCALES[:1], (True, False) if full and len(levels) else (True,)
-    )
+    is_statistic = np.isin(np.arange(Z.shape[1]), columns)
+    weights = (WEIGHTS if full else (FIXED_WEIGHT,)) if len(columns) else (1.0,)
+    settings = settings_of(Z, is_statistic, grid, ("plain",), weights)
     _, code, counts = np.unique(y, return_inverse=True, return_counts=True)
     _, member = np.unique(subject, return_inverse=True)
     shares = [
         np.asarray(np.bincount(member, weights=(predicted == y) / (counts[code] * len(counts))), np.float64)
-        for predicted in left_out(Z, y, group_folds(y, subject, FOLDS), settings, is_level).values()
+        for predicted in left_out(Z, y, group_folds(y, subject, FOLDS), settings, is_statistic).values()
     ]
     return max(shares, key=lambda share: float(share.sum()))
 
@@ -220,7 +220,7 @@ class Search:
                 return  # too few windows have a partner for this view
             Z = self._features(model, settings.recenter)
             with unthreaded(), thread_pool():
-                shares = score_subjects(Z, self._y, self._subject, level_columns(model), full)
+                shares = score_subjects(Z, self._y, self._subject, statistic_columns(model), full)
             tried = Try(settings, shares, time.monotonic() - begun, full, fitted)
         self.tries.append(tried)
         if self.on_try is not None:

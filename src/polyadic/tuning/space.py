@@ -20,7 +20,6 @@ __all__ = ["NO_VIEW", "Settings", "Space", "views_for"]
 
 NO_VIEW = "none"
 _RANKS = (8, 16, 32, 64)
-_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0)
 _SHRINKAGES = (0.3, 1.0, 3.0)
 _MOST_FRAMES = 32
 _DISTANCE = 4
@@ -36,7 +35,7 @@ class Settings:
     n_fft, hop, parts : parameters of the STFT
     rank, nonnegative : parameters of the decomposition
     view : name of the second view used in the fit, or "none"
-    levels, whiten, shrinkage : parameters of the readout; `whiten` is the name of a view, or "none"
+    whiten, shrinkage : parameters of the readout; `whiten` is the name of a view, or "none"
     recenter : whether features are recentred by subject
     """
 
@@ -46,7 +45,6 @@ class Settings:
     rank: int = 32
     nonnegative: bool = True
     view: str = NO_VIEW
-    levels: float = 0.25
     whiten: str = NO_VIEW
     shrinkage: float = 1.0
     recenter: bool = False
@@ -73,7 +71,7 @@ class Settings:
     def readout(self, views: Mapping[str, Augmentation]) -> Readout:
         """Return the readout of these settings."""
         whiten = None if self.whiten == NO_VIEW else views[self.whiten]
-        return Readout(levels=self.levels, whiten=whiten, shrinkage=self.shrinkage)
+        return Readout(whiten=whiten, shrinkage=self.shrinkage)
 
     def changed_from(self, other: Settings) -> dict[str, Any]:
         """Return the values that differ from other settings, by name.
@@ -118,7 +116,6 @@ class Space:
             "nonnegative": (True, False),
             "parts": ("log_amplitude", "log_re_im"),
             "view": (NO_VIEW, *views),
-            "levels": _LEVELS,
             "whiten": (NO_VIEW, *views),
             "shrinkage": _SHRINKAGES,
             "recenter": (False, True) if can_recenter else (False,),

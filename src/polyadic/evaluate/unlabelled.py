@@ -1,0 +1,129 @@
+"""Unlabelled windows in the probe: label spreading on a graph of nearest neighbours (Zhou et al., 2004).
+
+Labels spread from labelled windows along a graph of similar windows. The probe is then refitted with the spread labels
+that can be trusted, which together weigh as much as the true labels of their class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+__all__ = ["FEWEST", "MOST", "neighbour_graph", "pool_rows", "spread", "trusted_labels"]
+
+MOST = 3500
+"""Maximum number of unlabelled windows in the graph."""
+FEWEST = 250
+"""Minimum number of unlabelled windows: of fewer, the nearest neighbours are not near."""
+
+_NEIGHBOURS, _LOCAL = 25, 7
+_ALPHA, _STEPS = 0.9, 60
+_SMOOTHING = 0.05
+_FEW_LABELS = 3
+_MAJORITY = 0.5
+
+_Floats = NDArray[np.float64]
+_Rows = NDArray[np.intp]
+
+
+def pool_rows(known: NDArray[np.bool_], groups: NDArray[Any] | None, most: int = MOST) -> _Rows:
+    """Choose unlabelled rows at random, as many of each group as possible: (n,), sorted.
+
+    Parameters
+    ----------
+    known : (N,), which rows have a label
+    groups : (N,), the subject of each row, or None
+
+    Examples
+    --------
+    >>> pool_rows(np.zeros(6, bool), np.array([0, 0, 0, 0, 0, 1]), most=2).shape
+    (2,)
+    """
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(~known))
+    if len(rows) > most and groups is not None:
+        # The first row of every group, then the second of every group that has one, and so on.
+        codes = np.unique(groups[rows], return_inverse=True)[1]
+        order = np.argsort(codes, kind="stable")
+        place = np.empty(len(rows), np.intp)
+        place[order] = np.arange(len(rows)) - np.repeat(*_starts(codes[order]))
+        rows = rows[np.argsort(place, kind="stable")]
+    return np.sort(rows[:most])
+
+
+def _starts(codes: _Rows) -> tuple[_Rows, _Rows]:
+    """Return where each run of equal codes starts, and its length."""
+    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    return first, counts
+
+
+def neighbour_graph(Z: _Floats) -> Any:
+    """Return the symmetric graph of 25 nearest neighbours of features (n, F), a sparse matrix (n, n).
+
+    Weights are Gaussian, with the distance to the seventh neighbour as local scale (Zelnik-Manor and Perona, 2004).
+    """
+    count = min(_NEIGHBOURS, len(Z) - 1)
+    distance, neighbour = NearestNeighbors(n_neighbors=count + 1, algorithm="brute").fit(Z).kneighbors(Z)
+    distance, neighbour = distance[:, 1:], neighbour[:, 1:]
+    scale = distance[:, min(_LOCAL, count) - 1] + np.finfo(float).tiny
+    weight = np.exp(-np.square(distance) / (scale[:, None] * scale[neighbour]))
+    rows = np.repeat(np.arange(len(Z)), count)
+    graph = scipy.sparse.csr_matrix((weight.ravel(), (rows, neighbour.ravel())), (len(Z), len(Z)))
+    return graph.maximum(graph.T)
+
+
+def spread(graph: Any, codes: _Rows, proportions: _Floats) -> _Floats:
+    """Spread labels along a graph: class probabilities of all rows, (n, K).
+
+    Parameters
+    ----------
+    graph : of `neighbour_graph`
+    codes : (n,), classes from 0; −1 for unlabelled rows
+    proportions : (K,), expected share of each class, to which its total mass is scaled
+    """
+    degree = np.asarray(graph.sum(axis=1)).ravel()
+    root = scipy.sparse.diags(1 / np.sqrt(np.maximum(degree, np.finfo(float).tiny)))
+    step = root @ graph @ root
+    labels = np.zeros((len(codes), len(proportions)))
+    labelled = np.flatnonzero(codes >= 0)
+    labels[labelled, codes[labelled]] = 1.0
+    labels /= np.maximum(labels.sum(axis=0), 1.0)
+    mass = labels
+    for _ in range(_STEPS):
+        mass = _ALPHA * (step @ mass) + (1 - _ALPHA) * labels
+    mass = mass * (proportions / np.maximum(mass.sum(axis=0), np.finfo(float).tiny))
+    total = mass.sum(axis=1, keepdims=True)
+    return np.divide(mass, total, out=np.zeros_like(mass), where=total > 0)
+
+
+def trusted_labels(graph: Any, codes: _Rows, probabilities: _Floats) -> tuple[_Rows, _Floats]:
+    """Return the spread label of each row and its weight: 0 for one that is not trusted, and 1 for a true label.
+
+    Classes have the proportions that the probe predicts, smoothed. A spread label is trusted if it has more than half
+    of the mass and, unless no class has more than three labels, if the probe predicts it, too. In each class, spread
+    labels together weigh as much as true ones.
+
+    Parameters
+    ----------
+    graph, codes : as for `spread`
+    probabilities : (n, K), those of the probe for all rows
+    """
+    unlabelled = codes < 0
+    predicted = probabilities.argmax(axis=1)
+    count = probabilities.shape[1]
+    shares = np.bincount(predicted[unlabelled], minlength=count) / max(int(unlabelled.sum()), 1) + _SMOOTHING
+    mass = spread(graph, codes, shares)
+    best = np.where(unlabelled, mass.argmax(axis=1), codes)
+    weight = mass.max(axis=1) * (mass.max(axis=1) > _MAJORITY) * unlabelled
+    if np.bincount(codes[~unlabelled]).max() > _FEW_LABELS:
+        weight *= best == predicted
+    for code in range(count):
+        own = unlabelled & (best == code)
+        total = weight[own].sum()
+        if total > 0:
+            weight[own] *= (codes == code).sum() / total
+    weight[~unlabelled] = 1.0
+    return best, weight

@@ -1,0 +1,199 @@
+"""Statistics of raw windows: levels, extremes, shape, slow bands and correlations, which spectra of frames do not hold.
+
+To add a statistic, write a function of `Signals` that returns (b, C), (b, C, n) or, of pairs of channels, (b, P), and
+add it to `STATISTICS`; `tests/test_statistics.py` then checks its contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import combinations, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["BANDS", "STATISTICS", "Signals", "band_edges", "padded_length", "statistic_names", "window_statistics"]
+
+BANDS = 8
+"""Maximum number of frequency bands; short windows have fewer."""
+FLOOR = 1e-6
+"""Deviation below which a channel is silent, relative to the largest deviation of all channels of the window."""
+TINY = 1e-30
+"""Deviation of a window in which all channels are constant."""
+ZERO_MEAN = 1e-6
+"""A mean below this share of the channel's deviation is rounding, and counts as 0."""
+
+
+class Signals:
+    """Raw windows and what several statistics need of them.
+
+    Samples are taken relative to the first one and divided by the largest, so that float32 suffices for signals of any
+    size and offset; results are in float64.
+
+    Parameters
+    ----------
+    X : (b, C, time)
+
+    Attributes
+    ----------
+    first, size : (b, C) float64, first sample of each channel and largest distance from it
+    centred : (b, C, time), (X − mean) / size; 0 for a constant channel
+    """
+
+    def __init__(self, X: Tensor) -> None:
+        apart = X - X[:, :, :1]
+        size = apart.abs().amax(dim=2)
+        apart = apart / torch.where(size > 0, size, 1.0)[:, :, None]
+        self.first, self.size = X[:, :, 0].double(), size.double()
+        self._middle = apart.mean(dim=2)
+        self._range = apart.amin(dim=2).double(), apart.amax(dim=2).double()
+        self.centred = apart - self._middle[:, :, None]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean of each channel: (b, C)."""
+        mean = self.first + self.size * self._middle.double()
+        return torch.where(mean.abs() > ZERO_MEAN * self.deviation, mean, 0.0)
+
+    @property
+    def extremes(self) -> tuple[Tensor, Tensor]:
+        """Minimum and maximum of each channel: (b, C) each."""
+        lowest, highest = self._range
+        return self.first + self.size * lowest, self.first + self.size * highest
+
+    @cached_property
+    def _unit(self) -> Tensor:
+        """Deviation of `centred`: (b, C)."""
+        return self.centred.square().mean(dim=2).sqrt()
+
+    @cached_property
+    def deviation(self) -> Tensor:
+        """Standard deviation of each channel: (b, C)."""
+        return self.size * self._unit.double()
+
+    @cached_property
+    def floor(self) -> Tensor:
+        """The deviation of a silent channel: (b, 1)."""
+        return FLOOR * self.deviation.amax(dim=1, keepdim=True) + TINY
+
+    @cached_property
+    def z(self) -> Tensor:
+        """Channels with mean 0 and deviation 1; 0 for a constant channel: (b, C, time)."""
+        return self.centred / torch.where(self._unit > 0, self._unit, 1.0)[:, :, None]
+
+
+def _shape(signals: Signals) -> Tensor:
+    """Skewness: (b, C)."""
+    return signals.z.pow(3).mean(dim=2)
+
+
+def _peakedness(signals: Signals) -> Tensor:
+    """Logarithm of the kurtosis, which is at least 1: (b, C)."""
+    return signals.z.square().square().mean(dim=2).clamp_min(1.0).log()
+
+
+def _crossings(signals: Signals) -> Tensor:
+    """Share of neighbouring samples on different sides of the mean: (b, C)."""
+    above = signals.centred >= 0
+    if above.shape[2] < 2:
+        return signals.deviation.new_zeros(above.shape[:2])
+    return (above[:, :, 1:] != above[:, :, :-1]).to(signals.centred.dtype).mean(dim=2)
+
+
+def _band_powers(signals: Signals) -> Tensor:
+    """Logarithm of the power in each band of `band_edges`: (b, C, bands)."""
+    length = signals.centred.shape[2]
+    padded, edges = padded_length(length), band_edges(length)
+    spectrum = torch.fft.rfft(signals.centred, n=padded, dim=2)
+    power = spectrum.real.square() + spectrum.imag.square()
+    bands = [power[:, :, first:end].sum(dim=2) for first, end in pairwise(edges)]
+    if not bands:
+        return signals.deviation.new_zeros((*power.shape[:2], 0))
+    scale = 2 * signals.size.square() / (padded * length)
+    return (torch.stack(bands, dim=2).double() * scale[:, :, None] + signals.floor.square()[:, :, None]).log()
+
+
+def _correlations(signals: Signals) -> Tensor:
+    """Correlation of each pair of channels; 0 if one is constant: (b, C · (C − 1) / 2)."""
+    count, length = signals.z.shape[1:]
+    first, second = torch.triu_indices(count, count, offset=1, device=signals.z.device)
+    return (torch.bmm(signals.z, signals.z.mT) / length)[:, first, second]
+
+
+STATISTICS: dict[str, Callable[[Signals], Tensor]] = {
+    "mean": lambda signals: signals.mean,
+    "min": lambda signals: signals.extremes[0],
+    "max": lambda signals: signals.extremes[1],
+    "std": lambda signals: (signals.deviation + signals.floor).log(),
+    "skew": _shape,
+    "kurt": _peakedness,
+    "crossings": _crossings,
+    "power": _band_powers,
+    "corr": _correlations,
+}
+"""The statistics by name, in the order of their columns; chosen on development subjects."""
+
+
+def padded_length(length: int) -> int:
+    """Return the length that windows are padded to with zeros for band powers: the next power of two."""
+    return 1 << max(length - 1, 0).bit_length()
+
+
+def band_edges(length: int) -> list[int]:
+    """Return the edges of the bands in bins of the padded spectrum, of equal width on a logarithmic scale.
+
+    Bands reach from half a cycle per window to half the sampling rate; empty bands are left out.
+
+    Examples
+    --------
+    >>> band_edges(128), band_edges(4)
+    ([1, 2, 3, 5, 8, 14, 23, 39, 65], [1, 2, 3])
+    """
+    padded = padded_length(length)
+    if padded < 2:
+        return []
+    edges = np.geomspace(max(1.0, padded / (2 * length)), padded // 2 + 1, BANDS + 1).round()
+    return [int(edge) for edge in np.unique(edges)]
+
+
+def window_statistics(X: Tensor) -> Tensor:
+    """Compute all statistics of windows (b, C, time): (b, S) float64, in the order of `statistic_names`.
+
+    Examples
+    --------
+    >>> window_statistics(torch.randn(4, 2, 128)).shape
+    torch.Size([4, 31])
+    """
+    signals = Signals(X)
+    # Of a statistic with several columns per channel, the columns of a channel stand together.
+    return torch.cat([statistic(signals).double().flatten(1) for statistic in STATISTICS.values()], dim=1)
+
+
+def statistic_names(channels: Sequence[str], length: int, fs: float | None = None) -> list[str]:
+    """Return the names of the columns of `window_statistics`.
+
+    Parameters
+    ----------
+    channels : names of the channels
+    length : samples of a window
+    fs : sampling rate in Hz; None names bands in cycles per sample
+
+    Examples
+    --------
+    >>> statistic_names(["ax", "ay"], 4, 50.0)[-6:]
+    ['crossings ay', 'power 6.2–19 Hz ax', 'power 19–25 Hz ax', 'power 6.2–19 Hz ay', 'power 19–25 Hz ay', 'corr ax ay']
+    """
+    rate, unit = (fs, "Hz") if fs else (1.0, "cycles per sample")
+    hertz = [min((edge - 0.5) / padded_length(length), 0.5) * rate for edge in band_edges(length)]
+    bands = [f"{low:.2g}–{high:.2g} {unit}" for low, high in pairwise(hertz)]
+    names = []
+    for statistic in STATISTICS:
+        if statistic == "power":
+            names += [f"power {band} {channel}" for channel in channels for band in bands]
+        elif statistic == "corr":
+            names += [f"corr {first} {second}" for first, second in combinations(channels, 2)]
+        else:
+            names += [f"{statistic} {channel}" for channel in channels]
+    return names
