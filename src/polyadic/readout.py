@@ -65,7 +65,8 @@ class Readout(Immutable):
       have the variance of z. Above 256, the leading 64 principal axes of the standardised statistics take their place.
       A statistic that is constant over the unlabelled windows is 0.
     - *whitening by views*: z' = (S + shrinkage·tr(S)/R·I)^(−½) z, rescaled to a total variance of R, where S is the
-      second moment (not centred) of the differences between z of a window and z of its view. Statistics are not whitened.
+      second moment (not centred) of the differences between z of a window and z of its view. Statistics stay as they
+      are.
 
     Parameters
     ----------

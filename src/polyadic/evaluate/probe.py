@@ -305,7 +305,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return fit
 
     def _left_out(self, data: _Data, fold: _Rows, chosen: Setting, graph: Any) -> _Floats:
-        """Return logits (labelled rows, K) of probes that saw neither the row's fold nor unlabelled rows of its groups."""
+        """Return logits (labelled rows, K) of probes that saw no row of the groups in the row's fold."""
         found = np.empty((data.n_labelled, len(self.classes_)))
 
         def leave_out(number: int) -> None:
