@@ -42,14 +42,14 @@ def unthreaded() -> Iterator[None]:
 
 
 def statistic_columns(model: Any) -> NDArray[np.intp]:
-    """Return the indices of a feature extractor's level columns, whose names begin with "level "."""
-    names = model.get_feature_names_out() if hasattr(model, "get_feature_names_out") else []
-    return np.flatnonzero([str(name).startswith("level ") for name in names])
+    """Return the indices of the columns of a feature extractor that are statistics of the raw window."""
+    readout = getattr(model, "readout_", None)
+    return np.arange(0) if readout is None else np.arange(readout.rank, readout.n_features)
 
 
-def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, levels: Any = None) -> Any:
-    """Train a clone of a classifier on features (n, F); subjects and level columns are passed on if it takes them."""
-    given = {"groups": groups, "statistic_columns": levels}
+def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, columns: Any = None) -> Any:
+    """Train a clone of a classifier on features (n, F); subjects and the columns of statistics are passed on if it takes them."""
+    given = {"groups": groups, "statistic_columns": columns}
     return clone(classifier).fit(Z, y, **{k: v for k, v in given.items() if has_fit_parameter(classifier, k)})
 
 

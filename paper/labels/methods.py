@@ -69,26 +69,26 @@ class Features:
     """Features of all labelled windows.
 
     Z : (N, F)
-    levels : the columns of the level block
+    statistics : the columns that are statistics of the raw window
     copies : (copies, N, F), features of views for an augmented probe; NaN for windows without such a view
     """
 
     Z: NDArray[np.float32]
-    levels: NDArray[np.intp]
+    statistics: NDArray[np.intp]
     copies: NDArray[np.float32]
 
 
 def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Features:
     """Compute the inputs of a method's probe."""
-    Z, levels = np.asarray(model.transform(windows), np.float32), statistic_columns(model)
+    Z, columns = np.asarray(model.transform(windows), np.float32), statistic_columns(model)
     if one.columns == "coefficients":
         x = np.asarray(model.coefficients(windows), np.float64)
-        # One common factor gives the variance of the isometric features, so that levels have the same weight.
+        # One common factor gives the variance of the isometric features, so that statistics have the same weight.
         x *= np.sqrt(x.shape[1] / max(float(x.var(axis=0).sum()), 1e-300))
-        Z = np.hstack([x.astype(np.float32), Z[:, levels]])
-        levels = np.arange(x.shape[1], Z.shape[1])
+        Z = np.hstack([x.astype(np.float32), Z[:, columns]])
+        columns = np.arange(x.shape[1], Z.shape[1])
     copies = _view_features(model, _views(data)[one.probe_view], windows) if one.probe_view else Z[None][:0]
-    return Features(Z, levels, copies)
+    return Features(Z, columns, copies)
 
 
 def _view_features(model: Any, view: Augmentation, windows: Any) -> NDArray[np.float32]:
@@ -232,7 +232,8 @@ METHODS: tuple[Method, ...] = (
     Method("no centring", "less", _default(lambda d: {"tensorize": _frames(d, mean=None)})),
     Method("a floor for each channel", "less", _default(lambda d: {"tensorize": _frames(d, floor="channel")})),
     Method("coefficients for isometric features", "less", _default(), columns="coefficients"),
-    Method("no levels", "less", _default(lambda d: {"readout": Readout(levels=0.0)})),
+    Method("no statistics", "less", _default(lambda d: {"readout": Readout(statistics=0.0)})),
+    Method("ATD", "rivals", _default(lambda d: {"augment": Jitter(0.05)})),
     Method("profiles of either sign", "less", _default(lambda d: {"nonnegative": False})),
     Method("standardised probe, not validated", "less", _default(), probe="standardised"),
     *_view_methods(),

@@ -35,6 +35,8 @@ _WITH_VIEWS: tuple[Count, ...] = (3, 10, "all")
 """Labels per class at which views are compared."""
 _RECENTRED: tuple[Count, ...] = (10, "all")
 """Labels per class at which features are also recentred by subject."""
+_MOST_UNLABELLED = 3500
+"""Maximum number of unlabelled windows that features were learned from and that the probe uses."""
 _FEWEST_TO_TRAIN = 4
 """Minimum number of windows to train a network, which holds some out for early stopping."""
 _STEM = "labels"
@@ -45,7 +47,8 @@ _NOTES = {
     "paper.labels.people: row numbers, from 0, among the windows of the scored subjects in the order of "
     "the file (LUDB without windows of class -1); with all labels, every window of the training half",
     "rows": "balanced accuracy in percent: score has a mean over draws for each split, score_by_draw each draw; "
-    "recentred is with features recentred by subject",
+    "recentred is with features recentred by subject, 'labelled only' and 'with unlabelled' without and with "
+    "unlabelled windows in the probe",
 }
 """Description of the parts of the result, written into its file."""
 _QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "CNN, supervised",
@@ -147,13 +150,18 @@ def _cells(request: LabelRequest) -> list[_Cell]:
 def _run_cell(cell: _Cell) -> Row:
     """Fit a method and score it: the seconds and sizes of the fit, and the scores on each split.
 
-    The scores are balanced accuracies of each draw, in percent, by labels per class and name.
+    The scores are balanced accuracies of each draw, in percent, by labels per class and name. On development subjects
+    everything is nested: in each split, features are learned from the training half alone.
     """
     windows, fit = cell.labelled(), dict[str, Any](device=cell.device)
-    predict = _classifier(cell, windows, fit) if cell.one.is_classifier else _probes(cell, windows, fit)
+    predict: _Predictor | None = None
     splits: list[Row] = []
     for split, half in enumerate(cell.halves()):
         row: Row = {}
+        if cell.one.is_classifier:
+            predict = predict or _classifier(cell, windows, fit)
+        elif predict is None or cell.development:
+            predict = _probes(cell, windows, half, fit)
         for count in _WITH_VIEWS if cell.one.group == "views" else COUNTS:
             scores: dict[str, list[float]] = {}
             for number in range(1 if count == "all" else _DRAWS):
@@ -170,15 +178,17 @@ def _run_cell(cell: _Cell) -> Row:
 _Predictor = Callable[[NDArray[np.intp], Half, Count, int], Iterator[tuple[str, NDArray[Any]]]]
 
 
-def _probes(cell: _Cell, windows: Windows, about: Row) -> _Predictor:
+def _probes(cell: _Cell, windows: Windows, half: Half, about: Row) -> _Predictor:
     """Fit a method, and return a function that trains its probe on some rows and predicts the test rows.
 
-    With features recentred by subject as well, where enough windows of each subject are known.
+    The default uses unlabelled windows: those that features were learned from, and those of the training half that
+    are not drawn. It is also scored without them ("labelled only"), and rivals with them ("with unlabelled").
     """
     one, model, begun = cell.one, cell.build(), time.perf_counter()
+    learned = windows[half.train] if cell.development else cell.set.unlabelled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(cell.set.unlabelled())
+        model.fit(learned)
     fitted = time.perf_counter()
     found = features_of(one, model, cell.set, windows)
     about |= {"fit_seconds": fitted - begun, "predict_seconds": time.perf_counter() - fitted}
@@ -187,20 +197,38 @@ def _probes(cell: _Cell, windows: Windows, about: Row) -> _Predictor:
     lines = 1 if classes == 2 else classes
     about |= {"numbers": int(model.n_parameters_), "probe_numbers": lines * (Z.shape[1] + 1)}
     _, sizes = np.unique(subject, return_counts=True)
-    main = one.group in ("default", "rivals", "paper") and one.probe == "auto" and not cell.development
-    centred = recentred(Z, subject) if main and sizes.min() >= FEWEST_WINDOWS else None
+    is_main = one.group in ("default", "rivals") and one.probe == "auto"
+    centred = recentred(Z, subject) if is_main and not cell.development and sizes.min() >= FEWEST_WINDOWS else None
+    others, who = Z[:0], subject[:0]
+    if is_main and not cell.development:
+        sample = np.sort(np.random.default_rng(0).permutation(len(learned))[:_MOST_UNLABELLED])
+        others = features_of(one, model, cell.set, learned[sample]).Z.astype(np.float64)
+        who = learned.subject[sample]
+
+    def with_unlabelled(F: NDArray[Any], rows: NDArray[np.intp], half: Half) -> Any:
+        rest = np.setdiff1d(half.train, rows)
+        marks = np.concatenate([label[rows], np.full(len(rest) + len(others), -1)])
+        groups = np.concatenate([subject[rows], subject[rest], who])
+        return train_probe(Probe(), np.concatenate([F[rows], F[rest], others]), marks, groups, found.statistics)
 
     def predict(rows: NDArray[np.intp], half: Half, count: Count, number: int) -> Iterator[tuple[str, NDArray[Any]]]:
         kinds = {"score": Z} | ({"recentred": centred} if centred is not None and count in _RECENTRED else {})
-        for name, F in kinds.items():
-            with unthreaded():
-                classifier = Probe() if one.probe == "auto" else make_probe(one.probe)
+        default = one.group == "default"
+        with unthreaded():
+            for name, F in kinds.items():
+                classifier = Probe(unlabelled=False) if one.probe == "auto" else make_probe(one.probe)
                 seen, own = F[rows], rows
                 for copy in found.copies:
                     known = rows[np.isfinite(copy[rows]).all(axis=1)]
                     seen, own = np.concatenate([seen, copy[known]]), np.concatenate([own, known])
-                trained = train_probe(classifier, seen, label[own], subject[own], found.levels)
-                yield name, np.asarray(trained.predict(F[half.test]))
+                trained = train_probe(classifier, seen, label[own], subject[own], found.statistics)
+                yield (
+                    "labelled only" if default and name == "score" else name,
+                    np.asarray(trained.predict(F[half.test])),
+                )
+            if is_main:
+                guess = np.asarray(with_unlabelled(Z, rows, half).predict(Z[half.test]))
+                yield "score" if default else "with unlabelled", guess
 
     return predict
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def page(result: Result) -> str:
     """Return all tables as Markdown."""
     development = result["people"] == "development"
     whom = "left-out development subjects" if development else "unseen subjects"
-    source = "windows of the same subjects" if development else "other subjects"
+    source = "the training half" if development else "other subjects"
     lines = [
         f"# Accuracy against labels per class, on {whom}",
         "",
@@ -70,11 +70,13 @@ def page(result: Result) -> str:
         f"to training and half to test; labels are drawn {result['draws']} times from the training half, the same ones "
         f"for every method. Features are learned without labels from {source}, once per seed "
         f"({len(result['seeds'])} for most methods, 1 for SimCLR and MiniRocket; the CNN is trained once per draw of "
-        "labels). The standard error accounts for subjects shared between splits. ▲ and ▼ mark methods that are better "
-        f"or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects and, by Holm, for all "
-        "comparisons on this page). *numbers* is the size of the model without its probe; *fit* is the seconds to "
-        "learn features without labels, *probe* to train the probe with all labels of the first split, *features* to "
-        "compute features of all labelled windows.",
+        "labels). The probe of polyadic also uses unlabelled windows: those that features were learned from, and those "
+        "of the training half without a label. Rivals have a plain validated probe; lines called *with unlabelled* "
+        "have the probe of polyadic. The standard error accounts for subjects shared between splits. ▲ and ▼ mark "
+        f"methods that are better or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects "
+        "and, by Holm, for all comparisons on this page). *numbers* is the size of the model without its probe; *fit* "
+        "is the seconds to learn features without labels, *probe* to train the probe with all labels of the first "
+        "split, *features* to compute features of all labelled windows.",
         "",
         f"Written by `{result['command']}` on {result['date']}, commit {result['commit']}, "
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
@@ -98,12 +100,11 @@ def page(result: Result) -> str:
 
 
 def _describe(about: dict[str, Any], development: bool) -> str:
+    scored = f"{about['windows']:,} windows of {about['people']:,} "
+    if development:
+        return f"{scored}subjects, {about['classes']} classes; splits: {about['splits']}."
     features = f"Features from {about['unlabelled_windows']:,} windows of {about['unlabelled_people']:,} subjects"
-    scored = f"{about['windows']:,} windows of {about['people']:,} others"
-    return (
-        f"{features}; labels and scores from {'the same' if development else scored}, {about['classes']} classes; "
-        f"splits: {about['splits']}."
-    )
+    return f"{features}; labels and scores from {scored}others, {about['classes']} classes; splits: {about['splits']}."
 
 
 def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
@@ -119,7 +120,12 @@ def _table(
     recentred = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "recentred")]
     heads = ["labels per class", *counts, *(f"{count}, recentred" for count in recentred)]
     lines = []
-    for name in names:
+    for name, column in _lines(result, data, names):
+        if column != "score":
+            values = [split_scores(result, data, name, count, column) for count in counts]
+            cells = [_cell(value, share) for value in values] + [""] * (len(recentred) + (4 if timed else 1))
+            lines.append([as_text(f"{name}, {column}"), *cells])
+            continue
         cells = [
             _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
             for count in counts
@@ -127,6 +133,14 @@ def _table(
         cells += [_cell(split_scores(result, data, name, count, "recentred"), share) for count in recentred]
         lines.append([as_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
     return table([*heads, "numbers", *(_TIMES if timed else ())], lines).rstrip()
+
+
+def _lines(result: Result, data: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each method, and after it its variants with or without unlabelled windows in the probe."""
+    for name in names:
+        for column in ("score", "labelled only", "with unlabelled"):
+            if _known(result, data, [name], "all", column):
+                yield name, column
 
 
 def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:

@@ -88,11 +88,11 @@ _STORED: dict[str, Any] = {
     "class_counts": list | None,
 }
 """Fitted attributes in the JSON of a probe, and their types."""
-TEMPERATURE = 0.6
-"""Temperature without validation: regularised probes of few labels are less sure than they should be."""
+TEMPERATURE = 1.0
+"""Temperature without validation: on development subjects the best ones are on both sides, by up to a factor of 5."""
 _FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3
 """Minimum number of out-of-subject predictions and of subjects to fit a temperature."""
-_TEMPERATURE_SPREAD = 0.5
+_TEMPERATURE_SPREAD = 0.7
 """Standard deviation of the prior of the temperature's logarithm."""
 _MOST_VALIDATED = 2000
 """Maximum number of labels in the search for settings."""
@@ -131,7 +131,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     not lower the balanced accuracy on left-out groups, whose unlabelled rows are left out, too.
 
     **Probabilities** are calibrated by one temperature, fitted to out-of-group predictions of all of the above. Its
-    logarithm is shrunk towards that of 0.6, the value for fewer than 30 predictions or 3 groups. With
+    logarithm is shrunk towards that of 1, the value for fewer than 30 predictions or 3 groups. With
     `class_weight="balanced"`, all classes have the same weight in training. This increases the recall of rare classes,
     and `predict_proba` then assumes that all classes are equally frequent; `with_prior("training")` converts it to the
     class frequencies of the training labels.
