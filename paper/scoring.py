@@ -48,7 +48,7 @@ def statistic_columns(model: Any) -> NDArray[np.intp]:
 
 
 def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, columns: Any = None) -> Any:
-    """Train a clone of a classifier on features (n, F); subjects and statistic columns are passed on if it takes them."""
+    """Train a clone of a classifier on features (n, F); subjects and statistic columns are passed if it takes them."""
     given = {"groups": groups, "statistic_columns": columns}
     return clone(classifier).fit(Z, y, **{k: v for k, v in given.items() if has_fit_parameter(classifier, k)})
 
