@@ -77,11 +77,6 @@ class CPALS(Baseline):
         self.factors_ = [basis / np.where(norm > 0, norm, 1.0) for basis, norm in zip(bases, norms, strict=True)]
         self.history_ = {"error": [float(error) for error in errors]}
 
-    @property
-    def n_iter_(self) -> int:
-        """Number of iterations of TensorLy."""
-        return len(self.history_["error"])
-
     def _features(self, T: Tensor) -> Tensor:
         factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
         G = gram([factor.double() for factor in factors])

@@ -99,17 +99,6 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         self.bias_ = (bias - mean.cpu().flatten() @ khatri_rao(factors)).numpy()
         self.factors_ = [np.ascontiguousarray(factor.numpy()) for factor in factors]
 
-    @property
-    def n_iter_(self) -> int:
-        """Number of iterations."""
-        return len(self.history_["loss"])
-
-    def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each class: (N, C), the same kind of array as X."""
-        logits = self.transform(X)
-        probabilities = torch.softmax(torch.as_tensor(logits), dim=1)
-        return probabilities if isinstance(logits, Tensor) else probabilities.numpy()
-
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,)."""
         check_is_fitted(self)

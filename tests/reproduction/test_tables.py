@@ -24,7 +24,7 @@ from polyadic.errors import PolyadicError
 ROOT = Path(__file__).parents[2]
 
 
-LONG = {"tune", "table4", "table6", "table8", "table9", "table10", "table11", "table12", "figure2", "seconds"}
+LONG = {"tune", "table4", "table6", "table8", "table9", "table10", "table11", "table12", "figure2"}
 
 
 @pytest.mark.parametrize(
