@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from problems import paper
 
-from polyadic import ATD
+from polyadic import ATD, CPD
 from polyadic._util import random_streams as draws
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
 from polyadic.augment.signals import _JITTER_STREAMS
