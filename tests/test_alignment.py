@@ -273,10 +273,9 @@ def stacked(problem: Subproblem) -> tuple[Tensor, Tensor]:
 
 
 @dtypes
-@pytest.mark.parametrize("beta", [30.0, 1e4, 1e14])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_huge_beta_is_warned_of(device, dtype, beta, seed):
-    problem = Subproblem.draw(samples=16, seed=seed, dtype=dtype, device=device)
+@pytest.mark.parametrize("beta", [30.0, 1e14])
+def test_a_huge_beta_is_warned_of_and_a_small_one_is_not(device, dtype, beta):
+    problem = Subproblem.draw(samples=16, dtype=dtype, device=device)
     M, G = stacked(problem)
     objective = als.Objective(alpha=problem.alpha, beta=beta)
     with pytest.warns(
@@ -284,6 +283,7 @@ def test_a_huge_beta_is_warned_of(device, dtype, beta, seed):
     ):
         X = als.solve_coefficients(M, G, objective, n_views=2, watch=True)
     assert bool(torch.isfinite(X).all())
+    als.solve_coefficients(M, G, als.Objective(alpha=problem.alpha, beta=1e-3), n_views=2, watch=True)
 
 
 @pytest.mark.parametrize("changes", [[0.1, 0.2, 0.4, 0.8], [0.5, 0.5, 0.5, 0.5], [2.0, 30.0, 2.0, 30.0]])

@@ -16,7 +16,7 @@ from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.testing import PairingContract
 
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=200)
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
 
 def search_one_by_one(index: WindowIndex, gap_samples: float) -> list[int]:

@@ -26,13 +26,6 @@ def test_the_version_and_its_date_are_the_same_everywhere():
     assert date == released
 
 
-def test_the_changelog_has_the_sections_of_its_form():
-    for section in re.split(r"^## ", text("CHANGELOG.md"), flags=re.MULTILINE)[1:]:
-        kinds = re.findall(r"^### (\S+)", section, re.MULTILINE)
-        assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Upgrading"}
-        assert len(set(kinds)) == len(kinds)
-
-
 def test_all_is_every_extra_of_users():
     (every,) = EXTRAS["all"]
     assert set(re.fullmatch(r"polyadic\[(.*)\]", every)[1].split(",")) == set(EXTRAS) - {"all", "dev", "docs"}
@@ -68,11 +61,3 @@ def test_locked_versions_are_within_the_bounds(one):
 
 def numbers(version):
     return [int(part) for part in version.split(".")]
-
-
-def test_the_test_of_lower_bounds_knows_every_bound():
-    source = text(".ci/lower_bounds.py")
-    tested = set(re.search(r"^EXTRAS = \((.*?)\)", source, re.MULTILINE | re.DOTALL)[1].replace('"', "").split(", "))
-    assert tested == set(EXTRAS) - {"all", "dev", "docs", "paper"}
-    for name in re.findall(r'^    "(test_\w+\.py)",', source, re.MULTILINE):
-        assert (ROOT / "tests" / name).exists()
