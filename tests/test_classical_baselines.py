@@ -11,9 +11,7 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.linear_model import RidgeClassifierCV
 
-from paper.scoring import probe_accuracy
 from polyadic import CPD, load
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data.synthesis import synthetic
@@ -22,7 +20,6 @@ from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 
 FRAMES = STFT(n_fft=16, hop=8)
-SLOW = STFT(n_fft=32, hop=16, parts="log_amplitude")
 
 
 class TestPCAFeaturesKeepTheContract(BaselineContract):
@@ -270,7 +267,7 @@ def test_ten_thousand_kernels_are_9996_features_and_as_many_biases() -> None:
     assert Z.max() <= 1
 
 
-@pytest.mark.parametrize("length", [9, 10, 17, 1000])
+@pytest.mark.parametrize("length", [9, 17, 200])
 def test_longest_kernel_fits_into_a_window_of_any_length(length: int) -> None:
     X = np.random.default_rng(0).normal(size=(3, 1, length))
     model = MiniRocket(n_kernels=84 * 40).fit(X)
@@ -316,27 +313,3 @@ def test_kernels_see_one_to_nine_channels_few_more_often() -> None:
 def test_impossible_settings_are_refused_by_name(model: Any, X: np.ndarray, said: str) -> None:
     with pytest.raises(PolyadicError, match=said):
         model.fit(X, np.array([0, 1]))
-
-
-# ---------------------------------------------------------------- all together
-
-
-@pytest.mark.parametrize(
-    ("model", "least"),
-    [
-        (PCAFeatures(dim=16, tensorize=SLOW, device="cpu"), 0.7),
-        (HandFeatures(device="cpu"), 0.7),
-        (MiniRocket(n_kernels=840, device="cpu"), 0.7),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_classes_of_synthetic_signals_are_learned(model: Any, least: float) -> None:
-    signals = synthetic(n_windows=400, n_channels=4)
-    train, test = np.arange(250), np.arange(250, 400)
-    X, y = signals.X, signals.label
-    Z = clone(model).fit(X[train], y[train]).transform(X)
-    if isinstance(model, MiniRocket):
-        accuracy = RidgeClassifierCV(np.logspace(-3, 3, 7)).fit(Z[train], y[train]).score(Z[test], y[test])
-    else:
-        accuracy = probe_accuracy("standardised", Z[train], y[train], Z[test], y[test])
-    assert accuracy > least
