@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import classes_of_tensors, decaying
 from scipy import stats
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -67,25 +68,7 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyadic.estimators._BATCH_BYTES", 4000)
 
 
-def classes_of_tensors(
-    shape: tuple[int, ...] = (3, 4, 5), n_classes: int = 3, count: int = 90, seed: int = 0, strength: float = 0.5
-) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    y = np.arange(count) % n_classes
-    means = rng.normal(size=(n_classes, *shape))
-    return rng.normal(size=(count, *shape)) + strength * means[y], y
-
-
 # -------------------------------------------------------------------------- PCA
-
-
-def decaying(count: int = 60, shape: tuple[int, ...] = (4, 5, 6)) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    size = int(np.prod(shape))
-    spread = 0.8 ** np.arange(min(count, size))
-    left = np.linalg.qr(rng.normal(size=(count, len(spread)))).Q
-    right = np.linalg.qr(rng.normal(size=(size, len(spread)))).Q
-    return ((left * spread) @ right.T + 2.0).reshape(count, *shape)
 
 
 def assert_same_components(model: PCAFeatures, X: np.ndarray, atol: float) -> None:

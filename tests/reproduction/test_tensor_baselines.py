@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from problems import classes_of_tensors, decaying
 from scipy.special import softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
@@ -20,7 +21,6 @@ from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 
 FRAMES = STFT(n_fft=16, hop=8)
-SLOW = STFT(n_fft=32, hop=16, parts="log_amplitude")
 
 
 class TestUMLDAKeepsTheContract(BaselineContract):
@@ -36,15 +36,6 @@ class TestSTLKeepsTheContract(BaselineContract):
 class TestCPALSKeepsTheContract(BaselineContract):
     baseline = CPALS(rank=2, tensorize=FRAMES, device="cpu", max_iter=5)
     tolerance = 1e-3
-
-
-def classes_of_tensors(
-    shape: tuple[int, ...] = (3, 4, 5), n_classes: int = 3, count: int = 90, seed: int = 0, strength: float = 0.5
-) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    y = np.arange(count) % n_classes
-    means = rng.normal(size=(n_classes, *shape))
-    return rng.normal(size=(count, *shape)) + strength * means[y], y
 
 
 # ------------------------------------------------------------------------ UMLDA
@@ -162,15 +153,6 @@ def test_loss_of_stl_falls_and_too_few_iterations_give_a_warning() -> None:
     assert losses[-1] < np.log(3)
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
         STL(max_iter=2, tol=1e-9).fit(X, y)
-
-
-def decaying(count: int = 60, shape: tuple[int, ...] = (4, 5, 6)) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    size = int(np.prod(shape))
-    spread = 0.8 ** np.arange(min(count, size))
-    left = np.linalg.qr(rng.normal(size=(count, len(spread)))).Q
-    right = np.linalg.qr(rng.normal(size=(size, len(spread)))).Q
-    return ((left * spread) @ right.T + 2.0).reshape(count, *shape)
 
 
 # ----------------------------------------------------------------------- CP-ALS
