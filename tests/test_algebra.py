@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -33,15 +33,6 @@ def tensorly():
     """The other library, on its numpy backend; it is not on every machine with a GPU."""
     return pytest.importorskip("tensorly")
 
-
-# The device fixture is the same for every example, so hypothesis need not worry about it.
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 DTYPES = [torch.float32, torch.float64]
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -95,7 +86,7 @@ def over_shapes(test):
     """Run a test on random shapes and on those that must never be left out."""
     for shape in (LOW_RANK, HIGH_RANK, ORDER_TWO, ORDER_FIVE, ONLY_ONES):
         test = example(shape)(test)
-    return steady(given(shape=shapes)(test))
+    return given(shape=shapes)(test)
 
 
 def array(tensor: Tensor) -> np.ndarray:
@@ -190,7 +181,6 @@ def test_kernels_take_strided_tensors_and_change_no_input(device, dtype, order):
         assert torch.equal(before, after)
 
 
-@steady
 @example(LOW_RANK, 1e-3)
 @example(HIGH_RANK, 0.1)
 @example(ONLY_ONES, 5.0)

@@ -8,7 +8,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
@@ -22,15 +22,6 @@ from polyadic.core.alignment import (
     normalise,
     pull,
     row_update,
-)
-
-# The device fixture is the same for every example, so hypothesis need not worry about it.
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 DTYPES = [torch.float32, torch.float64]
@@ -101,7 +92,6 @@ def literal_update(problem: Subproblem, X_init: np.ndarray, beta: float) -> np.n
 # The loss.
 
 
-@steady
 @example(1, 1, 3.0, 0)
 @example(2, 1, 0.0, 0)
 @given(st.integers(1, 8), st.integers(1, 6), st.floats(0, 200), st.integers(0, 2**31))
@@ -115,7 +105,6 @@ def test_the_loss_equals_its_double_sum(device, count, rank, gamma, seed):
     assert float(single) == pytest.approx(expected, abs=1e-5 * (2 + gamma))
 
 
-@steady
 @given(st.integers(1, 8), st.integers(1, 6), st.floats(0, 200), st.integers(0, 2**31))
 def test_pull_equals_the_product_with_the_full_pair_matrix(device, count, rank, gamma, seed):
     X = normal(count, rank, seed=seed, device=device)
@@ -156,7 +145,6 @@ def test_normalise_keeps_the_direction_of_rows_of_any_size(device, scale):
 # The row update.
 
 
-@steady
 @example(1, [1], 1, 2.0, 1.0, 0)
 @example(3, [2, 2, 1, 3], 5, 0.0, 5.0, 0)
 @given(

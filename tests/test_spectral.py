@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from problems import paper
 from scipy.signal import get_window
@@ -72,7 +72,6 @@ def assert_parts_are(result: torch.Tensor, Z: np.ndarray, parts: str, floor: np.
 # --------------------------------------------------------------- coefficients
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(
     n_fft=st.integers(1, 20),
     hop=st.integers(1, 25),
@@ -118,7 +117,6 @@ def test_the_unit_of_the_recording_only_shifts_log_features(parts: str, dtype: t
     torch.testing.assert_close(shift, torch.full_like(shift, math.log(unit)), rtol=0, atol=atol)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
 @given(exponents=st.lists(st.floats(-15, 12), min_size=3, max_size=3))
 def test_channels_with_different_units_each_have_their_own_floor(exponents: list[float]) -> None:
     X = recordings(5, 3, 60)
@@ -175,7 +173,6 @@ def test_the_mean_is_that_of_the_tensors_over_windows_and_frames(parts: str) -> 
     torch.testing.assert_close(T, centred(X))
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
 @given(gains=st.lists(st.floats(-6, 6), min_size=2, max_size=2))
 def test_a_gain_of_all_channels_of_a_unit_changes_nothing_after_centring(gains: list[float]) -> None:
     X, units = recordings(5, 3, 60), ("g", "V", "g")

@@ -274,6 +274,3 @@ def test_an_object_that_is_not_a_tensorizer_is_refused(wrong):
         as_tensorizer(wrong)
     with pytest.raises(PolyadicError, match="tensorize must be None"):
         paper(SALS, rank=2, tensorize=wrong).fit(np.ones((5, 3, 40)))
-
-
-# ---------------------------------------------------------------- files of baselines
