@@ -60,13 +60,6 @@ def test_with_tol_0_all_sweeps_are_done_without_a_warning_even_if_the_loss_is_co
     assert unwarned(kind(tol=1e-3, **settings), silence).n_sweeps_ < 500
 
 
-def test_restarts_warn_if_the_kept_one_has_not_converged():
-    kept = unwarned(SALS(rank=3, tensorize=None, max_sweeps=500, restarts=2), tensors())
-    assert kept.converged_ is True
-    with pytest.warns(ConvergenceWarning, match=STOPPED):
-        SALS(rank=3, tensorize=None, max_sweeps=2, restarts=2).fit(tensors())
-
-
 def test_a_consensus_has_converged_if_all_of_its_restarts_have():
     model = unwarned(SALS(rank=3, tensorize=None, max_sweeps=500, restarts=2, consensus=True), tensors())
     assert (model.converged_, model.n_sweeps_, model.attempt_) == (True, 1, 3)

@@ -12,7 +12,6 @@ from polyadic import CPD, GRSALS, SALS, load
 from polyadic._util.model_files import read, write
 from polyadic.baselines import PCAFeatures
 from polyadic.cli import app
-from polyadic.cli.fit import tell_replicability
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
 from polyadic.data.readers.arrays import open_windows
@@ -207,14 +206,6 @@ def test_fit_checks_replicability_on_request_and_reports_it(file, tmp_path):
     assert ("do not interpret" in said) == (not found.replicates.all())
     content = json.loads(_run("fit", file, "-o", out, "--force", *small, "--check", "--json"))
     assert content["replicability"] == load(out).replicability_.to_dict()
-
-
-def test_components_that_do_not_replicate_are_numbered_from_1(capsys):
-    tell_replicability(Replicability(np.array([0.5, 0.95, 0.2]), np.array([0.4, 0.5, 0.0]), refits=10, halves=False))
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("replicability: 1 of 3 components found again (match of at least 0.9) in at least half")
-    assert "10 refits on halves of the windows (fewer than two subjects are known)" in said
-    assert said.endswith("do not interpret components 1, 3")
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import paper
 from scipy.signal import get_window
 
-from polyadic import CPD, SALS, load
+from polyadic import CPD
 from polyadic.errors import PolyadicError
 from polyadic.spectral import PARTS, STFT, recommended_stft
 
@@ -239,20 +237,6 @@ def test_a_floor_that_is_given_is_not_fitted() -> None:
         stft = STFT(n_fft=16, hop=4, floor=floor)
         assert stft.calibrated(recordings(4, 2, 60)) == stft
         assert stft.calibrated(1000 * recordings(4, 2, 60)).floor == floor
-
-
-def test_the_floor_is_stored_in_the_model_and_in_its_file(tmp_path: Path) -> None:
-    X = 1e-5 * recordings(12, 2, 40).numpy()
-    model = paper(SALS, rank=2, tensorize=STFT(n_fft=8, hop=4), max_sweeps=2, device="cpu").fit(X)
-    stored = model.tensorize_
-    assert stored == STFT(n_fft=8, hop=4).calibrated(torch.from_numpy(X))
-    assert model.tensorize.floor == "auto"
-    model.save(tmp_path / "model.safetensors")
-    loaded = load(tmp_path / "model.safetensors")
-    assert loaded.tensorize_ == stored
-    # A louder batch is measured with the floor of the fit.
-    np.testing.assert_array_equal(loaded.transform(50 * X), model.transform(50 * X))
-    np.testing.assert_allclose(model.transform(np.concatenate([50 * X, X]))[12:], model.transform(X), rtol=1e-9)
 
 
 # -------------------------------------------------------------------- errors
