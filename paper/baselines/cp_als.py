@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paper.baselines.shared import restored_factors
 from polyadic.baselines import Baseline
 from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
@@ -89,4 +88,4 @@ class CPALS(Baseline):
         return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.factors_ = restored_factors(self, arrays, int(self.rank))
+        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(len(arrays))]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from torch import Tensor
 
-from paper.baselines.shared import labels_of, restored_factors
+from paper.baselines.shared import labels_of
 from polyadic.baselines import Baseline
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.errors import PolyadicError
@@ -124,7 +124,7 @@ class UMLDA(Baseline):
         return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.factors_ = restored_factors(self, arrays, int(self.dim))
+        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(len(arrays))]
         self.classes_ = np.array(extra["classes"], dtype=extra["dtype"])
 
     def __sklearn_tags__(self) -> Any:
