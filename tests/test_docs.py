@@ -1,7 +1,7 @@
 """Every Python block of the README and the pages runs, page by page in order; the README's table matches the results.
 
 Blocks below `<!-- run -->` also run when the pages are built, and stop the build if they fail; so do the examples of
-the gallery. `test_pages.py` checks the other properties of the pages.
+the gallery. `test_pages.py` checks tables, figures and quoted messages.
 """
 
 from __future__ import annotations
