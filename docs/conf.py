@@ -21,7 +21,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "execu
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 # All but the first are tables without a title, which other pages include.
-exclude_patterns = ["_build", "results/microcontroller/*.md", "results/onnx/*.md", "results/scale/*.md"]
+exclude_patterns = ["_build", "results/microcontroller/*.md", "results/onnx/*.md"]
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]

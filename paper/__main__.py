@@ -11,14 +11,11 @@ import typer
 
 from paper import datasets
 from paper.catalogue import EXPERIMENTS
-from paper.datasets.download import SOURCES, download
 from paper.labels.people import FILES
 from paper.labels.runner import LabelRequest
 from paper.labels.runner import run as run_labels
 from paper.results import stage_bar
 from paper.runner import Request, run
-from paper.speed import race as race_runner
-from paper.speed import runner as speed_runner
 from polyadic import reuse_memory
 from polyadic.errors import PolyadicError
 
@@ -86,6 +83,8 @@ def prepare(
     mirror: Annotated[str | None, typer.Option(metavar="URL", help="With --download: URL of a mirror.")] = None,
 ) -> None:
     """Write a store of windows from a data set in its published layout. For har, FOLDER may be the zip file."""
+    from paper.datasets.download import SOURCES, download
+
     name = dataset.replace("-", "_")
     if name not in datasets.__all__:
         raise typer.BadParameter(f"{dataset!r} is not har, sleep-edf, ptb-xl or mgh", param_hint="DATASET")
@@ -165,7 +164,9 @@ def speed(
     quiet: _Quiet = False,
 ) -> None:
     """Seconds of sweeps and whole fits on random windows, and of other implementations."""
-    speed_runner.run(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
+    from paper.speed.runner import run as run_speed  # imports TensorLy
+
+    run_speed(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
 
 
 @app.command()
@@ -180,7 +181,9 @@ def race(
     quiet: _Quiet = False,
 ) -> None:
     """Accuracy against the seconds of a fit, for several solvers."""
-    race_runner.run(out, data, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
+    from paper.speed.race import run as run_race
+
+    run_race(out, data, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
 
 
 @app.command()

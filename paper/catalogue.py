@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from paper import figures, reference, tables, tuning
-from paper.methods import ExperimentSettings, MethodVariant, Row, fit_variant, sweep_columns, variant
+from paper.methods import ExperimentSettings, MethodVariant, Row, variant
 from paper.runner import Experiment
 from polyadic import ATD
 from polyadic.augment import Augmentation, Compose, Jitter
@@ -40,27 +39,6 @@ _CONVERGENCE_ROUNDS = 8
 def _methods(*names: str) -> Callable[[ExperimentSettings], list[MethodVariant]]:
     """Return a function that returns these methods, for `Experiment.variants`."""
     return lambda settings: [variant(name) for name in names]
-
-
-def _first_seed_only(settings: ExperimentSettings) -> ExperimentSettings:
-    """Return the settings for one seed and one protocol."""
-    return replace(settings, seeds=range(1), protocols=settings.protocols[:1])
-
-
-def _eight_sweep_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the methods that train in sweeps or epochs, with eight of them and no early stopping."""
-    deep = [variant(name, max_epochs=8, patience=8) for name in (*DEEP, "CNN")]
-    return deep + [variant(name, max_sweeps=8, tol=0.0) for name in TENSOR]
-
-
-def _time_sweeps(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
-    """Fit a method once, and return its seconds per sweep and the duration of every sweep."""
-    part = settings.split_for(settings.protocols[0], seed)
-    model, _ = fit_variant(one, settings, part, seed)
-    every = [float(value) for value in model.history_["seconds"]]
-    learned = len(part.unlabelled) if one.kind == "features" else len(part.train)
-    row = {**one.labels, "seed": seed, "protocol": settings.protocols[0], "split": part.hash, **sweep_columns(model)}
-    return [{**row, "every": every, "windows": learned, "parameters": int(model.n_parameters_)}]
 
 
 def _round_variants(settings: ExperimentSettings) -> list[MethodVariant]:
@@ -277,15 +255,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         run_cell=tuning.run_try,
         chosen_settings=tuning.best_settings,
         parameters=_CONVERGED,
-    ),
-    "seconds": Experiment(
-        "Seconds per sweep or epoch: eight, the first three dropped",
-        ("har", "sleep_edf", "ptb_xl", "mgh"),
-        tables.seconds_table,
-        variants=_eight_sweep_variants,
-        adjust=_first_seed_only,
-        run_cell=_time_sweeps,
-        alone=True,
     ),
     "figure1": Experiment(
         "The framework",

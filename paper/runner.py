@@ -46,7 +46,6 @@ class Experiment:
     adjust : function that modifies the settings, or None
     run_cell : function that returns the rows of a cell, given method, settings and seed
     chosen_settings : function that returns the content of a second file, `NAME-DATASET.settings.json`, or None
-    alone : whether cells must run one at a time
     """
 
     title: str
@@ -60,7 +59,6 @@ class Experiment:
     adjust: Callable[[ExperimentSettings], ExperimentSettings] | None = None
     run_cell: RunCell = fit_and_score
     chosen_settings: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,6 @@ def _quick_settings(request: Request, experiment: Experiment, protocols: Sequenc
 
 def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
     """Run the missing cells, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
-    if experiment.alone and request.jobs > 1:
-        raise PolyadicError(f"--jobs must be 1 for {request.name}: other processes would distort its timings")
     settings = experiment_settings(request, experiment)
     request.out.mkdir(parents=True, exist_ok=True)
     stem = f"{request.name}-{settings.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")

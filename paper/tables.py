@@ -137,7 +137,7 @@ def timed_table(result: Result) -> str:
         lines = []
         for name in names:
             rows = select_rows(result, protocol=protocol, method=name)
-            # Timings with several jobs are not comparable; `python -m paper seconds` measures one at a time.
+            # Timings with several jobs are not comparable.
             seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
             theirs = reference.SECONDS.get(name, {}).get(dataset)
             lines.append(
@@ -175,16 +175,6 @@ def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, lis
         tests[name] = [unpaired, corrected_resampled(differences, 0.0)[1], resampled]
     adjusted = holm([tests[name][2] for name in rivals])
     return {name: [*tests[name], float(p)] for name, p in zip(rivals, adjusted, strict=True)}
-
-
-def seconds_table(result: Result) -> str:
-    """Return the table of seconds of appendix D.7, measured with each method alone on the machine."""
-    lines = []
-    for row in result["rows"]:
-        theirs = reference.SECONDS.get(row["method"], {}).get(result["dataset"])
-        known = "–" if theirs is None else f"{theirs:.1f}"
-        lines.append([row["method"], f"{row['seconds']:.3f}", f"{row['parameters']:,}", known])
-    return "\n".join([heading(result), table(["", "s/sweep", "parameters", "paper"], lines), footer(result)])
 
 
 def grid_table(

@@ -8,10 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The same examples everywhere, however busy the machine is.
-settings.register_profile("anywhere", derandomize=True, deadline=None)
+# The same examples everywhere, however busy the machine is. The device fixture is the same for every example.
+settings.register_profile(
+    "anywhere",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("anywhere")
 
 # Everything here is small: threads would only get in each other's way, and badly so on a busy machine. Libraries look

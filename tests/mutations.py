@@ -1,6 +1,6 @@
 """Files of every kind that polyadic reads, damaged at random and on purpose, for the tests and for the command line.
 
-    python tests/mutations.py --each 1000 [--seed 0] [--only NAME ...] [OUT.json]
+    python tests/mutations.py --each 1000 [--seed 0]
 
 Each damaged file must give an error of polyadic's own or a sound result, within 5 seconds and with little memory,
 without a process, a connection or a file outside its folder being opened. They are read in a process of their own,
@@ -19,7 +19,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,14 +45,12 @@ Mutate = Callable[[Path, random.Random], str]
 class Target:
     """A kind of file: `make` writes a sound one, `read` opens all of it, `meant` changes what it says.
 
-    Bytes are damaged in those of its files whose names are like `files`.
     `read` raises AssertionError where what was read is not sound. It gets True if only bytes were damaged.
     """
 
     make: Callable[[Path], None]
     read: Callable[[Path, bool], None]
     meant: Mutate | None = None
-    files: str = "*"
 
 
 # ---------------------------------------------------------------------------------- damage to bytes
@@ -71,11 +68,6 @@ def cut_short(content: bytearray, chance: random.Random) -> None:
 def inserted(content: bytearray, chance: random.Random) -> None:
     at = chance.randrange(len(content) + 1)
     content[at:at] = chance.randbytes(chance.choice((1, 2, 7, 64, 4096)))
-
-
-def doubled(content: bytearray, chance: random.Random) -> None:
-    at = chance.randrange(len(content))
-    content[at:at] = content[at : at + chance.choice((1, 16, 512))]
 
 
 def zeroed(content: bytearray, chance: random.Random) -> None:
@@ -100,8 +92,7 @@ def written_number(content: bytearray, chance: random.Random) -> None:
     at = end = chance.choice(digits)
     while end < len(content) and 48 <= content[end] <= 57:
         end += 1
-    words = (b"0", b"-1", b"99999999", b"9" * 30, b"1e308", b"nan", b"inf", b"0.0000001", b"2147483648", b"\xd9\xa3")
-    word = chance.choice(words)
+    word = chance.choice((b"0", b"-1", b"99999999", b"9" * 30, b"1e308", b"nan", b"inf", b"2147483648"))
     content[at:end] = word[: end - at].ljust(end - at, b"9") if chance.random() < 0.5 else word
     return None
 
@@ -111,11 +102,11 @@ def nested(content: bytearray, chance: random.Random) -> None:
     content[at:at] = chance.choice((b"[", b"{", b'{"a":', b"(", b"a.", b"[[")) * chance.choice((50, 2000, 100_000))
 
 
-BYTES = (flipped, flipped, cut_short, inserted, doubled, zeroed, extreme, written_number, written_number, nested)
+BYTES = (flipped, flipped, cut_short, inserted, zeroed, extreme, written_number, written_number, nested)
 
 
-def damage_bytes(folder: Path, chance: random.Random, names: str = "*") -> str:
-    files = sorted(path for path in folder.rglob(names) if path.is_file())
+def damage_bytes(folder: Path, chance: random.Random) -> str:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = chance.choice(files)
     content, kind = bytearray(path.read_bytes()), chance.choice(BYTES)
     if not content:
@@ -127,13 +118,10 @@ def damage_bytes(folder: Path, chance: random.Random, names: str = "*") -> str:
 
 # --------------------------------------------------------------------------------- damage to meaning
 
-DEEP: Any = []
-for _ in range(300):
-    DEEP = [DEEP]
 NASTY: tuple[Any, ...] = (
-    *(None, True, 0, -1, 1, 2**31, 2**63, -(2**63), 10**40, 1e308, -1e-308, float("nan"), float("inf")),
-    *("", "../../etc/passwd", "/etc/passwd", "<b>&", "\0", "__import__('os').system('true')", "9" * 400),
-    *([], {}, [[]], [None], {"type": "function", "name": "os.system"}, {"type": "STFT"}, DEEP, [1] * 5000),
+    *(None, True, 0, -1, 2**63, 10**40, 1e308, float("nan"), float("inf")),
+    *("", "../../etc/passwd", "\0", "__import__('os').system('true')", "9" * 400),
+    *([], {}, [[]], {"type": "function", "name": "os.system"}, {"type": "STFT"}, [1] * 5000),
 )
 
 
@@ -239,7 +227,7 @@ def mutated(target: Target, sound: Path, folder: Path, seed: str) -> tuple[str, 
     shutil.copytree(sound, folder)
     if target.meant is not None and chance.random() < 0.5:
         return target.meant(folder, chance), False
-    return damage_bytes(folder, chance, target.files), True
+    return damage_bytes(folder, chance), True
 
 
 def work(target: Target, name: str, sound: Path, each: int, seed: int, log: Path) -> None:
@@ -287,22 +275,14 @@ def main() -> None:
     import mutated_files
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("--each", type=int, default=1000, help="damaged files of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", choices=list(mutated_files.TARGETS), help="kinds of files")
     given = parser.parse_args()
     torch.set_num_threads(1)  # a process that forks must have no threads
     found = {}
-    for name in given.only or mutated_files.TARGETS:
-        begun = time.perf_counter()
-        found[name] = attack(name, mutated_files.TARGETS[name], given.each, given.seed)
-        counts = {key: value for key, value in found[name].items() if key != "wrong"}
-        sys.stderr.write(f"{name}: {counts}, {len(found[name]['wrong'])} wrong, {time.perf_counter() - begun:.1f} s\n")
-    text = json.dumps({"seed": given.seed, **found}, indent=1)
-    sys.stdout.write(text + "\n")
-    if given.out is not None:
-        given.out.write_text(text + "\n")
+    for name, target in mutated_files.TARGETS.items():
+        found[name] = attack(name, target, given.each, given.seed)
+    sys.stdout.write(json.dumps({"seed": given.seed, **found}, indent=1) + "\n")
     if any(each["wrong"] for each in found.values()):
         sys.exit(1)
 

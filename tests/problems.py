@@ -48,6 +48,26 @@ def moments_of(T: torch.Tensor, compression: Compression | None = None, sizes: t
     return moments
 
 
+def classes_of_tensors(
+    shape: tuple[int, ...] = (3, 4, 5), n_classes: int = 3, count: int = 90, seed: int = 0, strength: float = 0.5
+) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy tensors whose means differ by class: (count, I, J, …), and their classes."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(count) % n_classes
+    means = rng.normal(size=(n_classes, *shape))
+    return rng.normal(size=(count, *shape)) + strength * means[y], y
+
+
+def decaying(count: int = 60, shape: tuple[int, ...] = (4, 5, 6)) -> np.ndarray:
+    """Tensors (count, I, J, …) whose singular values fall quickly."""
+    rng = np.random.default_rng(0)
+    size = int(np.prod(shape))
+    spread = 0.8 ** np.arange(min(count, size))
+    left = np.linalg.qr(rng.normal(size=(count, len(spread)))).Q
+    right = np.linalg.qr(rng.normal(size=(size, len(spread)))).Q
+    return ((left * spread) @ right.T + 2.0).reshape(count, *shape)
+
+
 def arrays(tensors: Iterable[torch.Tensor]) -> list[np.ndarray]:
     return [tensor.numpy() for tensor in tensors]
 

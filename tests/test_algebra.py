@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -21,7 +21,6 @@ from polyadic.core.algebra import (
     khatri_rao,
     project,
     reconstruct,
-    relative_error,
     ridge_inverse,
     ridge_solve,
     squared_error,
@@ -34,15 +33,6 @@ def tensorly():
     """The other library, on its numpy backend; it is not on every machine with a GPU."""
     return pytest.importorskip("tensorly")
 
-
-# The device fixture is the same for every example, so hypothesis need not worry about it.
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 DTYPES = [torch.float32, torch.float64]
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -96,7 +86,7 @@ def over_shapes(test):
     """Run a test on random shapes and on those that must never be left out."""
     for shape in (LOW_RANK, HIGH_RANK, ORDER_TWO, ORDER_FIVE, ONLY_ONES):
         test = example(shape)(test)
-    return steady(given(shape=shapes)(test))
+    return given(shape=shapes)(test)
 
 
 def array(tensor: Tensor) -> np.ndarray:
@@ -191,7 +181,6 @@ def test_kernels_take_strided_tensors_and_change_no_input(device, dtype, order):
         assert torch.equal(before, after)
 
 
-@steady
 @example(LOW_RANK, 1e-3)
 @example(HIGH_RANK, 0.1)
 @example(ONLY_ONES, 5.0)
@@ -235,7 +224,7 @@ def fit_error(X: Tensor, T: Tensor, K: Tensor) -> float:
 
 
 @dtypes
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
 def test_two_equal_columns_are_solved_by_jitter_with_a_warning(device, dtype, scale):
     T, _, (A,) = Shape(20, (5,), 3, dtype).draw(device)
     A = scale * A
@@ -260,10 +249,9 @@ def test_a_rank_above_the_dimension_is_never_treated_as_regular(dtype, size, ran
 
 @dtypes
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("place", [(0, 0), (2, 1)])
-def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value, place):
+def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value):
     G = torch.eye(3, dtype=dtype, device=device)
-    G[place] = G[place[::-1]] = value
+    G[2, 1] = G[1, 2] = value
     with pytest.raises(PolyadicError, match=r"G must be finite, but holds NaN or infinity \(shape \(3, 3\)"):
         ridge_solve(G, torch.ones(2, 3, dtype=dtype, device=device), 1.0)
 
@@ -279,7 +267,7 @@ def test_the_error_for_bases_that_grow_without_a_ridge_says_what_helps() -> None
 
 
 @over_shapes
-def test_squared_and_relative_error_equal_those_of_the_dense_reconstruction(device, shape):
+def test_squared_error_equals_that_of_the_dense_reconstruction(device, shape):
     T, X, factors = shape.draw(device)
     residual = array(T) - oracles.reconstruct(array(X), [array(f) for f in factors])
     error = squared_error(T, X, project(T, factors), gram(factors))
@@ -288,26 +276,6 @@ def test_squared_and_relative_error_equal_those_of_the_dense_reconstruction(devi
     size = float(np.sum(array(T) ** 2) + np.sum((array(T) - residual) ** 2))
     tolerance = 300 * torch.finfo(T.dtype).eps * size
     assert float(error) == pytest.approx(float(np.sum(residual**2)), abs=tolerance, rel=1e-9)
-    relative = relative_error(T, X, factors)
-    assert isinstance(relative, float)
-    assert relative**2 * float(np.sum(array(T) ** 2)) == pytest.approx(
-        float(np.sum(residual**2)), abs=tolerance, rel=1e-9
-    )
-
-
-@dtypes
-def test_an_exact_fit_has_an_error_near_zero(device, dtype):
-    _, X, factors = Shape(5, (4, 3, 2), 3, dtype).draw(device)
-    error = relative_error(reconstruct(X, factors), X, factors)
-    assert 0.0 <= error < 100 * math.sqrt(torch.finfo(dtype).eps)
-
-
-@dtypes
-def test_the_relative_error_of_an_all_zero_tensor_is_zero_if_met_and_infinite_if_not(device, dtype):
-    _, X, factors = Shape(2, (3, 2), 2, dtype).draw(device)
-    T = torch.zeros(2, 3, 2, dtype=dtype, device=device)
-    assert relative_error(T, torch.zeros_like(X), factors) == 0.0
-    assert relative_error(T, X, factors) == math.inf
 
 
 def test_squared_error_keeps_its_digits_over_large_batches():

@@ -8,7 +8,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
@@ -22,15 +22,6 @@ from polyadic.core.alignment import (
     normalise,
     pull,
     row_update,
-)
-
-# The device fixture is the same for every example, so hypothesis need not worry about it.
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 DTYPES = [torch.float32, torch.float64]
@@ -84,13 +75,6 @@ class Subproblem:
         self.X_ls = project(self.T, self.factors) @ self.V
         self.v2 = pull(self.X_other, self.gamma)
 
-    def iterates(self, beta: float, rounds: int) -> list[Tensor]:
-        """The guesses from the least-squares start on, `rounds` + 1 of them."""
-        guesses = [self.X_ls]
-        for _ in range(rounds):
-            guesses.append(row_update(self.X_ls, self.V, guesses[-1], self.v2, beta))
-        return guesses
-
 
 def literal_update(problem: Subproblem, X_init: np.ndarray, beta: float) -> np.ndarray:
     """Eqn. improved_x for every row, literally."""
@@ -101,7 +85,6 @@ def literal_update(problem: Subproblem, X_init: np.ndarray, beta: float) -> np.n
 # The loss.
 
 
-@steady
 @example(1, 1, 3.0, 0)
 @example(2, 1, 0.0, 0)
 @given(st.integers(1, 8), st.integers(1, 6), st.floats(0, 200), st.integers(0, 2**31))
@@ -115,22 +98,12 @@ def test_the_loss_equals_its_double_sum(device, count, rank, gamma, seed):
     assert float(single) == pytest.approx(expected, abs=1e-5 * (2 + gamma))
 
 
-@steady
 @given(st.integers(1, 8), st.integers(1, 6), st.floats(0, 200), st.integers(0, 2**31))
 def test_pull_equals_the_product_with_the_full_pair_matrix(device, count, rank, gamma, seed):
     X = normal(count, rank, seed=seed, device=device)
     D = np.diag(1 / np.linalg.norm(array(X), axis=1))
     G = oracles.pair_matrix(count, gamma)
     np.testing.assert_allclose(array(pull(X, gamma)), G @ D @ array(X), atol=1e-12 * (2 + gamma))
-
-
-@dtypes
-def test_a_batch_of_one_has_no_random_pair(device, dtype):
-    X, other = normal(1, 4, dtype=dtype, device=device), normal(1, 4, seed=1, dtype=dtype, device=device)
-    cosine = torch.nn.functional.cosine_similarity(X, other)[0]
-    for gamma in (0.0, 1.0, 1e6):
-        torch.testing.assert_close(loss(X, other, gamma), -cosine)
-        torch.testing.assert_close(pull(other, gamma), -normalise(other))
 
 
 @dtypes
@@ -156,7 +129,6 @@ def test_normalise_keeps_the_direction_of_rows_of_any_size(device, scale):
 # The row update.
 
 
-@steady
 @example(1, [1], 1, 2.0, 1.0, 0)
 @example(3, [2, 2, 1, 3], 5, 0.0, 5.0, 0)
 @given(
@@ -216,30 +188,6 @@ def test_row_update_is_a_stationary_point_of_its_objective(sizes, seed):
     assert float(row_objective(problem, fixed, beta)) < float(row_objective(problem, problem.X_ls, beta))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_convergence_is_linear_at_the_rate_of_the_jacobian(seed):
-    problem, beta = Subproblem.draw(scale=3.0, seed=seed), 2.0
-    guesses = problem.iterates(beta, 300)
-    fixed = guesses[-1]
-    torch.testing.assert_close(guesses[-2], fixed, rtol=1e-13, atol=1e-13)
-    errors = torch.stack([torch.linalg.vector_norm(X - fixed, dim=1) for X in guesses])
-    measured = 0
-    for row in range(len(fixed)):
-
-        def one_round(x: Tensor, row: int = row) -> Tensor:
-            return row_update(problem.X_ls[row : row + 1], problem.V, x[None], problem.v2[row : row + 1], beta)[0]
-
-        rate = float(torch.linalg.eigvals(torch.autograd.functional.jacobian(one_round, fixed[row])).abs().max())
-        assert 0 < rate < 1
-        # Late rounds, in which the error has turned into the slowest direction but is not yet rounding.
-        late = [t for t in range(len(errors)) if 1e-12 < float(errors[t, row]) < 1e-5]
-        if len(late) > 3:
-            rate_seen = (float(errors[late[-1], row]) / float(errors[late[0], row])) ** (1 / (late[-1] - late[0]))
-            assert rate_seen == pytest.approx(rate, rel=0.1)
-            measured += 1
-    assert measured >= 2
-
-
 @dtypes
 def test_zero_rows_keep_their_least_squares_value_and_leave_the_others_alone(device, dtype):
     problem = Subproblem.draw(samples=4, scale=3.0, dtype=dtype, device=device)
@@ -273,10 +221,9 @@ def stacked(problem: Subproblem) -> tuple[Tensor, Tensor]:
 
 
 @dtypes
-@pytest.mark.parametrize("beta", [30.0, 1e4, 1e14])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_huge_beta_is_warned_of(device, dtype, beta, seed):
-    problem = Subproblem.draw(samples=16, seed=seed, dtype=dtype, device=device)
+@pytest.mark.parametrize("beta", [30.0, 1e14])
+def test_a_huge_beta_is_warned_of_and_a_small_one_is_not(device, dtype, beta):
+    problem = Subproblem.draw(samples=16, dtype=dtype, device=device)
     M, G = stacked(problem)
     objective = als.Objective(alpha=problem.alpha, beta=beta)
     with pytest.warns(
@@ -284,6 +231,7 @@ def test_a_huge_beta_is_warned_of(device, dtype, beta, seed):
     ):
         X = als.solve_coefficients(M, G, objective, n_views=2, watch=True)
     assert bool(torch.isfinite(X).all())
+    als.solve_coefficients(M, G, als.Objective(alpha=problem.alpha, beta=1e-3), n_views=2, watch=True)
 
 
 @pytest.mark.parametrize("changes", [[0.1, 0.2, 0.4, 0.8], [0.5, 0.5, 0.5, 0.5], [2.0, 30.0, 2.0, 30.0]])

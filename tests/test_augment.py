@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from problems import paper
 from scipy.interpolate import interp1d
@@ -175,7 +175,6 @@ def jitter_one_channel_at_a_time(X: Tensor, degree: float, keys: Tensor) -> np.n
     return result
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
 @given(
     length=st.integers(1, 260),
     channels=st.integers(1, 4),
@@ -231,7 +230,6 @@ def test_lengths_of_slow_noise_are_uniform_from_100_to_the_windows_length_inclus
     assert_equally_likely(lengths, [100, 101, 102, 103])
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
 @given(exponent=st.floats(-9, 6), offset=st.floats(-5, 5), degree=st.floats(0.001, 2))
 def test_noise_follows_the_unit_of_the_channel_but_not_its_offset(
     exponent: float, offset: float, degree: float

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import decaying
 from scipy import stats
-from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.linear_model import RidgeClassifierCV
 
-from paper.scoring import probe_accuracy
 from polyadic import CPD, load
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data.synthesis import synthetic
@@ -22,7 +20,6 @@ from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 
 FRAMES = STFT(n_fft=16, hop=8)
-SLOW = STFT(n_fft=32, hop=16, parts="log_amplitude")
 
 
 class TestPCAFeaturesKeepTheContract(BaselineContract):
@@ -70,25 +67,7 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyadic.estimators._BATCH_BYTES", 4000)
 
 
-def classes_of_tensors(
-    shape: tuple[int, ...] = (3, 4, 5), n_classes: int = 3, count: int = 90, seed: int = 0, strength: float = 0.5
-) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    y = np.arange(count) % n_classes
-    means = rng.normal(size=(n_classes, *shape))
-    return rng.normal(size=(count, *shape)) + strength * means[y], y
-
-
 # -------------------------------------------------------------------------- PCA
-
-
-def decaying(count: int = 60, shape: tuple[int, ...] = (4, 5, 6)) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    size = int(np.prod(shape))
-    spread = 0.8 ** np.arange(min(count, size))
-    left = np.linalg.qr(rng.normal(size=(count, len(spread)))).Q
-    right = np.linalg.qr(rng.normal(size=(size, len(spread)))).Q
-    return ((left * spread) @ right.T + 2.0).reshape(count, *shape)
 
 
 def assert_same_components(model: PCAFeatures, X: np.ndarray, atol: float) -> None:
@@ -147,25 +126,6 @@ def test_features_of_raw_windows_ignore_tensorize(kind: Any) -> None:
 def test_more_components_than_there_are_windows_are_refused() -> None:
     with pytest.raises(PolyadicError, match="at most 10, the smaller of 10 windows"):
         PCAFeatures(dim=11).fit(decaying(10))
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        (PCAFeatures(dim=2), "mean"),
-        (PCAFeatures(dim=2), "components"),
-        (MiniRocket(84), "biases"),
-        (MiniRocket(84), "channels"),
-    ],
-)
-def test_files_whose_arrays_do_not_fit_are_refused(model: Any, name: str, tmp_path: Path) -> None:
-    X, y = classes_of_tensors((3, 12) if isinstance(model, MiniRocket) else (3, 4, 5))
-    model = clone(model).fit(X, y)
-    arrays = model._arrays()
-    model._arrays = lambda: {**arrays, name: np.concatenate([arrays[name], arrays[name]])}
-    model.save(tmp_path / "m.safetensors")
-    with pytest.raises(ModelFileError, match="do not fit"):
-        load(tmp_path / "m.safetensors")
 
 
 # ---------------------------------------------------------------- hand features
@@ -270,7 +230,7 @@ def test_ten_thousand_kernels_are_9996_features_and_as_many_biases() -> None:
     assert Z.max() <= 1
 
 
-@pytest.mark.parametrize("length", [9, 10, 17, 1000])
+@pytest.mark.parametrize("length", [9, 17, 200])
 def test_longest_kernel_fits_into_a_window_of_any_length(length: int) -> None:
     X = np.random.default_rng(0).normal(size=(3, 1, length))
     model = MiniRocket(n_kernels=84 * 40).fit(X)
@@ -316,27 +276,3 @@ def test_kernels_see_one_to_nine_channels_few_more_often() -> None:
 def test_impossible_settings_are_refused_by_name(model: Any, X: np.ndarray, said: str) -> None:
     with pytest.raises(PolyadicError, match=said):
         model.fit(X, np.array([0, 1]))
-
-
-# ---------------------------------------------------------------- all together
-
-
-@pytest.mark.parametrize(
-    ("model", "least"),
-    [
-        (PCAFeatures(dim=16, tensorize=SLOW, device="cpu"), 0.7),
-        (HandFeatures(device="cpu"), 0.7),
-        (MiniRocket(n_kernels=840, device="cpu"), 0.7),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_classes_of_synthetic_signals_are_learned(model: Any, least: float) -> None:
-    signals = synthetic(n_windows=400, n_channels=4)
-    train, test = np.arange(250), np.arange(250, 400)
-    X, y = signals.X, signals.label
-    Z = clone(model).fit(X[train], y[train]).transform(X)
-    if isinstance(model, MiniRocket):
-        accuracy = RidgeClassifierCV(np.logspace(-3, 3, 7)).fit(Z[train], y[train]).score(Z[test], y[test])
-    else:
-        accuracy = probe_accuracy("standardised", Z[train], y[train], Z[test], y[test])
-    assert accuracy > least

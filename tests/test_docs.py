@@ -1,7 +1,7 @@
 """Every Python block of the README and the pages runs, page by page in order; the README's table matches the results.
 
 Blocks below `<!-- run -->` also run when the pages are built, and stop the build if they fail; so do the examples of
-the gallery. `test_pages.py` checks the other properties of the pages.
+the gallery. `test_pages.py` checks tables, figures and quoted messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import comparison  # noqa: E402
-from executed import cells, execute, page  # noqa: E402
+from executed import execute  # noqa: E402
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -86,14 +86,6 @@ def blocks(path: Path) -> list[tuple[int, str]]:
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks(path)]
 
 
-def test_all_pages_with_python_are_found():
-    names = {path.name for path in PAGES}
-    assert {"README.md", "index.md", "how.md", "start.md", "reproduce.md", *BEFORE} <= names
-    for path in PAGES:
-        opened = re.findall(r"^ *```(?:py|\{run\})", path.read_text(encoding="utf-8"), re.MULTILINE)
-        assert len(opened) == len(blocks(path)), f"{path.name} has a block that is not found"
-
-
 def short_fit(**settings):
     """Settings of a fit that ends after some sweeps: what the pages show does not depend on more of them."""
     return Settings(**settings | {"max_sweeps": min(settings["max_sweeps"], 5)})
@@ -114,14 +106,6 @@ def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
             exec(WINDOWS + before, names)
         for line, code in blocks(path):
             execute("\n" * line + code, names, str(path))
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_examples_read_as_pages(path):
-    about, found = cells(path.read_text(encoding="utf-8"))
-    assert found
-    assert about.splitlines()[0].endswith(".") or path.name == "onnx_device.py"
-    assert page(path).startswith(f"# {about.splitlines()[0].rstrip('.')}\n")
 
 
 def test_the_comparison_in_the_readme_is_that_of_its_file():

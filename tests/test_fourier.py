@@ -63,10 +63,10 @@ FLOOR = (0.1, 0.3, 2.0)
 SHORT = [
     # n_fft, hop, length, parts, window, half, turned, centred; frames of one block, or more, the last not full
     (64, 2, 128, "log_re_im", "rectangular", True, False, True),
-    (32, 7, 100, "re_im", "rectangular", False, True, False),
     (128, 50, 428, "log_amplitude", "hamming", True, True, True),
 ]
 LONG = [
+    (32, 7, 100, "re_im", "rectangular", False, True, False),
     (256, 64, 5000, "log_re_im", "rectangular", True, False, False),
     (512, 128, 4000, "log_re_im", "hann", False, True, True),
     (1024, 300, 4000, "amplitude", "rectangular", False, False, True),

@@ -121,8 +121,7 @@ def test_inverse_raises_its_flag(trouble):
     assert int(flag) == 1
 
 
-@pytest.mark.parametrize("rank", [1, 5, 32])
-@pytest.mark.parametrize("sizes", [(3, 6, 4), (1, 1, 1), (2, 150, 3), (14, 5, 33)])
+@pytest.mark.parametrize(("rank", "sizes"), [(5, (3, 6, 4)), (1, (1, 1, 1)), (1, (2, 150, 3)), (32, (14, 5, 33))])
 def test_contract_sums_over_a_mode(rank, sizes):
     first_size, J, K = sizes
     Y = torch.randn(first_size * J * K, rank, device=DEVICE)
@@ -138,7 +137,7 @@ def test_contract_sums_over_a_mode(rank, sizes):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("rank", [1, 5, 32])
+@pytest.mark.parametrize("rank", [5, 32])
 @pytest.mark.parametrize(
     ("rows", "sizes"),
     [(3, (1, 5, 1)), (70, (9, 37, 1)), pytest.param(130, (2, 27, 19), marks=long), (1, (2, 1, 2))],
@@ -161,8 +160,8 @@ def test_projections_solve_the_batch(rows, sizes, rank, dtype):
 
 
 @pytest.mark.parametrize("kept", [None, 0.3])
-@pytest.mark.parametrize("rank", [1, 5, 32])
-@pytest.mark.parametrize(("rows", "width"), [(3, 5), (70, 333), (1, 4), (200, 136)])
+@pytest.mark.parametrize("rank", [1, 32])
+@pytest.mark.parametrize(("rows", "width"), [(70, 333), (1, 4), (200, 136)])
 def test_collect_is_the_product_with_the_coefficients(rows, width, rank, kept):
     T = torch.randn(rows, width, device=DEVICE).half()
     X = torch.randn(rows, rank, device=DEVICE) * torch.logspace(-6, 6, rank, device=DEVICE)
@@ -196,8 +195,10 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "order"), [(torch.float32, (0, 1, 2)), (torch.float16, (0, 2, 1))])
-@pytest.mark.parametrize(("largest", "solver"), [(steps.LARGEST_PRODUCT, "blend"), (0, "memory")])
+@pytest.mark.parametrize(
+    ("dtype", "order", "largest", "solver"),
+    [(torch.float32, (0, 1, 2), steps.LARGEST_PRODUCT, "blend"), (torch.float16, (0, 2, 1), 0, "memory")],
+)
 @pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
 def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype, order, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "LARGEST_PRODUCT", largest)

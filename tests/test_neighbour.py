@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -15,8 +15,6 @@ from polyadic.augment import Compose, Jitter, Neighbour, OneOf, Pairing, WindowI
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.testing import PairingContract
-
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=200)
 
 
 def search_one_by_one(index: WindowIndex, gap_samples: float) -> list[int]:
@@ -51,7 +49,6 @@ def indices(draw: st.DrawFn) -> WindowIndex:
 @example(WindowIndex([0, 0], [5, 14], length=4, fs=10.0), 0.0, None)
 @example(WindowIndex([0, 0], [5, 8], length=4, fs=10.0), 0.0, None)
 @example(WindowIndex([0, 0, 0], [0, 4, 4], length=4, fs=10.0), 0.0, None)
-@steady
 def test_partners_are_those_of_a_search_one_by_one(index, gap, random):
     expected = search_one_by_one(index, round(gap * 10, 6))
     ids = list(range(len(index)))

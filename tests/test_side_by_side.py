@@ -28,30 +28,25 @@ def test_fits_in_parallel_threads_are_the_fits_alone(alone: dict[str, list[bytes
     assert [alone[kind] for kind in ORDER] == found
 
 
-def test_functions_that_draw_from_torchs_generator_do_not_disturb_each_other(alone: dict[str, list[bytes]]) -> None:
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(endurance.outcome, ["own function"] * 16))
-    assert all(each == alone["own function"] for each in found)
-
-
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_fits_under_joblib_are_the_fits_alone(
     backend: str, alone: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
     with joblib.parallel_config(backend, n_jobs=2, inner_max_num_threads=1 if backend == "loky" else None):
-        found = joblib.Parallel()(joblib.delayed(endurance.outcome)(kind) for kind in ORDER)
-    assert [alone[kind] for kind in ORDER] == found
+        found = joblib.Parallel()(joblib.delayed(endurance.outcome)(kind) for kind in alone)
+    assert list(alone.values()) == found
 
 
 FORKED = """
 import os, sys, torch
 import endurance
 torch.set_num_threads(1)
-before = {kind: endurance.outcome(kind) for kind in endurance.KINDS}
+kinds = ("memory", "own function")
+before = [endurance.outcome(kind) for kind in kinds]
 child = os.fork()
 if child == 0:
-    os._exit(0 if before == {kind: endurance.outcome(kind) for kind in endurance.KINDS} else 7)
+    os._exit(0 if before == [endurance.outcome(kind) for kind in kinds] else 7)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

@@ -7,7 +7,6 @@ import oracles
 import pytest
 import torch
 from problems import arrays, assert_same, bases, draw, graph_weights, paper, two_views
-from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD
 from polyadic.core.algebra import gram, project, reconstruct
@@ -119,21 +118,6 @@ def test_gamma_none_is_the_number_of_windows_in_the_batch():
         assert torch.equal(solved[0], solved[1])
         # A single window has no random pair for gamma to weigh.
         assert torch.equal(solved[0], solved[2]) == (count == 1)
-
-
-@pytest.mark.parametrize("beta", [1.0, 1e3, 1e5])
-def test_a_rule_that_does_not_converge_gives_a_warning_when_watched(beta):
-    T, factors = two_views(5, (4, 3)), bases((4, 3), 3)
-    M, G, objective = project(T, factors), gram(factors), Objective(0.1, beta=beta)
-    assert torch.isfinite(solve_coefficients(M, G, objective, 2)).all()
-    with pytest.warns(ConvergenceWarning, match=rf"does not converge at beta={beta:g}: .* Use a smaller beta"):
-        solve_coefficients(M, G, objective, 2, watch=True)
-
-
-def test_a_rule_that_converges_gives_no_warning():
-    T, factors = two_views(5, (4, 3)), bases((4, 3), 3)
-    for beta in (1e-3, 0.1, 0.3):
-        solve_coefficients(project(T, factors), gram(factors), Objective(0.1, beta=beta), 2, watch=True)
 
 
 @pytest.mark.parametrize("weights", [None, graph_weights(6)], ids=["complete", "given"])

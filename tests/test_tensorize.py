@@ -12,7 +12,7 @@ import torch
 from problems import paper
 from torch import Tensor, nn
 
-from polyadic import ATD, GRSALS, SALS, export, load, plot, report
+from polyadic import ATD, SALS, export, load, plot, report
 from polyadic.augment import Jitter
 from polyadic.core.tensorizer import (
     Axis,
@@ -198,10 +198,8 @@ def signals() -> Windows:
     return synthetic(100, n_channels=3, length=160)
 
 
-@pytest.mark.parametrize("kind", [SALS, *(pytest.param(kind, marks=pytest.mark.long) for kind in (ATD, GRSALS))])
-def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(kind, signals, tmp_path):
-    views = {"augment": Jitter(0.05), "beta": 0.01} if kind is ATD else {}
-    model = paper(kind, rank=3, tensorize=Haar(), max_sweeps=3, **views).fit(signals)
+def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(signals, tmp_path):
+    model = paper(SALS, rank=3, tensorize=Haar(), max_sweeps=3).fit(signals)
     assert model.tensorize_.scale is not None
     assert [factor.shape for factor in model.factors_] == [(3, 3), (3, 3), (20, 3)]
     assert [axis.title for axis in model.axes()] == ["channel", "wavelet level", "time (s)"]
@@ -274,6 +272,3 @@ def test_an_object_that_is_not_a_tensorizer_is_refused(wrong):
         as_tensorizer(wrong)
     with pytest.raises(PolyadicError, match="tensorize must be None"):
         paper(SALS, rank=2, tensorize=wrong).fit(np.ones((5, 3, 40)))
-
-
-# ---------------------------------------------------------------- files of baselines

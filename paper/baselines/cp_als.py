@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paper.baselines.shared import restored_factors
 from polyadic.baselines import Baseline
 from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
@@ -77,11 +76,6 @@ class CPALS(Baseline):
         self.factors_ = [basis / np.where(norm > 0, norm, 1.0) for basis, norm in zip(bases, norms, strict=True)]
         self.history_ = {"error": [float(error) for error in errors]}
 
-    @property
-    def n_iter_(self) -> int:
-        """Number of iterations of TensorLy."""
-        return len(self.history_["error"])
-
     def _features(self, T: Tensor) -> Tensor:
         factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
         G = gram([factor.double() for factor in factors])
@@ -94,4 +88,4 @@ class CPALS(Baseline):
         return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.factors_ = restored_factors(self, arrays, int(self.rank))
+        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(len(arrays))]

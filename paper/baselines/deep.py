@@ -174,8 +174,6 @@ class DeepBaseline(Baseline):
     Attributes
     ----------
     history_ : `loss`, `held_out` and `seconds`, one number per epoch
-    n_epochs_, best_epoch_ : number of epochs, and the epoch with the lowest `held_out`, whose weights are kept; 0 for
-        none
     n_parameters_ : number of trainable weights: not the input scale, running averages of batch norm or BYOL's target
     """
 
@@ -234,15 +232,6 @@ class DeepBaseline(Baseline):
 
     def _width(self) -> int:
         return self._network.n_features
-
-    @property
-    def n_epochs_(self) -> int:
-        return len(self.history_["loss"])
-
-    @property
-    def best_epoch_(self) -> int:
-        held_out = self.history_["held_out"]
-        return 1 + int(np.argmin(held_out)) if held_out else 0
 
     @property
     def n_parameters_(self) -> int:

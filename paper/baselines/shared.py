@@ -1,4 +1,4 @@
-"""What the supervised and the tensor baselines share: labels as codes, and factors from model files."""
+"""What the supervised baselines share: labels as codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
 
 
@@ -21,14 +20,3 @@ def labels_of(y: Any, count: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     if len(classes) < 2:
         raise PolyadicError(f"y must have at least two classes, but has {len(classes)}")
     return classes, codes
-
-
-def restored_factors(model: Baseline, arrays: dict[str, np.ndarray], width: int) -> list[np.ndarray]:
-    """Return the matrices `factors.0`, … of a model file, validated to have `width` columns and the tensors' sizes."""
-    shape = model._known_tensor_shape()
-    if shape is None:
-        shape = tuple(len(array) for name, array in arrays.items() if name.startswith("factors."))
-    factors = [arrays[f"factors.{mode}"] for mode in range(len(shape))]
-    if [factor.shape for factor in factors] != [(size, width) for size in shape]:
-        raise ValueError(f"factors of shapes {[factor.shape for factor in factors]} do not fit tensors {shape}")
-    return factors

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from paper.baselines.shared import labels_of, restored_factors
+from paper.baselines.shared import labels_of
 from polyadic.baselines import Baseline
 from polyadic.core.algebra import collect, contract, khatri_rao, project
 
@@ -99,17 +99,6 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         self.bias_ = (bias - mean.cpu().flatten() @ khatri_rao(factors)).numpy()
         self.factors_ = [np.ascontiguousarray(factor.numpy()) for factor in factors]
 
-    @property
-    def n_iter_(self) -> int:
-        """Number of iterations."""
-        return len(self.history_["loss"])
-
-    def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each class: (N, C), the same kind of array as X."""
-        logits = self.transform(X)
-        probabilities = torch.softmax(torch.as_tensor(logits), dim=1)
-        return probabilities if isinstance(logits, Tensor) else probabilities.numpy()
-
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,)."""
         check_is_fitted(self)
@@ -132,10 +121,8 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
         self.classes_ = np.array(extra["classes"], dtype=extra["dtype"])
-        self.factors_ = restored_factors(self, arrays, len(self.classes_))
+        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(len(arrays) - 1)]
         self.bias_ = arrays["bias"]
-        if self.bias_.shape != self.classes_.shape:
-            raise ValueError(f"{self.bias_.shape} biases do not fit {len(self.classes_)} classes")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from torch import Tensor
 
-from paper.baselines.shared import labels_of, restored_factors
+from paper.baselines.shared import labels_of
 from polyadic.baselines import Baseline
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.errors import PolyadicError
@@ -46,10 +46,8 @@ class UMLDA(Baseline):
     ridge : added to the within-class variance of every entry, in units of its mean over all entries
     max_iter : maximum number of rounds over the modes for each projection
     tol : a projection has converged when a round raises its criterion by less than this fraction
-    n_init : number of initialisations of each projection, of which the best is kept: the first with equal entries as in
-        the paper, the others random
     device : "auto", "cpu", "cuda", …
-    random_state : seed of the random initialisations
+    random_state : not used, because nothing is random; accepted for consistency with other baselines
 
     Attributes
     ----------
@@ -75,7 +73,6 @@ class UMLDA(Baseline):
     ridge: float = 1.0
     max_iter: int = 30
     tol: float = 1e-3
-    n_init: int = 1
     device: str | torch.device = "auto"
     random_state: Any = 0
 
@@ -85,13 +82,9 @@ class UMLDA(Baseline):
         passes = self._passes(source.samples)
         problem = _Fisher(passes, codes, len(self.classes_), float(self.ridge))
         self._check_dim(problem.shape, len(codes), len(self.classes_))
-        rng = np.random.default_rng(self.seed_)
         found: list[_Projection] = []
         for _ in range(self.dim):
-            starts = [[np.full(size, size**-0.5) for size in problem.shape]]
-            starts += [[rng.normal(size=size) for size in problem.shape] for _ in range(self.n_init - 1)]
-            tried = [_climb(problem, start, found, self.max_iter, self.tol) for start in starts]
-            found.append(max(tried, key=lambda projection: projection.criterion))
+            found.append(_climb(problem, found, self.max_iter, self.tol))
         scales = np.array([projection.spread for projection in found]) ** -0.5
         columns = [np.stack(vectors, axis=1) for vectors in zip(*(p.vectors for p in found), strict=True)]
         columns[-1] = columns[-1] * scales
@@ -117,11 +110,6 @@ class UMLDA(Baseline):
         """Fisher's criterion of every feature: (dim,)."""
         return np.array(self.history_["criterion"])
 
-    @property
-    def n_iter_(self) -> int:
-        """The largest number of rounds over the modes for any projection."""
-        return int(max(self.history_["rounds"]))
-
     def _features(self, T: Tensor) -> Tensor:
         factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
         return project(T, factors)
@@ -136,7 +124,7 @@ class UMLDA(Baseline):
         return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.factors_ = restored_factors(self, arrays, int(self.dim))
+        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(len(arrays))]
         self.classes_ = np.array(extra["classes"], dtype=extra["dtype"])
 
     def __sklearn_tags__(self) -> Any:
@@ -214,9 +202,9 @@ def _outer(vectors: _Vectors, like: Tensor) -> Tensor:
     return khatri_rao(columns)[:, 0] if columns else like.new_ones(1)
 
 
-def _climb(problem: _Fisher, start: _Vectors, found: list[_Projection], max_iter: int, tol: float) -> _Projection:
-    """Return the projection to which alternating over the modes converges from an initialisation."""
-    vectors = [vector / np.linalg.norm(vector) for vector in start]
+def _climb(problem: _Fisher, found: list[_Projection], max_iter: int, tol: float) -> _Projection:
+    """Return the projection to which alternating over the modes converges from equal entries, as in the paper."""
+    vectors = [np.full(size, size**-0.5) for size in problem.shape]
     earlier = np.stack([projection.coordinates for projection in found], axis=1) if found else None
     free = [size > len(found) for size in problem.shape]
     criteria: list[float] = []

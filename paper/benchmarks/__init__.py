@@ -1,4 +1,4 @@
-"""Measurements beside the paper: memory, stores, start-up, deployment, defaults and tuning.
+"""Measurements beside the paper: memory, start-up, deployment, defaults and tuning.
 
-Each is a command: `python -m paper.benchmarks.store` and the like.
+Each is a command: `python -m paper.benchmarks.memory` and the like.
 """

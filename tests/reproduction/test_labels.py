@@ -78,7 +78,7 @@ def test_settings_of_the_networks_are_those_that_were_tuned():
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     out = tmp_path_factory.mktemp("labels")
-    chosen = ("polyadic", "coefficients for isometric features", "the paper's SALS, plain probe")
+    chosen = ("polyadic", "the paper's SALS, plain probe")
     return out, run(LabelRequest(out, quick=True, seeds=2, device="cpu", methods=chosen), quiet=True)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from paper.catalogue import EXPERIMENTS
-from paper.results import encode_result
 from paper.runner import read_cells, render
 from paper.speed import race, tables
 
@@ -57,21 +56,10 @@ def test_the_page_of_a_benchmark_is_rendered_from_its_json(script, path):
     assert module.page(content(RESULTS / f"{path}.json")) == (RESULTS / f"{path}.md").read_text()
 
 
-@pytest.mark.parametrize("path", [*BENCH, *SPEED], ids=named)
-def test_result_files_have_one_row_a_line_as_their_writer_writes_them(path):
-    text = path.read_text()
-    assert encode_result(json.loads(text)) == text
-    assert text.count("\n") < len(content(path)["rows"]) + 400
-
-
-@pytest.mark.parametrize("path", [path for path in BENCH if "figure3" not in path.name], ids=named)
-def test_a_run_is_resumed_from_the_kept_cells(path):
+def test_a_run_is_resumed_from_the_kept_cells():
+    path = RESULTS / "har" / "table2-har.json"
     result = content(path)
     cells = read_cells(path)
     assert sum(map(len, cells.values())) == len(result["rows"])
     for row in result["rows"]:
         assert {"commit": result["commit"], **row} in cells[row["key"]]
-
-
-def test_no_result_holds_the_accuracies_of_single_subjects_which_no_table_reads():
-    assert not [named(path) for path in RESULTS.rglob("*.json") if "per_subject" in path.read_text()]

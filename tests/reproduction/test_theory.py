@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from polyadic.core.algebra import gram, project, ridge_inverse
 from polyadic.core.alignment import normalise, pull, row_update
-
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -91,7 +89,6 @@ def test_every_round_contracts_within_the_bound_of_the_theorem(seed):
 # The loss with labels and its bounds.
 
 
-@steady
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.floats(0, 2), st.floats(1, 10), st.integers(0, 2**31))
 def test_the_law_of_total_probability_replaces_negative_pairs_by_random_and_positive_ones(counts, spread, lam, seed):
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
@@ -129,7 +126,6 @@ def assumed(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     return others + torch.diag(diagonal), rates
 
 
-@steady
 @given(assumed(), st.floats(1, 10))
 def test_the_two_sided_bound_holds_where_random_pairs_are_less_similar_than_positive_ones(case, lam):
     similarity, rates = case
@@ -141,7 +137,6 @@ def test_the_two_sided_bound_holds_where_random_pairs_are_less_similar_than_posi
     assert value <= float(upper) + rounding
 
 
-@steady
 @given(st.integers(2, 6), st.floats(1, 10), st.integers(0, 2**31))
 def test_the_two_sided_bound_is_an_equality_for_balanced_classes(classes, lam, seed):
     similarity = normal(classes, classes, seed=seed)
