@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.probe import Probe, make_probe
-from polyadic.evaluate.scoring import low_label_rows, scores
+from polyadic.evaluate.scoring import calibration, low_label_rows, scores
 from polyadic.evaluate.significance import corrected_resampled, holm
 from polyadic.evaluate.validation import CrossValidation, cross_validate
 
@@ -12,6 +12,7 @@ __all__ = [
     "CrossValidation",
     "Probe",
     "WindowClassifier",
+    "calibration",
     "corrected_resampled",
     "cross_validate",
     "holm",

@@ -6,7 +6,7 @@ All scores are fractions; 1 is best.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,7 +84,7 @@ def score_features(
     y_test: NDArray[Any],
     subject: NDArray[Any] | None = None,
     groups: NDArray[Any] | None = None,
-    levels: Any = None,
+    statistic_columns: Any = None,
     prior: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Train every probe on features of training windows and score its predictions for test windows.
@@ -95,7 +95,7 @@ def score_features(
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     subject : (n,), the subject of each test window, for the accuracy of each subject
-    groups, levels : the subject of each training window and the columns of the level block, as for `Probe.fit`
+    groups, statistic_columns : as for `Probe.fit`
     prior : as for `WindowClassifier`
 
     Returns
@@ -104,11 +104,50 @@ def score_features(
     """
     results = {}
     for kind in kinds:
-        fitted = train_probe(kind, Z_train, y_train, groups, levels, prior)
+        fitted = train_probe(kind, Z_train, y_train, groups, statistic_columns, prior)
         results[kind] = scores(y_test, fitted.predict(Z_test), subject)
         if hasattr(fitted, "reason_"):
             results[kind]["reason"] = fitted.reason_
     return results
+
+
+class Calibration(NamedTuple):
+    """How often predictions of a given confidence are right: one entry per bin of confidence that has predictions.
+
+    confidence : (b,), mean confidence
+    accuracy : (b,), share of correct predictions
+    count : (b,), number of predictions
+    """
+
+    confidence: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    count: NDArray[np.intp]
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: mean distance of confidence and accuracy, weighted by the predictions."""
+        return float((np.abs(self.confidence - self.accuracy) * self.count).sum() / self.count.sum())
+
+
+def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 10) -> Calibration:
+    """Compare the confidence of predictions with the share that is correct, in bins of equal width.
+
+    Parameters
+    ----------
+    confidence : (n,), probability of the predicted class
+    correct : (n,), whether the prediction was right
+
+    Examples
+    --------
+    >>> calibration([0.9, 0.9, 0.9, 0.6], [True, True, False, True]).accuracy.round(2).tolist()
+    [1.0, 0.67]
+    """
+    values, right = np.asarray(confidence, np.float64), np.asarray(correct, np.float64)
+    place = np.minimum((values * bins).astype(np.intp), bins - 1)
+    count = np.bincount(place, minlength=bins)
+    used = count > 0
+    means = (np.bincount(place, weights, bins)[used] / count[used] for weights in (values, right))
+    return Calibration(*means, count[used])
 
 
 def default_protocol(windows: Windows) -> Protocol:

@@ -20,7 +20,7 @@ from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of, partly_labelled
 from polyadic.evaluate.probe import AUTO, features_of, make_probe, own_prior, statistic_columns, train_probe
-from polyadic.evaluate.scoring import MEASURES, own_split, scores
+from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
 from polyadic.evaluate.unlabelled import pool_rows
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
@@ -97,6 +97,7 @@ class CrossValidation:
     reasons : for each fold, how its probe selected its settings, if it reports it
     rows : (n,), rows of the tested windows
     predicted : (repeats, n), their predicted classes
+    correct : (repeats, n), whether these are right
     confidence : (repeats, n), the probabilities of these; NaN if the probe gives none
     """
 
@@ -123,16 +124,18 @@ class CrossValidation:
     reasons: tuple[str, ...]
     rows: _Rows
     predicted: NDArray[Any]
+    correct: NDArray[np.bool_]
     confidence: NDArray[np.float64]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the rows of single windows, ready for JSON (an undefined kappa is None)."""
-        single = ("rows", "predicted", "confidence")
+        single = ("rows", "predicted", "correct", "confidence")
         plain = {name: value for name, value in asdict(self).items() if name not in single}
         plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist(), "reasons": list(self.reasons)}
         kappas = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
         plain["over_repeats"] = {**self.over_repeats, "kappa": kappas}
         plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
+        plain["calibration_error"] = self.calibration_error
         return plain
 
     def summary(self) -> str:
@@ -150,11 +153,20 @@ class CrossValidation:
         ]
         if self.reasons:
             lines.append(f"Probe in the first of {len(self.reasons)} folds: {self.reasons[0]}.")
+        if self.calibration_error is not None:
+            lines.append(f"Confidence and accuracy differ by {100 * self.calibration_error:.1f} points on average.")
         if self.left_out:
             lines.append(f"Left out: {self.left_out} labelled window{'s' * (self.left_out != 1)} of unknown subjects.")
         return "\n".join(lines)
 
     __repr__ = summary
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Mean distance between confidence and share of correct predictions; None if the probe has no probabilities."""
+        if np.isnan(self.confidence).any():
+            return None
+        return calibration(self.confidence.ravel(), self.correct.ravel()).error
 
     @property
     def features(self) -> str:
@@ -411,6 +423,7 @@ def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **s
         subjects=len(per_subject),
         windows=len(y),
         predicted=predicted,
+        correct=predicted == y,
         **settings,
     )
 

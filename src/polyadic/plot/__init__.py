@@ -13,7 +13,7 @@ from __future__ import annotations
 from polyadic.plot.components import class_means, component, components, profile, spectrum_by_class
 from polyadic.plot.fits import ranks, readout, replicability, statistics, training, tuning
 from polyadic.plot.scalp import channels
-from polyadic.plot.scores import comparison, confusion, low_label, subjects
+from polyadic.plot.scores import comparison, confusion, low_label, reliability, subjects
 from polyadic.plot.timeline import timeline
 from polyadic.plot.windows import embedded, features, signals
 
@@ -30,6 +30,7 @@ __all__ = [
     "profile",
     "ranks",
     "readout",
+    "reliability",
     "replicability",
     "signals",
     "spectrum_by_class",

@@ -10,12 +10,13 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import confusion_matrix
 
 from polyadic.errors import PolyadicError
+from polyadic.evaluate import calibration
 from polyadic.plot.style import NEUTRAL, PALETTE, line_up, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["comparison", "confusion", "low_label", "subjects"]
+__all__ = ["comparison", "confusion", "low_label", "reliability", "subjects"]
 
 _MOST_COUNTED = 12
 _MOST_LETTERS = 40
@@ -150,4 +151,37 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
     return figure.update_layout(
         xaxis={"title": {"text": "labelled windows"}, "type": "log", **ticks},
         yaxis={"title": {"text": "accuracy (%)"}, "range": [max(0.0, float((mean - spread).min()) - 5), 100]},
+    )
+
+
+def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
+    """Plot how often predictions are correct against their confidence; on the diagonal, probabilities are right.
+
+    Parameters
+    ----------
+    confidence : (n,), probability of the predicted class
+    correct : (n,), whether the prediction was right
+
+    Examples
+    --------
+    >>> reliability([0.9, 0.9, 0.6], [True, False, True]).data[0].y.tolist()
+    [100.0, 50.0]
+    """
+    found = calibration(confidence, correct)
+    figure = new_figure(height=300, showlegend=False)
+    figure.add_scatter(
+        x=100 * found.confidence,
+        y=100 * found.accuracy,
+        mode="lines+markers",
+        line={"color": PALETTE[0], "width": 2},
+        # The area of a marker is the number of predictions.
+        marker={"size": 6 + 18 * np.sqrt(found.count / found.count.max())},
+        cliponaxis=False,
+        customdata=found.count,
+        hovertemplate="confidence %{x:.0f} %: %{y:.1f} % of %{customdata:,} correct<extra></extra>",
+    )
+    figure.add_shape(type="line", x0=0, y0=0, x1=100, y1=100, line={"width": 1, "dash": "dash", "color": NEUTRAL})
+    return figure.update_layout(
+        xaxis={"title": {"text": "confidence (%)"}, "range": [max(0.0, 100 * float(found.confidence.min()) - 5), 101]},
+        yaxis={"title": {"text": "correct (%)"}, "range": [0, 101]},
     )

@@ -62,6 +62,8 @@ def figures(
         if probe.per_subject:
             drawn["subjects"] = plot.subjects(probe.per_subject, "balanced accuracy", probe.chance)
         drawn["low-label"] = plot.low_label(probe.curve)
+        if probe.probability is not None:
+            drawn["reliability"] = plot.reliability(probe.probability.max(axis=1), probe.correct)
     for number, each in enumerate(contents.timelines):
         names = [f"component {component}" for component in each.components]
         drawn[f"timeline-{number}"] = plot.timeline(

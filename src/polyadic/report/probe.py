@@ -13,7 +13,7 @@ from sklearn.metrics import precision_recall_fscore_support
 from polyadic.data.splits import Protocol, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import cross_validate, low_label_rows, scores
+from polyadic.evaluate import calibration, cross_validate, low_label_rows, scores
 from polyadic.evaluate.classifier import groups_of, partly_labelled
 from polyadic.evaluate.probe import AUTO, features_of, own_prior, statistic_columns, train_probe
 from polyadic.evaluate.scoring import MEASURES, default_protocol
@@ -65,6 +65,16 @@ class ProbeResult:
     def n_test(self) -> int:
         """Number of tested windows."""
         return len(self.rows)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Which predictions of the first repeat are right: (n_test,)."""
+        return np.asarray(self.predicted[0] == self.y)
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Expected calibration error of the first repeat; None if the probe has no probabilities."""
+        return None if self.probability is None else calibration(self.probability.max(axis=1), self.correct).error
 
     @property
     def chance(self) -> float:
