@@ -2,7 +2,7 @@
 
 The subjects are those of `paper.labels.people`. Features are learned from all their windows without
 labels, by `CPD` of rank 32 with one setting changed at a time: the log floor (fraction of the signals' power, and the
-channels that share one), the frame length, the weight of the levels, whitening by views. A third of the subjects is
+channels that share one), the frame length, whitening by views. A third of the subjects is
 the test set, in three rotations; labels are sampled from the others, ten per class or all. `Probe` is trained on these
 labels and scored by balanced accuracy.
 
@@ -47,7 +47,7 @@ def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
     return {one.title: (one.unlabelled(), one.unlabelled().subject.astype(int)) for one in sets}
 
 
-def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") -> dict[str, float]:
+def scored(model: Any, windows: Windows, who: np.ndarray) -> dict[str, float]:
     """Return the balanced accuracy on held-out subjects by labels per class, as a mean over parts and draws."""
     Z, y, block = np.asarray(model.transform(windows), np.float64), np.asarray(windows.label), statistic_columns(model)
     found: dict[str, list[float]] = {str(count): [] for count in COUNTS}
@@ -57,7 +57,7 @@ def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") 
             for draw in range(1 if count == "all" else DRAWS):
                 rows = drawn(y, np.flatnonzero(~test), count, [part, draw])
                 with unthreaded():
-                    probe = Probe(levels=levels).fit(Z[rows], y[rows], groups=who[rows], statistic_columns=block)
+                    probe = Probe(unlabelled=False).fit(Z[rows], y[rows], groups=who[rows], statistic_columns=block)
                     found[str(count)].append(100 * balanced_accuracy_score(y[test], probe.predict(Z[test])))
     return {name: round(float(np.mean(values)), 2) for name, values in found.items()}
 
@@ -69,7 +69,6 @@ class Setting(NamedTuple):
     name: str
     stft: STFT
     parameters: Mapping[str, Any] = MappingProxyType({})
-    levels: Any = "auto"
 
 
 def settings(windows: Windows) -> list[Setting]:
@@ -89,12 +88,6 @@ def settings(windows: Windows) -> list[Setting]:
         n_fft = min(2 ** round(np.log2(seconds * float(windows.fs or 1.0))), 1 << length.bit_length() - 1)
         hop = max(n_fft // 8, -(-(length - n_fft) // 31), 1)
         rows.append(Setting("frames", f"{seconds:g} s", replace(stft, n_fft=n_fft, hop=hop)))
-    for weight in (0.0, 0.1, 0.25, 0.5, 1.0):
-        rows += [
-            Setting("levels", f"weight {weight:g}{how}", stft, {"readout": Readout(levels=weight)}, levels)
-            for levels, how in ((True, ", always used"), ("auto", ", as the probe chooses"))
-            if weight or levels == "auto"
-        ]
     for views in (Jitter(0.05), Neighbour()):
         for shrinkage in (0.3, 1.0, 3.0):
             readout = Readout(whiten=views, shrinkage=shrinkage)
@@ -116,7 +109,7 @@ def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] |
         if "partner windows" in str(error) or "pairs" in str(error):
             return None
         raise
-    found = {"what": setting.what, "setting": setting.name, **scored(model, windows, who, setting.levels)}
+    found = {"what": setting.what, "setting": setting.name, **scored(model, windows, who)}
     print(found, flush=True)
     return found
 

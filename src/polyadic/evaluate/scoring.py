@@ -116,17 +116,17 @@ class Calibration(NamedTuple):
 
     confidence : (b,), mean confidence
     accuracy : (b,), share of correct predictions
-    count : (b,), number of predictions
+    windows : (b,), number of predictions
     """
 
     confidence: NDArray[np.float64]
     accuracy: NDArray[np.float64]
-    count: NDArray[np.intp]
+    windows: NDArray[np.intp]
 
     @property
     def error(self) -> float:
         """Expected calibration error: mean distance of confidence and accuracy, weighted by the predictions."""
-        return float((np.abs(self.confidence - self.accuracy) * self.count).sum() / self.count.sum())
+        return float((np.abs(self.confidence - self.accuracy) * self.windows).sum() / self.windows.sum())
 
 
 def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 10) -> Calibration:
@@ -146,8 +146,8 @@ def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 10) -> Ca
     place = np.minimum((values * bins).astype(np.intp), bins - 1)
     count = np.bincount(place, minlength=bins)
     used = count > 0
-    means = (np.bincount(place, weights, bins)[used] / count[used] for weights in (values, right))
-    return Calibration(*means, count[used])
+    mean, share = (np.bincount(place, weights, bins)[used] / count[used] for weights in (values, right))
+    return Calibration(mean, share, count[used])
 
 
 def default_protocol(windows: Windows) -> Protocol:

@@ -175,9 +175,9 @@ def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
         mode="lines+markers",
         line={"color": PALETTE[0], "width": 2},
         # The area of a marker is the number of predictions.
-        marker={"size": 6 + 18 * np.sqrt(found.count / found.count.max())},
+        marker={"size": 6 + 18 * np.sqrt(found.windows / found.windows.max())},
         cliponaxis=False,
-        customdata=found.count,
+        customdata=found.windows,
         hovertemplate="confidence %{x:.0f} %: %{y:.1f} % of %{customdata:,} correct<extra></extra>",
     )
     figure.add_shape(type="line", x0=0, y0=0, x1=100, y1=100, line={"width": 1, "dash": "dash", "color": NEUTRAL})
