@@ -24,6 +24,7 @@ from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD, describe_fit
 from polyadic.evaluate.probe import AUTO, PRIORS, Probe, features_of, level_columns, make_probe, own_prior, train_probe
+from polyadic.scale.cluster import lazily
 
 __all__ = ["FEWEST_WINDOWS", "WindowClassifier", "groups_of", "labels_of", "recentred", "rows_to_transform"]
 
@@ -137,6 +138,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = self.probe_.classes_
         return self
 
+    @lazily
     def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,).
 
@@ -151,6 +153,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return predicted
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    @lazily
     def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
         """Predict the probability of each class, in the order of `classes_`: (N, classes).
 
