@@ -191,7 +191,7 @@ def measure_store(quick: bool) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "windows.store"
-        _write_store(path, most)
+        write_store(path, most)
         for count in (most // 4, most):
             windows = WindowStore(path).windows[:count]
             model = CPD(_RANK, device="cpu", max_sweeps=3 if quick else 200)
@@ -212,7 +212,8 @@ def measure_store(quick: bool) -> list[Row]:
     return rows
 
 
-def _write_store(path: Path, count: int) -> None:
+def write_store(path: Path, count: int) -> None:
+    """Write a store of random windows."""
     channels, length, fs = int(_STORE["channels"]), int(_STORE["length"]), float(_STORE["fs"])
     names = tuple(f"c{number + 1}" for number in range(channels))
     header = Header(fs=fs, channels=names, length=length, units=("",) * channels, dtype="int16")
