@@ -182,16 +182,36 @@ def speed_sweeps() -> str:
     return _markdown(["s per sweep", "windows", "2 CPU cores", "H200", "the paper"], rows)
 
 
-def speed_defaults(device: str) -> str:
-    """Return the seconds of each stage of a fit with the default settings."""
+def speed_fits(device: str) -> str:
+    """Return the seconds of whole fits with the default settings."""
     rows = []
-    for row in _json(f"speed/speed-{device}.json")["rows"]:
-        fit = row["sweep"]["defaults"]
-        moments = _number(fit["pass_seconds"]) if fit["solver"] == "moments" else "–"
-        seconds = [moments, _number(fit["sweep_seconds"]), _number(fit["readout_seconds"])]
-        rows.append([NAMES[row["dataset"]], f"{fit['windows']:,}", f"`{fit['solver']}`", *seconds])
-    heads = ["", "windows", "solver", "pass for second moments, s", "s per sweep", "readout, s"]
-    return _markdown(heads, rows)
+    for row in _json(f"speed/speed-{device}.json").get("fits", []):
+        if "error" in row:
+            continue
+        place = [] if device == "cpu" else ["host" if row["host"] else "GPU"]
+        times = [row["seconds"]["least"], row["least_seconds"], row["ratio"]]
+        memory = f"{row['memory_bytes'] / 2**20:,.0f}"
+        shape = " × ".join(map(str, row["window"]))
+        name = f"{NAMES[row['dataset']]}, {shape}"
+        scaled = f"{_number(row['scaled_seconds'])} ({row['paper_windows']:,})"
+        rows.append([name, *place, f"{row['windows']:,}", *map(_number, times), memory, scaled])
+    place = [] if device == "cpu" else ["windows in"]
+    heads = ["", *place, "windows", "fit, s", "passes at least, s", "ratio", "memory, MiB", "all windows, s"]
+    return _markdown(heads, rows, 1 + len(place)) if rows else "Not measured yet.\n"
+
+
+def speed_growth() -> str:
+    """Return the exponents with which the passes and a sweep of a default fit grow."""
+    growth = _json("speed/speed-cpu.json")["growth"]
+    rows = [
+        [
+            row["what"],
+            ", ".join(f"{size:,}" for size in row["sizes"]),
+            *(f"{row[f'{kind}_exponent']:.2f}" for kind in ("pass", "sweep")),
+        ]
+        for row in growth
+    ]
+    return _markdown(["", "sizes", "exponent of the passes", "exponent of a sweep"], rows, 2)
 
 
 def compared_speed() -> str:
@@ -355,8 +375,9 @@ TABLES: dict[str, Callable[[], str]] = {
         },
     ),
     "speed-sweeps": speed_sweeps,
-    "speed-defaults-cpu": partial(speed_defaults, "cpu"),
-    "speed-defaults-cuda": partial(speed_defaults, "cuda"),
+    "speed-fits-cpu": partial(speed_fits, "cpu"),
+    "speed-fits-cuda": partial(speed_fits, "cuda"),
+    "speed-growth": speed_growth,
     "speed-compared": compared_speed,
     "startup": startup,
     "replication": replication,
@@ -390,26 +411,23 @@ def statements() -> list[tuple[str, str]]:
 def _statements_on_speed(cpu: list[dict[str, Any]], cuda: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
     timed = _json("speed/har-default-cpu.json")["rows"]
     default, rocket = (next(row for row in timed if row["method"] == name) for name in ("ATD()", "MiniRocket"))
-    parts = {name: f"{default[name]:.1f} s" for name in ("fit", "readout", "features", "probe", "total")}
-    yield "speed.md", f"takes {parts['total']} on two CPU cores: fit {parts['fit']}, readout {parts['readout']}"
-    yield "speed.md", f"{parts['features']}, probe {parts['probe']}"
-    yield "speed.md", f"takes {rocket['total']:.0f} s in the same run, {rocket['probe']:.0f} s of them"
-    yield "which-tool.md", f"takes {rocket['probe']:.0f} s on HAR, where polyadic's takes {parts['probe']}"
+    yield "which-tool.md", f"takes {rocket['probe']:.0f} s on HAR, where polyadic's takes {default['probe']:.1f} s"
     har = [next(row["sweep"] for row in rows if row["dataset"] == "har") for rows in (cpu, cuda)]
     rates = [row["features"]["windows_per_second"] for row in har]
     yield (
         "speed.md",
         f"{rates[1] / 1e6:.1f} million HAR windows per second on the H200, {rates[0]:,.0f} on two CPU cores",
     )
-    slower = [
-        row["sweep"]["defaults"]["sweep_seconds"] / row["sweep"]["seconds"]["median"]
-        for row in cuda
-        if row["sweep"]["defaults"]["solver"] == "blend"
-    ]
-    yield "speed.md", f"takes {slower[0]:.0f} and {slower[1]:.0f} times as long as with the paper's settings"
+    result = _json("speed/speed-cpu.json")
+    small, large = result["store"]
+    yield "speed.md", f"takes {large['fit_seconds']:.1f} s, {large['ratio']:.1f} times as long as one `transform`"
+    yield "speed.md", f"{small['memory_bytes'] / 2**20:.0f} and {large['memory_bytes'] / 2**20:.0f} MiB"
+    pca = result["pca"]
+    times = [pca[f"{name}_seconds"]["median"] for name in ("polyadic", "pca")]
+    yield "speed.md", f"takes {times[0]:.2f} s, scikit-learn's PCA(32) of the same spectra {times[1]:.2f} s"
     gains = {row["dataset"]: row["gain"] for row in _json("memory/reuse-cpu.json")["rows"]}
-    yield "speed.md", f"{gains['sleep_edf']:.2f} times as long at the shape of Sleep-EDF"
-    yield "speed.md", f"{gains['ptb_xl']:.2f} times at that of PTB-XL"
+    yield "measurements.md", f"{gains['sleep_edf']:.2f} times as long at the shape of Sleep-EDF"
+    yield "measurements.md", f"{gains['ptb_xl']:.2f} times at that of PTB-XL"
 
 
 def _statements_on_memory() -> Iterable[tuple[str, str]]:

@@ -11,6 +11,7 @@ import typer
 
 from paper import datasets
 from paper.catalogue import EXPERIMENTS
+from paper.compression import run as run_compression
 from paper.labels.people import FILES
 from paper.labels.runner import LabelRequest
 from paper.labels.runner import run as run_labels
@@ -217,6 +218,29 @@ def labels(
     methods = tuple(method or ())
     request = LabelRequest(out, data, sets, methods, seeds, splits, epochs, development, device, jobs, quick)
     run_labels(request, quiet=quiet, as_json=json)
+
+
+@app.command()
+def cluster(quick: _Quick = False, out: _Out = _OUT, json: _Json = False) -> None:
+    """Seconds, bytes and memory of fits on Dask clusters of 1, 2 and 4 processes of this machine."""
+    from paper.speed import cluster as cluster_runner  # it needs Dask
+
+    cluster_runner.run(out, quick, json)
+
+
+@app.command()
+def compression(
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
+    ],
+    seeds: _Seeds = 3,
+    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 4,
+    out: _Out = _OUT,
+    json: _Json = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Loss and accuracy of default fits with compressed and with uncompressed windows, on development subjects."""
+    run_compression(out, data, seeds, splits, quiet=quiet, as_json=json)
 
 
 def main() -> None:

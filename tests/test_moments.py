@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from command_line import polyadic
 
-from polyadic import CPD, SALS
+from polyadic import CPD, SALS, load
 from polyadic.augment import Jitter
 from polyadic.core.passes import STAGES
-from polyadic.data import Windows
+from polyadic.data import Windows, open_windows
+from polyadic.data.store_writer import write_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import replicability
 from polyadic.explain.rank import suggest_rank
@@ -81,8 +85,6 @@ def test_a_saved_file_is_the_same_sums(stages, tmp_path):
 
 
 def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
-    from polyadic import load
-
     model = CPD(3).fit(stages["core"]["merged"])
     model.save(tmp_path / "model.safetensors")
     stages["core"]["merged"].save(tmp_path / "core.moments")
@@ -198,3 +200,42 @@ def test_sums_of_few_subjects_are_not_to_leave_a_site(stages, sites):
     assert next(iter(stages["floor"]["west"].sites.values()))["subjects"] == 1
     with pytest.raises(PolyadicError, match="at least 5 are wanted, but there is 1"):
         check_subjects(Moments.collect(sites["west"], "floor"))
+
+
+# ------------------------------------------------------------------- commands
+
+
+def test_sites_fit_a_model_by_commands(tmp_path, sites):
+    run = partial(polyadic, cwd=tmp_path)
+    for name in ("north", "south"):
+        write_windows(sites[name], tmp_path / f"{name}.store")
+    before: list[str] = []
+    for stage in STAGES:
+        words = [["moments", f"{name}.store", "--stage", stage, *before, "--site", name] for name in ("north", "south")]
+        few = run(*words[0], "-o", "north.moments", code=1)
+        assert "at least 5 are wanted, but there are 3" in few.stderr
+        assert not (tmp_path / "north.moments").exists()
+        run(*words[0], "-o", "north.moments", "--allow-few")
+        run(*words[1], "-o", "south.moments")
+        run("moments", "merge", "north.moments", "south.moments", "-o", f"{stage}.moments")
+        before = ["--from", f"{stage}.moments"]
+        twice = run("moments", "merge", f"{stage}.moments", "north.moments", "-o", "twice.moments", code=1)
+        assert "north is among the sums twice" in twice.stderr
+        for name in ("north", "south"):
+            (tmp_path / f"{name}.moments").unlink()
+    run("fit", "--moments", "core.moments", "-o", "model.safetensors", "--rank", 3)
+    X = np.concatenate([open_windows(tmp_path / f"{name}.store").X for name in ("north", "south")])
+    pooled, model = CPD(3).fit(Windows(X, fs=64)), load(tmp_path / "model.safetensors")
+    assert model.history_["loss"][-1] == pytest.approx(pooled.history_["loss"][-1], rel=1e-6)
+
+
+def test_moments_of_one_data_set_serve_several_fits(tmp_path, windows):
+    run = partial(polyadic, cwd=tmp_path)
+    write_windows(windows, tmp_path / "all.store")
+    run("moments", "all.store", "-o", "all.moments")
+    checked = run("fit", "--moments", "all.moments", "--rank", 2, "--check", "-o", "m.safetensors")
+    assert "replicability:" in checked.stdout
+    refused = run("fit", "--moments", "all.moments", "--method", "atd", "-o", "n.safetensors", code=1)
+    assert "--moments is for --method cpd" in refused.stderr
+    wrong = run("fit", "all.store", "--scheduler", "tcp://127.0.0.1:1", "--method", "atd", code=1)
+    assert "--scheduler is for --method cpd" in wrong.stderr

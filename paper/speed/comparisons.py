@@ -24,15 +24,15 @@ from polyadic.core import step as als
 from polyadic.core.algebra import collect, contract, project
 from polyadic.presets import preset
 
-_ROUNDS = 3
+_ROUNDS = 2
 _TENSORLY_WINDOWS = 2048
 _CPU = torch.device("cpu")
 _RANK = 32
 
 _STEP_DATASETS = ("har", "sleep_edf")
 _STEP_BATCH = 128
-_STEP_ROUNDS, _STEP_WARM_UP, _STEP_REPEATS = 7, 3, 9
-_STEP_PAUSE = 1.0
+_STEP_ROUNDS, _STEP_WARM_UP, _STEP_REPEATS = 3, 2, 5
+_STEP_PAUSE = 0.5
 _LARGEST_DIFFERENCE = 1e-5
 
 Row = dict[str, Any]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 
 def seconds_per_sweep(seconds: Sequence[float]) -> float:
@@ -76,6 +77,17 @@ def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.dev
 def median_and_range(values: Sequence[float]) -> dict[str, float]:
     """Return median, minimum and maximum."""
     return {"median": float(np.median(values)), "least": float(np.min(values)), "most": float(np.max(values))}
+
+
+def exponent(sizes: ArrayLike, values: ArrayLike) -> float:
+    """Return the slope of a straight line through the logarithms, which is 1 for linear growth.
+
+    Examples
+    --------
+    >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 class Peak(threading.Thread):

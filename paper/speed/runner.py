@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from paper import reference
 from paper.results import choose_device, provenance, show, stage_bar, write_result
-from paper.speed import comparisons, scaling, sweeps, tables
+from paper.speed import fits, sweeps, tables
 from polyadic.errors import PolyadicError
 
 Result = dict[str, Any]
@@ -60,24 +61,42 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
         # Record the load before the run, because results from a busy machine are not reliable.
         "load": os.getloadavg()[0],
         **provenance(str(device)),
+        "part_seconds": {},
+        "failed": {},
         "rows": [],
     }
     names = ("har",) if quick else (dataset,) if dataset is not None else tuple(reference.DATASETS)
-    parts: dict[str, Callable[[], Any]] = {name: partial(sweeps.measure_dataset, name, device, quick) for name in names}
+    parts: dict[str, Callable[[], Any]] = {}
     if dataset is None:
-        parts["growth"] = partial(scaling.measure_growth, device, quick)
+        parts["limits"] = partial(fits.measure_machine, device)
+        parts["fits"] = lambda: fits.measure_fits(device, quick, result["limits"])
+        parts["growth"] = partial(fits.measure_growth, device, quick)
+    parts |= {name: partial(sweeps.measure_dataset, name, device, quick) for name in names}
     if dataset is None and device.type == "cpu":
+        from paper.speed import comparisons  # it needs TensorLy
+
+        parts["store"] = partial(fits.measure_store, quick)
+        parts["pca"] = partial(fits.against_pca, quick)
         parts["textbook"] = partial(comparisons.against_textbook, quick)
         parts["tensorly"] = partial(comparisons.against_tensorly, quick)
         parts["mttkrp"] = partial(comparisons.against_mttkrp, quick)
     with stage_bar(f"speed of {device.type}", quiet, "parts") as update:
         for count, (name, part) in enumerate(parts.items()):
             update(count, len(parts), name)
-            found = part()
+            begun = time.perf_counter()
+            try:
+                found = part()
+            except Exception as error:
+                if quick:
+                    raise
+                # The other parts still count: a GPU may be at hand for minutes only.
+                result["failed"][name] = f"{type(error).__name__}: {error}"
+                continue
             if name in reference.DATASETS:
                 result["rows"].append(found)
             else:
                 result[name] = found
+            result["part_seconds"][name] = time.perf_counter() - begun
             # Write files after every part, so that an interrupted run keeps its results.
             write_result(out / f"speed-{device.type}.json", result)
             (out / f"speed-{device.type}.md").write_text(tables.markdown(result))

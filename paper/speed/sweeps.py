@@ -1,11 +1,9 @@
-"""Timing of sweeps with the paper's settings, of the parts of a default fit, of whole fits, and of features."""
+"""Timing of sweeps with the paper's settings, and of features."""
 
 from __future__ import annotations
 
 import math
-import time
 import warnings
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +14,10 @@ from paper import reference
 from paper.speed.measure import Peak, median_and_range, repeat_in_turn, seconds_per_sweep, timed_calls
 from polyadic import ATD, CPD
 from polyadic.presets import Preset, preset
-from polyadic.spectral import recommended_stft
 
 _SWEEPS = 4
-_SECONDS = {"cpu": 20.0, "cuda": 100.0}
-_FEATURE_WINDOWS = 1_000_000
+_SECONDS = {"cpu": 8.0, "cuda": 4.0}
+_FEATURE_WINDOWS = 200_000
 
 Row = dict[str, Any]
 
@@ -62,15 +59,13 @@ def measure_dataset(name: str, device: torch.device, quick: bool) -> Row:
 
     Returns
     -------
-    a row of the results: shapes, sweeps, memory, parts of a default fit, features and, for HAR, whole fits
+    a row of the results: shapes, sweeps, memory and features
     """
     settings = preset(name)
     dims = settings.tensorize.shape(*settings.shape)
     row: Row = {"dataset": name, "window": list(settings.shape), "tensor": list(dims)}
     row |= {"rank": settings.parameters["rank"], "batch": 8 if quick else settings.parameters["batch_size"]}
     row["sweep"] = _measure_sweeps(settings, row["batch"], device, quick)
-    if name == "har":
-        row["fits"] = _measure_fits(settings, device, quick)
     return row
 
 
@@ -100,10 +95,9 @@ def _measure_sweeps(settings: Preset, batch: int, device: torch.device, quick: b
         "paper_seconds": reference.SECONDS["ATD"][settings.name],
         "memory_bytes": peak.own,
         "data_bytes": int(X.nbytes),
-        "defaults": _measure_defaults(settings, X),
     }
     if device.type == "cuda":
-        host = random_windows(settings, min(count, 2**31 // window), torch.device("cpu"))
+        host = random_windows(settings, min(count, 2**31 // window), device).cpu().numpy()
         streamed = fit_quietly(build_model(settings, device, 3, batch), host)
         row["streamed_sweep_seconds"] = seconds_per_sweep(streamed.history_["seconds"]) * paper_windows / len(host)
         X = None
@@ -112,43 +106,3 @@ def _measure_sweeps(settings: Preset, batch: int, device: torch.device, quick: b
     rate = len(X) / float(np.median(times))
     row["features"] = {"windows": len(X), "seconds": median_and_range(times), "windows_per_second": rate}
     return row
-
-
-def _measure_defaults(settings: Preset, X: Any) -> Row:
-    """Measure the parts of a fit with the library's default settings, on the windows of the paper's sweeps."""
-    stft = recommended_stft(settings.shape[1], settings.fs)
-    model = fit_quietly(CPD(tensorize=stft, max_sweeps=3, tol=0.0, device=X.device), X)
-    seconds = model.history_["seconds"]
-    begun = time.perf_counter()
-    model.fit_readout(X)
-    readout = time.perf_counter() - begun
-    sweep = seconds_per_sweep(seconds)
-    return {
-        "windows": len(X),
-        "tensor": [len(factor) for factor in model.factors_],
-        "solver": model.solver_,
-        "pass_seconds": model.fit_seconds_ - sum(seconds),
-        "sweep_seconds": sweep,
-        "readout_seconds": readout,
-        "parameters": model.n_parameters_,
-    }
-
-
-def _measure_fits(settings: Preset, device: torch.device, quick: bool) -> list[Row]:
-    """Measure whole fits with default settings, from windows in memory to a model with its readout."""
-    X = random_windows(settings, 24 if quick else reference.SIZES[settings.name][0], device)
-    stft = recommended_stft(settings.shape[1], settings.fs)
-    few: Row = {"max_sweeps": 3} if quick else {}
-    models = {kind.__name__: kind(tensorize=stft, device=device, **few) for kind in (CPD, ATD)}
-    fits = {name: partial(fit_quietly, model, X) for name, model in models.items()}
-    times = repeat_in_turn([timed_calls(fits, device)], 1 if quick else 3)
-    return [
-        {
-            "method": f"{name}()",
-            "windows": len(X),
-            "solver": model.solver_,
-            "sweeps": model.n_sweeps_,
-            "seconds": median_and_range(times[name]),
-        }
-        for name, model in models.items()
-    ]

@@ -13,17 +13,25 @@ Result = dict[str, Any]
 def markdown(result: Result) -> str:
     """Return all tables of a result, except for parts that have not been measured yet."""
     text = [f"# Speed on the {'GPU' if 'gpu' in result['machine'] else 'CPU'}\n"]
-    if result["rows"]:
-        text += ["**Sweeps**\n", _sweep_table(result)]
-        if all("defaults" in row["sweep"] for row in result["rows"]):
-            text += ["**Default settings next to the paper's**\n", _defaults_table(result)]
-        text += [_fit_table(row["fits"]) for row in result["rows"] if "fits" in row]
+    if "fits" in result:
+        text += ["**Whole fits with the default settings**\n", fit_table(result["fits"])]
+    if "store" in result:
+        text += ["**Windows of 7 × 3000 in a store**\n", _store_table(result["store"])]
     if "growth" in result:
-        text += ["**Growth**\n", _growth_table(result)]
+        text += ["**Growth of a default fit**\n", _growth_table(result)]
+    if "pca" in result:
+        one = result["pca"]
+        text.append(
+            f"A default fit of {one['windows']:,} HAR-sized windows: {_range(one['polyadic_seconds'])} s; "
+            f"scikit-learn's PCA({one['rank']}) of the same spectra {_range(one['pca_seconds'])} s.\n"
+        )
+    if result["rows"]:
+        text += ["**Sweeps with the paper's settings**\n", _sweep_table(result)]
     if "textbook" in result:
         text.append(_comparison_text(result))
     if result.get("mttkrp"):
         text.append(_step_table(result["mttkrp"]))
+    text += [f"**Failed**: {name}: {error}\n" for name, error in result.get("failed", {}).items()]
     return "\n".join([*text, footer(result)])
 
 
@@ -77,32 +85,38 @@ def _sweep_table(result: Result) -> str:
     return table(heads, lines)
 
 
-def _defaults_table(result: Result) -> str:
-    """Return the table of the parts of fits with the library's default settings."""
+def fit_table(rows: list[Result]) -> str:
+    """Return the table of whole fits: seconds, passes, the least possible time, memory."""
     lines = []
-    for row in result["rows"]:
-        sweep, fit = row["sweep"], row["sweep"]["defaults"]
-        lines.append(
-            [
-                reference.DATASETS[row["dataset"]],
-                f"{fit['windows']:,}",
-                " × ".join(str(size) for size in fit["tensor"]),
-                fit["solver"],
-                _number(fit["pass_seconds"]),
-                _number(fit["sweep_seconds"]),
-                _number(fit["readout_seconds"]),
-                _number(sweep["seconds"]["median"]),
-            ]
-        )
-    heads = ["", "windows", "tensor", "solver", "pass for moments, s", "sweep, s", "readout, s"]
-    return table([*heads, "sweep of the paper's, s"], lines)
+    for row in rows:
+        name = reference.DATASETS[row["dataset"]] + ("" if row["host"] else ", on the GPU")
+        if "error" in row:
+            lines.append([name, row["error"], *[""] * 9])
+            continue
+        shape = " × ".join(map(str, row["window"]))
+        core = " × ".join(map(str, row["core"]))
+        times = [row["seconds"]["least"], row["pass_seconds"], row["sweep_seconds"], row["least_seconds"]]
+        cells = [name, f"{row['windows']:,} of {shape}", core, *map(_number, times), _number(row["ratio"])]
+        scaled = "" if row["paper_windows"] == row["windows"] else f"{row['paper_windows']:,}: "
+        lines.append([*cells, _mib(row["memory_bytes"]), f"{scaled}{_number(row['scaled_seconds'])}"])
+    heads = ["", "windows", "core", "fit, s", "its passes, s", "its sweeps, s", "passes at least, s", "ratio"]
+    return table([*heads, "memory", "all windows, s"], lines)
 
 
-def _fit_table(fits: list[Result]) -> str:
-    """Return the table of whole fits of HAR with default settings."""
-    lines = [[row["method"], str(row["sweeps"]), _range(row["seconds"])] for row in fits]
-    heads = ["", "sweeps", "whole fit, s"]
-    return f"**Whole fits of {fits[0]['windows']:,} HAR windows, default settings**\n\n{table(heads, lines)}"
+def _store_table(rows: list[Result]) -> str:
+    """Return the table of fit and transform of a store."""
+    lines = [
+        [
+            f"{row['windows']:,}",
+            *(_number(row[f"{name}_seconds"]) for name in ("fit", "sweep", "transform")),
+            _number(row["ratio"]),
+            _mib(row["memory_bytes"]),
+            _mib(row["data_bytes"]),
+        ]
+        for row in rows
+    ]
+    heads = ["windows", "fit, s", "its sweeps, s", "transform, s", "fit / transform", "memory", "samples"]
+    return table(heads, lines)
 
 
 def _growth_table(result: Result) -> str:
@@ -110,10 +124,10 @@ def _growth_table(result: Result) -> str:
     lines = []
     for row in result["growth"]:
         line = [row["what"], ", ".join(f"{size:,}" for size in row["sizes"])]
-        for kind in ("sweep", "steps"):
+        for kind in ("pass", "sweep"):
             line += [", ".join(_ms(value) for value in row[f"{kind}_seconds"]), f"{row[f'{kind}_exponent']:.2f}"]
         lines.append(line)
-    return table(["", "sizes", "sweep, ms", "exponent", "its steps alone, ms", "exponent"], lines)
+    return table(["", "sizes", "passes, ms", "exponent", "one sweep, ms", "exponent"], lines)
 
 
 def _comparison_text(result: Result) -> str:

@@ -56,6 +56,7 @@ from polyadic.data.labels import known_labels
 from polyadic.data.reading import Reading
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.scale.cluster import ChunkSource, chunks_of, lazily
 from polyadic.scale.gpu import kernels
 from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource
@@ -510,8 +511,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
-            `WindowStore`. Data on disk are read batch by batch, so memory does not grow with N. `CPD` also takes
-            `polyadic.scale.Moments`, and reads no data then
+            `WindowStore`. Data on disk are read batch by batch, so memory does not grow with N. `CPD` also takes a
+            `dask.array` or a list of the paths of stores, whose chunks Dask workers read; and
+            `polyadic.scale.Moments`, for which no data are read
         y : ignored
         after_sweep : called with the estimator after every sweep; its `factors_` and `history_` are those of the
             current restart, whose number (from 1) is `attempt_`. The sweep of the consensus comes last
@@ -571,7 +573,11 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         return self
 
     def _source(self, X: Any, reset: bool = True, calibrate: bool = True) -> Any:
-        return self._known_by_moments(X) if isinstance(X, SavedMoments) else super()._source(X, reset, calibrate)
+        if isinstance(X, SavedMoments):
+            return self._known_by_moments(X)
+        chunks = chunks_of(X) if self._collects else None
+        source = super()._source(X if chunks is None else chunks, reset, calibrate)
+        return source if chunks is None else ChunkSource.of(source, self.device)
 
     def _known_by_moments(self, X: SavedMoments) -> MomentsSource:
         """Return the source of a fit to saved moments, and set seed, shape, tensorizer and channels of the model."""
@@ -837,6 +843,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
     # --------------------------------------------------------------- features
 
+    @lazily
     @plain_torch()
     def transform(
         self, X: Any, *, out: str | os.PathLike[str] | None = None, on_rows: Callable[[int], None] | None = None
@@ -845,7 +852,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; any input of `fit`
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; any input of `fit` but `Moments`. For a
+            `dask.array` or a list of stores, the result is a lazy `dask.array`
         out : a `.npy` file to write the features to, batch by batch and atomically
         on_rows : called after each batch with the number of samples done
 
@@ -871,6 +879,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             write_array(out, (len(samples), self._n_features_out), dtype, (Z.cpu().numpy() for Z in features()))
         return np.load(out, mmap_mode="r")
 
+    @lazily
     @plain_torch()
     def coefficients(self, X: Any) -> Any:
         """Compute coefficients of new samples in closed form (Eqn. feature_extractor), without the readout.

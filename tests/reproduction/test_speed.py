@@ -31,11 +31,24 @@ def test_everything_about_speed_runs_in_small_and_is_written(tmp_path):
     saved = json.loads(written)
     assert written == encode_result(saved)
     assert saved == json.loads(json.dumps(result))
-    assert {"commit", "machine", "versions", "load", "growth", "textbook", "tensorly", "mttkrp"} <= saved.keys()
+    assert {
+        "commit",
+        "machine",
+        "versions",
+        "load",
+        "fits",
+        "store",
+        "growth",
+        "pca",
+        "textbook",
+        "tensorly",
+        "mttkrp",
+    } <= saved.keys()
     (row,) = saved["rows"]
     assert row["sweep"]["sweep_seconds"] == pytest.approx(row["sweep"]["seconds"]["median"] * 7352 / 24)
-    assert [fit["method"] for fit in row["fits"]] == ["CPD()", "ATD()"]
-    assert all(fit["seconds"]["median"] > 0 for fit in row["fits"])
+    assert [fit["dataset"] for fit in saved["fits"]] == ["har", "ptb_xl", "sleep_edf", "mgh"]
+    assert all(fit["ratio"] > 0 and fit["passes"] == 3 for fit in saved["fits"])
+    assert saved["failed"] == {}
     text = (tmp_path / "speed-cpu.md").read_text()
     assert "the figures are not representative" in text
     assert "nan" not in text.lower()

@@ -8,7 +8,7 @@ import typer
 
 from polyadic._util.terminal import echo
 from polyadic._util.version import __version__
-from polyadic.cli import evaluate, export, fit, info, predict, prepare, rank, report, run, transform, tune
+from polyadic.cli import evaluate, export, fit, info, moments, predict, prepare, rank, report, run, transform, tune
 from polyadic.cli.options import Command, Manual
 
 __all__ = ["app"]
@@ -90,7 +90,7 @@ def _root(
 app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
 for _panel, _modules in (
     (_START, (run,)),
-    (_MODEL, (fit, tune)),
+    (_MODEL, (fit, tune, moments)),
     (_USE, (transform, predict, evaluate, export)),
     (_LOOK, (report, rank, info)),
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -42,6 +43,10 @@ The unlabelled part of a subject-wise split, and the probe on its training part:
 
 Components to interpret: the consensus of 30 random starts, with a replicability check:
   polyadic fit sleep.store --rank 8 --restarts 30 --consensus --check
+
+From sums alone, and on a Dask cluster:
+  polyadic fit --moments sleep.moments -o model.safetensors
+  polyadic fit sleep.store --scheduler tcp://host:8786 -o model.safetensors
 
 Resume an interrupted fit:
   polyadic fit sleep.store -o model.safetensors --resume
@@ -148,6 +153,14 @@ def fit(
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
     ] = 60.0,
+    moments: Annotated[
+        bool,
+        typer.Option("--moments", help="DATA is a file written by [bold]polyadic moments[/bold]: no data are read."),
+    ] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers read the store, such as tcp://host:8786."),
+    ] = None,
     on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
@@ -164,6 +177,7 @@ def fit(
     from polyadic.data import split
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.presets import settings_for
+    from polyadic.scale.cluster import connected
 
     chosen_method = method or ("cpd" if preset is None else "atd")
     if prior is not None and probe is None:
@@ -179,6 +193,16 @@ def fit(
     if checkpoint is not None:
         check_out_file(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
+    if moments:
+        from polyadic.cli.moments import fit_moments
+
+        if chosen_method != "cpd" or probe is not None or scheduler is not None:
+            raise PolyadicError("--moments is for --method cpd, without --probe and --scheduler: no data are read")
+        settings = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
+        fit_moments(data, out, check, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
+        return
+    if scheduler is not None and (chosen_method != "cpd" or protocol is not None or are_recordings(data)):
+        raise PolyadicError("--scheduler is for --method cpd and all windows of a store: polyadic prepare writes one")
     with opened(data, given, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
         describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
@@ -209,7 +233,13 @@ def fit(
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
         try:
-            model = estimator.fit(unlabelled, checkpoint=path, resume=resume, checkpoint_every=checkpoint_every)
+            with nullcontext() if scheduler is None else connected(scheduler):
+                model = estimator.fit(
+                    unlabelled if scheduler is None else [data],
+                    checkpoint=path,
+                    resume=resume,
+                    checkpoint_every=checkpoint_every,
+                )
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, recenter, prior, hidden)
             if check:

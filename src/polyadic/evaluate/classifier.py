@@ -34,6 +34,7 @@ from polyadic.evaluate.probe import (
     train_probe,
 )
 from polyadic.evaluate.unlabelled import pool_rows
+from polyadic.scale.cluster import lazily
 
 __all__ = [
     "FEWEST_WINDOWS",
@@ -156,6 +157,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = self.probe_.classes_
         return self
 
+    @lazily
     def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,).
 
@@ -170,6 +172,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return predicted
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    @lazily
     def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
         """Predict the probability of each class, in the order of `classes_`: (N, classes).
 

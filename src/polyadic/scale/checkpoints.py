@@ -57,7 +57,10 @@ def describe(value: Any) -> Any:
 
 def data_fingerprint(samples: Samples) -> dict[str, Any]:
     """Describe samples without reading all: shape, type, checksum of some, and the fingerprint of a store."""
-    ids = torch.linspace(0, len(samples) - 1, min(len(samples), _SAMPLED), dtype=torch.float64).long()
+    # A window of a Dask array takes as long as its chunk.
+    chunked = getattr(getattr(samples.data, "_samples", samples.data), "chunked", False)
+    count = min(len(samples), 2 if chunked else _SAMPLED)
+    ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64).long()
     sampled, known = _checksum(samples.read(ids)), dict(getattr(samples.data, "fingerprint", {}))
     return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": sampled}
 

@@ -1,0 +1,144 @@
+"""`polyadic moments`: compute and merge the sums of a fit, to share them instead of signals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from polyadic._util.terminal import echo, print_json
+from polyadic.cli import options
+from polyadic.cli.files import check_out_file
+from polyadic.cli.windows import counted, opened
+from polyadic.errors import PolyadicError
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+All sums of one data set, per subject; then fits without reading the data again:
+  polyadic moments sleep.store -o sleep.moments
+  polyadic fit --moments sleep.moments --rank 8 -o model.safetensors
+
+A fit over several sites. Each site computes a stage, one merges the files, and all go on from the result:
+  polyadic moments recordings --seconds 30 --stage floor -o site1.moments
+  polyadic moments merge site1.moments site2.moments -o floor.moments
+  polyadic moments recordings --seconds 30 --stage axes --from floor.moments -o site1-axes.moments
+  polyadic moments merge site1-axes.moments site2-axes.moments -o axes.moments
+  polyadic moments recordings --seconds 30 --stage core --from axes.moments -o site1-core.moments
+  polyadic moments merge site1-core.moments site2-core.moments -o core.moments
+  polyadic fit --moments core.moments -o model.safetensors
+"""
+
+
+@options.reads_recordings
+def moments(
+    data: Annotated[
+        list[Path],
+        typer.Argument(metavar="DATA", help="A store, arrays or recordings; or the word merge and the files to merge."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The .moments file to write.")],
+    stage: Annotated[
+        Literal["floor", "axes", "core"] | None,
+        typer.Option(help="Compute one stage, to be merged with other sites. Default: all, from DATA alone."),
+    ] = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Merged sums of the stage before; --stage axes and core need them."
+        ),
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the contribution. Default: the name of the output file.")
+    ] = None,
+    allow_few: Annotated[
+        bool, typer.Option("--allow-few", help="With --stage: also write the sums of fewer than 5 subjects.")
+    ] = False,
+    keep_groups: Annotated[
+        bool,
+        typer.Option(
+            "--keep-groups", help="With merge: keep the moments of sites and groups apart, for replicability."
+        ),
+    ] = False,
+    n_fft: options.Nfft = None,
+    hop: options.Hop = None,
+    device: options.Device = "auto",
+    on_error: options.SkipErrors = "raise",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Compute the sums over windows from which a model follows, or merge those of several sites.
+
+    The sums hold no signals, but sums of few windows or of one person say much about them: see "Large data" in the
+    manual. [bold]polyadic fit --moments[/bold] fits a model to them without reading data.
+    """
+    from polyadic.presets import settings_for
+    from polyadic.scale.moments import Moments, check_subjects
+
+    check_out_file(out, *data, endings=(".moments",), force=force)
+    if str(data[0]) == "merge":
+        if len(data) < 2:
+            raise PolyadicError("merge needs the files to merge: polyadic moments merge site1.moments site2.moments")
+        _tell(Moments.merge([Moments.load(path) for path in data[1:]], keep_groups), out, json)
+        return
+    if len(data) != 1:
+        raise PolyadicError(
+            f"DATA must be one path, but there are {len(data)}; to merge files: polyadic moments merge …"
+        )
+    path = options._check_data(data[0])
+    if stage in ("axes", "core") and previous is None:
+        raise PolyadicError(f"--stage {stage} needs the merged sums of the stage before: --from FILE")
+    before = None if previous is None else Moments.load(previous)
+    with opened(path, given, labels=False, on_error=on_error, hidden=quiet or json) as windows:
+        collected = Moments.collect(
+            windows,
+            stage or "core",
+            previous=before,
+            tensorize=settings_for(windows, n_fft=n_fft, hop=hop).tensorize,
+            groups=windows.subject if stage is None and windows.index.n_subjects else None,
+            site=(site or out.stem) if stage is not None else "",
+            device=device,
+        )
+    if stage is not None and not allow_few:
+        check_subjects(collected)
+    _tell(collected, out, json)
+
+
+def _tell(collected: Any, out: Path, json: bool) -> None:
+    """Write the sums, and tell what they are."""
+    collected.save(out)
+    sites = list(collected.sites.values())
+    if json:
+        about = {"moments": out.name, "stage": collected.stage, "windows": collected.n_windows, "sites": sites}
+        print_json({**about, "groups": len(collected.groups), "bytes": out.stat().st_size})
+        return
+    named = ", ".join(entry["name"] for entry in sites if entry["name"])
+    echo(
+        f"{out.name}: stage {collected.stage}, {counted(collected.n_windows, 'window')} of "
+        f"{counted(sum(entry['subjects'] for entry in sites), 'subject')}{f' at {named}' if named else ''}, "
+        f"{out.stat().st_size / 2**20:.2g} MiB"
+    )
+
+
+def fit_moments(path: Path, out: Path, check: bool, parameters: dict[str, Any], json: bool) -> None:
+    """Fit a model to a file of sums, and write it."""
+    from polyadic import CPD
+    from polyadic.cli.fit import checked, tell_replicability
+    from polyadic.estimators import describe_fit
+    from polyadic.scale.moments import Moments
+
+    collected = Moments.load(path)
+    model = CPD(**{name: value for name, value in parameters.items() if value is not None}).fit(collected)
+    if check:
+        model.replicability_ = checked(model, collected, parameters["random_state"], json)
+    model.save(out)
+    if json:
+        losses, sweeps = model.history_["loss"], model.n_sweeps_
+        print_json({"model": out.name, "windows": model._n_seen, "sweeps": sweeps, "loss": losses[-1]})
+        return
+    echo(f"{out.name}: {describe_fit(model)}")
+    if check:
+        tell_replicability(model.replicability_)

@@ -1,0 +1,205 @@
+"""Fits and features of Dask arrays and lists of stores, on real clusters whose workers are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyadic import CPD
+from polyadic.core.passes import STAGES
+from polyadic.data import Windows, open_windows
+from polyadic.data.store_writer import write_windows
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import WindowClassifier
+from polyadic.scale import cluster
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+array = pytest.importorskip("dask.array")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of processes that are killed
+X = np.random.default_rng(0).normal(size=(1200, 3, 128)).astype(np.float32).cumsum(axis=2)
+CHUNK = 50
+
+
+def model(**settings) -> CPD:
+    return CPD(4, device="cpu", **settings)
+
+
+@pytest.fixture(scope="module")
+def whole() -> CPD:
+    return model().fit(X)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as local,
+        distributed.Client(local) as connected,
+    ):
+        yield connected
+
+
+def assert_equal_fits(found: CPD, expected: CPD) -> None:
+    assert found.compression_["ranks"] == expected.compression_["ranks"]
+    assert found.history_["loss"][-1] == pytest.approx(expected.history_["loss"][-1], rel=1e-6)
+    Z, wanted = found.transform(X), expected.transform(X)
+    assert np.sqrt(np.mean((Z - wanted) ** 2)) < 1e-4 * np.sqrt(np.mean(wanted**2))
+    np.testing.assert_allclose(found.readout_.quantiles, expected.readout_.quantiles, rtol=1e-3)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / name for name in ("a.store", "b.store")]
+    for path, part in zip(paths, (X[:700], X[700:]), strict=True):
+        write_windows(Windows(part, fs=64, channels=["x", "y", "z"]), path)
+    return paths
+
+
+# ------------------------------------------------------------------------ fits
+
+
+def test_a_dask_array_without_a_cluster_is_fitted_like_an_array(whole):
+    assert_equal_fits(model().fit(array.from_array(X, chunks=(CHUNK, 2, 64))), whole)
+
+
+def test_a_fit_on_two_workers_is_that_of_one_process(whole, client):
+    assert_equal_fits(model().fit(array.from_array(X, chunks=(CHUNK, -1, -1))), whole)
+
+
+@pytest.mark.long
+def test_the_fit_does_not_depend_on_the_number_of_workers(whole):
+    fits = []
+    for workers in (1, 2, 4):
+        with (
+            distributed.LocalCluster(workers, threads_per_worker=1, dashboard_address=None, silence_logs=50) as local,
+            distributed.Client(local) as connected,
+            connected.as_current(),
+        ):
+            fits.append(model().fit(array.from_array(X, chunks=(CHUNK, -1, -1))))
+    assert_equal_fits(fits[0], whole)
+    for other in fits[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(fits[0].factors_, other.factors_, strict=True))
+
+
+def test_few_windows_are_kept_themselves(client):
+    part = X[:100]
+    found, expected = (
+        model(compression=None).fit(data) for data in (array.from_array(part, chunks=(30, -1, -1)), part)
+    )
+    assert found.history_["loss"][-1] == pytest.approx(expected.history_["loss"][-1], rel=1e-6)
+
+
+def test_a_list_of_stores_is_read_by_the_workers(stores, client, monkeypatch):
+    monkeypatch.setattr(cluster, "_CHUNK_BYTES", 4 * 3 * 128 * CHUNK)
+    values = np.concatenate([open_windows(path).X for path in stores])
+    expected = model().fit(Windows(values, fs=64, channels=["x", "y", "z"]))
+    found = model().fit([str(path) for path in stores])
+    assert_equal_fits(found, expected)
+    assert (found.fs_, found.channel_names_) == (64.0, ("x", "y", "z"))
+    np.testing.assert_allclose(found.transform(stores).compute(), expected.transform(X), atol=1e-3)
+
+
+def test_stores_with_other_channels_are_refused(stores, tmp_path):
+    write_windows(Windows(X[:5], fs=32, channels=["x", "y", "z"]), tmp_path / "c.store")
+    with pytest.raises(PolyadicError, match=r"c\.store differs"):
+        model().fit([*stores, tmp_path / "c.store"])
+
+
+def test_features_and_labels_of_dask_arrays_are_lazy(whole, client):
+    x = array.from_array(X, chunks=(500, -1, 50))
+    Z = whole.transform(x)
+    assert isinstance(Z, array.Array)
+    assert Z.chunks == ((500, 500, 200), (7,))
+    np.testing.assert_allclose(Z.compute(), whole.transform(X), atol=1e-4)
+    assert whole.coefficients(x).shape == (1200, 4)
+    classifier = WindowClassifier(whole).fit(X[:60], np.arange(60) % 2, groups=np.arange(60) // 6)
+    assert np.array_equal(classifier.predict(x).compute(), classifier.predict(X))
+    assert classifier.predict_proba(x).chunks == ((500, 500, 200), (2,))
+    with pytest.raises(PolyadicError, match="no further arguments"):
+        classifier.predict(x, groups=np.arange(1200))
+
+
+def test_an_error_names_the_chunk(client):
+    broken = X.copy()
+    broken[620, 1, 3] = np.nan
+    with pytest.raises(PolyadicError, match=r"chunk of 50 windows from window 600: .*sample 20 contains NaN"):
+        model().fit(array.from_array(broken, chunks=(CHUNK, -1, -1)))
+    with pytest.raises(PolyadicError, match="unknown size"):
+        model().fit(array.from_array(X, chunks=(CHUNK, -1, -1))[array.from_array(X[:, 0, 0], chunks=CHUNK) > 0])
+
+
+# ---------------------------------------------------------------------- losses
+
+
+def test_a_worker_killed_in_each_pass_changes_nothing(whole, client, monkeypatch):
+    """The chunks of a killed worker are computed again, also those whose sums it had finished."""
+    killed, real = [], cluster._computed
+
+    def kill(tasks):
+        results = real(tasks)
+        yield next(results)
+        killed.append(next(iter(client.run(os.getpid).values())))
+        os.kill(killed[-1], signal.SIGKILL)
+        yield from results
+
+    monkeypatch.setattr(cluster, "_computed", kill)
+    monkeypatch.setattr(cluster, "_GROUP", 4)
+    found = model().fit(array.from_array(X, chunks=(CHUNK, -1, -1)))
+    assert len(set(killed)) == len(STAGES)
+    assert_equal_fits(found, whole)
+
+
+def test_a_chunk_computed_twice_counts_once():
+    """Tasks leave their inputs as they are, so that a task that runs again finds the same."""
+    x = array.from_array(X[:200], chunks=(CHUNK, -1, -1))
+    chunks = cluster.Chunks.of_array(x)
+    stage = cluster.Stage("axes", None)
+    parts = [cluster._sums_of_chunk(stage, block.compute(), 0, "cpu", cluster.torch.float32) for block in chunks.blocks]
+    first, again = cluster._merged(parts), cluster._merged(parts)
+    assert first.count == again.count == 200
+    assert np.array_equal(first.total, again.total)
+
+
+@pytest.mark.parametrize("stage", [pytest.param("axes", marks=pytest.mark.long), "core"])
+def test_a_fit_resumes_from_saved_sums_when_the_scheduler_goes_away(stage, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "_GROUP", 4)
+    x = array.from_array(X, chunks=(CHUNK, -1, -1))
+    settings = {"checkpoint": tmp_path / "fit.checkpoint", "checkpoint_every": 0.0}
+    local = distributed.LocalCluster(1, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    lost = distributed.Client(local)
+    real, begun, computed = cluster._computed, [], []
+
+    def stop(tasks):
+        results = real(tasks)
+        begun.append(len(tasks))
+        if len(begun) - 1 == STAGES.index(stage):
+            yield next(results)
+            yield next(results)
+            local.close(timeout=10)
+        yield from results
+
+    with monkeypatch.context() as patch, lost.as_current():
+        patch.setattr(cluster, "_computed", stop)
+        with pytest.raises(PolyadicError, match="scheduler or its workers were lost"):
+            model().fit(x, **settings)
+    lost.close()
+
+    def count(tasks):
+        computed.append(len(tasks))
+        return real(tasks)
+
+    monkeypatch.setattr(cluster, "_computed", count)
+    found = model().fit(x, **settings, resume=True)
+    assert computed[0] == 6 - 2, "two of six groups of chunks had arrived"
+    assert len(computed) == len(STAGES) - STAGES.index(stage)
+    assert_equal_fits(found, whole)
+
+
+def test_a_scheduler_that_is_not_there_is_an_error():
+    with pytest.raises(PolyadicError, match="no Dask scheduler answers"), cluster.connected("tcp://127.0.0.1:1", 0.5):
+        pass
