@@ -114,7 +114,7 @@ def test_features_and_labels_of_dask_arrays_are_lazy(whole, client):
     x = array.from_array(X, chunks=(500, -1, 50))
     Z = whole.transform(x)
     assert isinstance(Z, array.Array)
-    assert Z.chunks == ((500, 500, 200), (7,))
+    assert Z.chunks == ((500, 500, 200), (len(whole.get_feature_names_out()),))
     np.testing.assert_allclose(Z.compute(), whole.transform(X), atol=1e-4)
     assert whole.coefficients(x).shape == (1200, 4)
     classifier = WindowClassifier(whole).fit(X[:60], np.arange(60) % 2, groups=np.arange(60) // 6)
