@@ -327,3 +327,16 @@ def test_files_that_are_cut_off_never_give_half_of_their_windows(name, tmp_path)
             with pytest.raises(DataError, match=r"^a\.np"):
                 read_arrays(path)
     assert (read > 10) == (name == "a.csv")
+
+
+def test_an_array_that_the_directory_of_a_file_does_not_list_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    np.savez(path, X=np.zeros((4, 2, 5), np.float32), y=np.arange(4))
+    content = path.read_bytes()
+    first, second = content.index(b"PK\x01\x02"), content.rindex(b"PK\x01\x02")
+    end = content.rindex(b"PK\x05\x06")
+    size = (second - first).to_bytes(4, "little")
+    record = content[end : end + 8] + b"\1\0\1\0" + size + content[end + 16 :]
+    path.write_bytes(content[:second] + record)
+    with pytest.raises(DataError, match=r"w\.npz: its directory is damaged"):
+        read_arrays(path)

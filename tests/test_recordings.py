@@ -19,9 +19,10 @@ from polyadic.data.recordings import (
     complete_windows,
     cut_windows,
     quality,
-    resample_polyphase,
+    read_later,
     window_starts,
 )
+from polyadic.data.resampling import resample_polyphase, resample_recording
 from polyadic.errors import DataError, PolyadicError
 
 SHARED = settings(derandomize=True, deadline=None, max_examples=250)
@@ -303,3 +304,21 @@ def test_missing_samples_stay_missing_and_affect_only_their_surroundings():
 def test_rates_without_a_ratio_of_whole_numbers_are_refused(target):
     with pytest.raises(PolyadicError, match="fs must be"):
         resample_polyphase(np.ones(10), 100, target)
+
+
+def test_samples_that_are_still_in_a_file_cannot_be_taken_for_zeros() -> None:
+    whole = recorded(np.arange(20, dtype=np.int16)[None])
+    later = read_later(whole, whole.part(0, 1), whole.part)
+    assert (later.signal.shape, later.signal.dtype, later.duration) == ((1, 20), np.int16, 2.0)
+    for use in (np.asarray, np.isfinite, lambda signal: signal[0], lambda signal: signal * np.ones(20)):
+        with pytest.raises(PolyadicError, match=r"still in the file: use in_memory\(\)"):
+            use(later.signal)
+    assert np.array_equal(later.in_memory().signal, whole.signal)
+    assert np.array_equal(later.values, whole.values)
+
+
+@pytest.mark.parametrize(("samples", "fs"), [(1001, 500), (7, 10), (1000, 500)])
+def test_a_resampled_recording_keeps_its_last_sample(samples: int, fs: float) -> None:
+    whole = recorded(np.sin(np.arange(samples, dtype=np.float32) / 50)[None], fs)
+    half = resample_recording(whole, fs / 2, "polyphase")
+    assert half.signal.shape == (1, -(-samples // 2))

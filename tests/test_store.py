@@ -216,7 +216,7 @@ def test_a_recording_without_whole_windows_is_skipped_and_noted(tmp_path: Path) 
     [
         ({"fs": 200.0}, "is sampled at 200 Hz, but the recordings before it at 100 Hz"),
         ({"channels": ("C4", "Cz", "EOG")}, "has the channels 'C4', 'Cz', 'EOG', but"),
-        ({"units": ("bpm", "uV", "mV")}, "units must be"),
+        ({"units": ("bpm", "uV", "mV")}, "in bpm, but the recordings before it have it in uV"),
         ({"dtype": "float32"}, "type must be 'int16' as in the store, but is 'float32'"),
         ({"scale": np.array([1.0, 1e39, 1.0])}, "scale and offset must be at most"),
         ({"name": "r00"}, "different names, but 'r00' occurs twice"),

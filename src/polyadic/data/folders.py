@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import ending_of, is_table
 from polyadic.data.readers.scoring import matches
@@ -221,29 +220,17 @@ def bids_events(path: Path) -> Path | None:
 
 
 def read_participants(root: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of participants.tsv by participant; empty if there is no such table."""
+    """Return the rows of participants.tsv by participant, without "sub-"; empty if there is no such table."""
     path = root / "participants.tsv"
     if "participant_id" not in (read_heads(path) if path.is_file() else ()):
         return {}
     people: dict[str, tuple[int, dict[str, str]]] = {}
     for number, row in enumerate(read_texts(path).to_dict("records"), 2):
-        first, known = people.setdefault(row["participant_id"], (number, row))
-        differing = [column for column in known if known[column] != row[column]]
+        first, known = people.setdefault(row["participant_id"].removeprefix("sub-"), (number, row))
+        differing = [column for column in known if known[column] != row[column] and column != "participant_id"]
         if differing:
             raise DataError(
                 f"participants.tsv: rows {first} and {number} both describe {row['participant_id']!r} and differ in "
                 f"{', '.join(map(repr, differing))}: remove one of them"
             )
     return {name: row for name, (_, row) in people.items()}
-
-
-def participant_labels(root: Path, column: str) -> dict[str, str] | None:
-    """Return the label of each participant from a column of participants.tsv, or None if there is no such column."""
-    people = read_participants(root)
-    if not people or column not in next(iter(people.values())):
-        return None
-    found = {who: row[column] for who, row in people.items()}
-    known = {who: text for who, text in found.items() if not is_unknown(text) and text.lower() not in ("n/a", "nan")}
-    if not known:
-        raise DataError(f"participants.tsv has no values in the column {column!r}")
-    return known

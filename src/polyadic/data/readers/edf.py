@@ -23,7 +23,8 @@ import numpy as np
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
 from polyadic.data.readers.common import as_unit, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, as_values, at_one_rate, read_later
+from polyadic.data.recordings import Annotation, Recording, Segment, read_later
+from polyadic.data.resampling import as_values, at_one_rate
 from polyadic.errors import DataError, MissingExtraError
 
 __all__ = [

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.files import check_regular_file
+from polyadic.data.channels import split_unit
 from polyadic.data.clock import clock_time, unix_time
 from polyadic.data.labels import as_text, is_unknown
 from polyadic.data.readers.common import check_inflation, choose_channels, ending_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TableColumns",
+    "find_heads",
     "guess_columns",
     "read_csv",
     "read_csv_by_subject",
@@ -88,6 +90,7 @@ class TableColumns:
     time : time column; if None, a column with a usual name such as `time`
     refuse_labels : raise an error if a signal looks like a label
     resample : "hold" or "polyphase": how to resample uneven times to a constant rate; None raises an error
+    ignored : other columns that are not signals
     """
 
     channels: Sequence[str] | None = None
@@ -96,6 +99,13 @@ class TableColumns:
     time: str | None = None
     refuse_labels: bool = False
     resample: str | None = None
+    ignored: Collection[str] = ()
+
+
+def find_heads(channels: Sequence[str] | None, heads: Sequence[str]) -> list[str] | None:
+    """Return the columns of channels, which are named with or without the unit: "ax" or "ax [m/s2]"; None if None."""
+    named = {split_unit(head)[0]: head for head in heads}
+    return None if channels is None else [name if name in heads else named.get(name, name) for name in channels]
 
 
 # ------------------------------------------------------------------------------------------------------------ files
@@ -301,7 +311,8 @@ def read_csv(
     column named `time`, `timestamp` or `datetime`, or a first column named `t`, contains times: seconds, dates, or
     numbers of ms, us or ns, according to its name or the size of its values. Without `fs`, the times give the sampling
     rate and must be evenly spaced within 1 %; with `fs`, they must agree with it and have no gaps. Empty cells and NaN
-    are missing values. Units are unknown and stay empty. Labels become annotations.
+    are missing values. A known unit in brackets at the end of a name, as in "ax [m/s2]", is the unit of the channel.
+    Labels become annotations.
 
     Parameters
     ----------
@@ -365,7 +376,7 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[pd.DataF
     texts = {column for column in (columns.label, columns.subject, time) if column is not None}
     refuse = columns.refuse_labels and columns.channels is None
     if refuse:
-        names = {head.lower() for head in heads}
+        names = {split_unit(head)[0].lower() for head in heads}
         labels = [head for head in heads if head not in texts and _is_label_name(head.lower(), names)]
         subjects = [head for head in heads if head not in texts and head.lower() in _SUBJECTS]
         _refuse(
@@ -418,7 +429,7 @@ def guess_columns(path: Path) -> TableColumns:
 
     frame = read_texts(path)
     heads = tuple(frame.columns)
-    names = {head.lower() for head in heads}
+    names = {split_unit(head)[0].lower() for head in heads}
     time = _time_column(heads)
     subjects = [head for head in heads if head.lower() in _SUBJECTS]
     signals: list[str] = []
@@ -437,7 +448,7 @@ def recording_of_rows(
     frame: pd.DataFrame, rows: NDArray[np.intp], columns: TableColumns, fs: float | None, file: str, name: str, who: str
 ) -> Recording:
     """Build a recording of the subject `who` from some rows of a table."""
-    texts = {columns.label, columns.subject, columns.time}
+    texts = {columns.label, columns.subject, columns.time, *columns.ignored}
     channels = tuple(columns.channels or (head for head in frame.columns if head not in texts))
     values = frame[list(channels)].to_numpy(np.float64)[rows].T
     labels = None if columns.label is None else frame[columns.label].to_numpy(str)[rows]
@@ -463,8 +474,10 @@ def recording_of_rows(
         row = int(np.flatnonzero(np.isinf(signal).any(axis=0))[0])
         raise DataError(f"{file}: sample {row} must be a number that fits float32, but is infinite")
     scale, offset = np.ones(len(channels)), np.zeros(len(channels))
-    units = ("",) * len(channels)
-    recording = Recording(name, who, float(fs), channels, units, signal, scale, offset, segments=segments, began=began)
+    split = [split_unit(head) for head in channels]
+    names, units = tuple(name for name, _ in split), tuple(unit for _, unit in split)
+    names = names if len(set(names)) == len(names) else channels
+    recording = Recording(name, who, float(fs), names, units, signal, scale, offset, segments=segments, began=began)
     return recording if labels is None else _labelled(recording, labels)
 
 

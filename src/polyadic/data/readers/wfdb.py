@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
 from polyadic.data.readers.common import as_unit, check_inflation, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, as_values, at_one_rate, join_masks, read_later
+from polyadic.data.recordings import Annotation, Recording, Segment, read_later
+from polyadic.data.resampling import as_values, at_one_rate, join_masks
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 __all__ = [
