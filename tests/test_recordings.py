@@ -291,15 +291,6 @@ def test_a_resampled_constant_stays_constant_to_its_ends(level, count, rates):
     np.testing.assert_array_equal(result, np.full((2, -(-count * rates[1] // rates[0])), level))
 
 
-def test_missing_samples_stay_missing_and_affect_only_their_surroundings():
-    values = np.ones(1000)
-    values[500] = np.nan
-    gone = np.flatnonzero(np.isnan(resample_polyphase(values, 100, 50)))
-    assert 250 in gone
-    assert len(gone) < 30
-    assert np.isnan(resample_polyphase(np.full(9, np.nan), 100, 50)).all()
-
-
 @pytest.mark.parametrize("target", [np.pi, 1e-6])
 def test_rates_without_a_ratio_of_whole_numbers_are_refused(target):
     with pytest.raises(PolyadicError, match="fs must be"):

@@ -33,8 +33,12 @@ _SIZES = {
     for base, (quantity, size) in _QUANTITIES.items()
     for prefix, factor in _PREFIXES.items()
 }
-_OTHER_UNITS = ("%", "bpm", "Hz", "S", "uS", "°C", "degC", "C", "mmHg", "Pa", "hPa", "kPa", "cmH2O", "L/min", "l/min")
-_OTHER_UNITS += ("m/s", "m", "cm", "mm", "N", "Nm", "rpm", "lux", "deg", "°", "rad", "gauss", "G", "Ohm", "kOhm", "dB")
+_OTHER_UNITS = (
+    *("%", "bpm", "Hz", "S", "uS", "°C", "degC", "C", "mmHg", "Pa", "hPa", "kPa", "cmH2O", "L/min", "l/min", "m/s"),
+    *("m", "cm", "mm", "N", "Nm", "rpm", "lux", "deg", "°", "rad", "gauss", "G", "Ohm", "kOhm", "dB"),
+)
+"""Units that are recognised in the names of table columns, but not converted."""
+
 _SPELLING = str.maketrans({"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "u", "²": "2"})
 
 

@@ -112,7 +112,7 @@ def write_store(
                 if on_error == "raise":
                     raise
                 skipped[reader.name_of(path)] = _reason(error)
-                loaded = cuts = []
+                loaded, cuts = [], []
             for (recording, source, _), (starts, labels_) in zip(loaded, cuts, strict=True):
                 if writer is None:  # the first recording sets the sampling rate, channels, units and type
                     properties = recording.fs, recording.channels, recording.units, length(recording.fs)
