@@ -115,9 +115,11 @@ class FolderReader:
         Samples are read when they are needed, except those of tables.
         """
         who = self._subject_of(path)
-        recordings, notes = self._read(path, self.name_of(path), who.name)
+        recordings, notes = self._read(path)
         loaded = []
         for recording in recordings:
+            if not self._has_subject_column(path):
+                recording = replace(recording, name=self.name_of(path), subject=who.name)
             recording = self._at_rate(self._renamed(recording), path)
             recording, more = self._labelled(recording, path)
             if self.labels:
@@ -283,28 +285,27 @@ class FolderReader:
 
     # ------------------------------------------------------------------------------------------------------ signals
 
-    def _read(self, path: Path, name: str, subject: str) -> tuple[Sequence[Recording], tuple[str, ...]]:
+    def _read(self, path: Path) -> tuple[Sequence[Recording], tuple[str, ...]]:
         """Read the recordings of a file, with the annotations in it, and notes."""
         reading, ending, package = self.reading, ending_of(path), _PACKAGES.get(ending_of(path))
         if ending not in ENDINGS:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if package == "mne":
-            return [read_mne(path, name, subject, None if reading.rename else reading.channels)], ()
+            return [read_mne(path, None if reading.rename else reading.channels)], ()
         if package is None:
-            return self._read_table(path, name, subject)
+            return self._read_table(path)
         if package == "edfio":
             rates = {channel: rate for channel, (rate, _) in edf.read_channels(path).items()}
         else:
             rates = wfdb.read_rates(path)
         channels, how, notes = _without_slow(rates, reading)
-        options: dict[str, Any] = {"channels": channels, "name": name, "subject": subject, "resample": how}
         if package == "edfio":
             fs = reading.fs if reading.resample is not None else None
-            return [edf.read_edf(path, fs=fs, lazy=True, **options)], notes
+            return [edf.read_edf(path, channels=channels, fs=fs, resample=how)], notes
         extensions = [ending[1:] for ending in _ANNOTATIONS if path.with_suffix(ending).exists()]
-        return [wfdb.read_wfdb(path, annotations=extensions, lazy=True, **options)], notes
+        return [wfdb.read_wfdb(path, channels=channels, annotations=extensions, resample=how)], notes
 
-    def _read_table(self, path: Path, name: str, subject: str) -> tuple[Sequence[Recording], tuple[str, ...]]:
+    def _read_table(self, path: Path) -> tuple[Sequence[Recording], tuple[str, ...]]:
         reading, heads = self.reading, read_heads(path)
         columns = TableColumns(
             find_heads(reading.channels_in(split_unit(head)[0] for head in heads), heads),
@@ -318,8 +319,8 @@ class FolderReader:
         if reading.label is not None and columns.label is None:
             notes = (f"read without labels, because there is no column {reading.label!r} (--label)",)
         if columns.subject is not None:
-            return read_csv_by_subject(path, reading.fs, name, columns), notes
-        return [read_csv(path, reading.fs, name, subject, columns)], notes
+            return read_csv_by_subject(path, reading.fs, self.name_of(path), columns), notes
+        return [read_csv(path, reading.fs, columns=columns)], notes
 
     def _renamed(self, recording: Recording) -> Recording:
         """Give channels their new names, and choose channels that could not be chosen by name before."""

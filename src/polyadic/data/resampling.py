@@ -148,11 +148,7 @@ def at_one_rate(
     DataError : if a channel has another rate and no method, or cannot be brought to the target rate
     """
     ways = [how.get(one.channels[0]) if isinstance(how, Mapping) else how for one in channels]
-    if any(way not in (None, "hold", "polyphase") for way in ways):
-        raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {how!r}")
     target = float(max(one.fs for one in channels) if fs is None else fs)
-    if not 0 < target < math.inf:
-        raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
     factors = [target / one.fs for one in channels]
     other = [not math.isclose(factor, 1, rel_tol=1e-9) for factor in factors]
     rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)

@@ -16,7 +16,7 @@ from datetime import date, time
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -171,29 +171,19 @@ def read_edf(
     *,
     channels: Sequence[str] | None = None,
     fs: float | None = None,
-    resample: Literal["hold", "polyphase"] | Mapping[str, str | None] | None = None,
-    name: str | None = None,
-    subject: str | None = None,
-    lazy: bool = False,
+    resample: str | Mapping[str, str | None] | None = None,
 ) -> Recording:
-    """Read an EDF, EDF+ or BDF file; a file that declares itself continuous (EDF+C) is read without gaps.
+    """Open an EDF, EDF+ or BDF file; a file that declares itself continuous (EDF+C) is read without gaps.
 
     Parameters
     ----------
-    path : path to the file
     channels : names of channels to read, in this order; all signals except annotations if None
-    fs : sampling rate in Hz; the highest rate of the selected channels if None
-    resample : how to resample channels whose rate is not `fs`. "hold" repeats samples by integer factors, "polyphase"
-        filters each segment and returns float32 values, None raises an error. A mapping sets it for each channel by
-        name
-    name : name of the recording; by default the file name without its extension
-    subject : name of the subject; by default the name of the recording
-    lazy : whether to read samples when they are needed; see `Recording.read`
+    fs, resample : as for `polyadic.data.resampling.at_one_rate`
 
     Returns
     -------
-    Recording with signals of shape (channels, samples): int16 digital values, or float32 physical values for 24-bit BDF
-    and after "polyphase"
+    recording named after the file, whose samples are read when they are needed: int16 digital values, or float32
+    physical values for 24-bit BDF and after "polyphase"
 
     Raises
     ------
@@ -208,23 +198,20 @@ def read_edf(
         )
     chosen = [file.signals[place] for place in choose_channels(file.name, file.labels, channels)]
     segments = file.segments(max(one.sampling_frequency for one in chosen))
-    name = Path(path).stem if name is None else name
-    rows = [_row(file, one, segments, name, name if subject is None else subject) for one in chosen]
-    recording = at_one_rate(file.name, rows, fs, resample)
-    return recording if lazy else recording.in_memory()
+    return at_one_rate(file.name, [_row(file, one, segments) for one in chosen], fs, resample)
 
 
-def _row(file: _File, signal: Any, segments: Sequence[tuple[int, float]], name: str, subject: str) -> Recording:
+def _row(file: _File, signal: Any, segments: Sequence[tuple[int, float]]) -> Recording:
     """Return a signal as a recording of one channel, whose samples are read when they are needed."""
     scale, offset, limits = _calibration(file.name, signal)
-    fs, began = signal.sampling_frequency, file.began
+    fs, began, name = signal.sampling_frequency, file.began, Path(file.name).stem
 
     def read(first: int, stop: int) -> Recording:
         digits = signal.get_digital_slice(first / fs, stop / fs)[None]
         narrow = digits.dtype == np.int16
         part = Recording(
             name=name,
-            subject=subject,
+            subject=name,
             fs=fs,
             channels=(_text(signal.label),),
             units=(as_unit(_text(signal.physical_dimension)),),
