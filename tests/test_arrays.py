@@ -187,8 +187,6 @@ def test_a_table_is_a_recording_with_every_sample(delimiter, end, tmp_path):
     assert (recording.name, recording.subject, recording.fs) == ("walk", "walk", 25.0)
     assert recording.channels == ("x", "y")
     assert recording.units == ("", "")
-    named = read_csv(path, fs=25, name="r", subject="s")
-    assert (named.name, named.subject) == ("r", "s")
 
 
 @pytest.mark.parametrize("header", ["time", "T", " Time "])

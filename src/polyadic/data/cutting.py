@@ -196,13 +196,13 @@ def windows_of_frame(
                 f"{listed(map(str, frame.columns))}{close_match(column, map(str, frame.columns))}"
             )
     texts = {column for column in roles.values() if column is not None}
-    heads = tuple(map(str, frame.columns))
-    table = typed_frame(frame, "the data frame", texts, find_heads(reading.channels, heads))
+    wanted = find_heads(reading.channels, tuple(map(str, frame.columns)))
+    table = typed_frame(frame, "the data frame", texts, wanted)
     names = recording or subject
     if names is None:
         table["recording"], names = "", "recording"
-    channels = None if reading.channels is None else find_heads(reading.channels, tuple(table.columns))
-    columns = TableColumns(channels, label, names, reading.time, resample=reading.resample, ignored=tuple(texts))
+    signals = [name for name in table.columns if name not in {*texts, names}]
+    columns = TableColumns(wanted or signals, label, names, reading.time, resample=reading.resample)
     pieces = []
     index: dict[str, list[Any]] = {"subject": [], "recording": [], "label": [], "start": []}
     for name, rows in table.groupby(names, sort=False).indices.items():

@@ -90,7 +90,6 @@ class TableColumns:
     time : time column; if None, a column with a usual name such as `time`
     refuse_labels : raise an error if a signal looks like a label
     resample : "hold" or "polyphase": how to resample uneven times to a constant rate; None raises an error
-    ignored : other columns that are not signals
     """
 
     channels: Sequence[str] | None = None
@@ -99,7 +98,6 @@ class TableColumns:
     time: str | None = None
     refuse_labels: bool = False
     resample: str | None = None
-    ignored: Collection[str] = ()
 
 
 def find_heads(channels: Sequence[str] | None, heads: Sequence[str]) -> list[str] | None:
@@ -298,14 +296,8 @@ def _numbers(column: pd.Series, name: str, file: str) -> NDArray[np.float64]:
 # ------------------------------------------------------------------------------------------------------- recordings
 
 
-def read_csv(
-    path: str | os.PathLike[str],
-    fs: float | None = None,
-    name: str | None = None,
-    subject: str | None = None,
-    columns: TableColumns | None = None,
-) -> Recording:
-    """Read a continuous recording from a table: a row of channel names, then one row per sample.
+def read_csv(path: str | os.PathLike[str], fs: float | None = None, columns: TableColumns | None = None) -> Recording:
+    """Read a recording, named after its file, from a table: a row of channel names, then one row per sample.
 
     Columns are separated by commas, semicolons or tabs. Decimal commas, a byte order mark and gzip are supported. A
     column named `time`, `timestamp` or `datetime`, or a first column named `t`, contains times: seconds, dates, or
@@ -318,8 +310,6 @@ def read_csv(
     ----------
     path : path of the table
     fs : sampling rate in Hz; computed from the times if None
-    name : name of the recording; by default the file name without its extension
-    subject : name of the subject; by default the name of the recording
     columns : roles of the columns
 
     Raises
@@ -328,11 +318,9 @@ def read_csv(
     PolyadicError : if `fs` is not positive
     """
     path = Path(path)
-    name = path.name[: len(path.name) - len(ending_of(path))] if name is None else name
+    name = path.name[: len(path.name) - len(ending_of(path))]
     frame, columns = _read(path, fs, columns or TableColumns())
-    return recording_of_rows(
-        frame, np.arange(len(frame)), columns, fs, path.name, name, name if subject is None else subject
-    )
+    return recording_of_rows(frame, np.arange(len(frame)), columns, fs, path.name, name, name)
 
 
 def read_csv_by_subject(
@@ -448,7 +436,7 @@ def recording_of_rows(
     frame: pd.DataFrame, rows: NDArray[np.intp], columns: TableColumns, fs: float | None, file: str, name: str, who: str
 ) -> Recording:
     """Build a recording of the subject `who` from some rows of a table."""
-    texts = {columns.label, columns.subject, columns.time, *columns.ignored}
+    texts = {columns.label, columns.subject, columns.time}
     channels = tuple(columns.channels or (head for head in frame.columns if head not in texts))
     values = frame[list(channels)].to_numpy(np.float64)[rows].T
     labels = None if columns.label is None else frame[columns.label].to_numpy(str)[rows]
