@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
 from polyadic.data.loading import FolderReader, LabelledRecording, OnError
-from polyadic.data.readers.tables import TableColumns, find_heads, recording_of_rows, typed_frame
+from polyadic.data.readers.table_files import typed_frame
+from polyadic.data.readers.tables import TableColumns, find_heads, recording_of_rows
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, window_starts
 from polyadic.data.store import Header, WindowStore

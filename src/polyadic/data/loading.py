@@ -25,7 +25,8 @@ from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import choose_channels, ending_of, is_table
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
-from polyadic.data.readers.tables import TableColumns, find_heads, read_csv, read_csv_by_subject, read_heads
+from polyadic.data.readers.table_files import read_heads
+from polyadic.data.readers.tables import TableColumns, find_heads, read_csv, read_csv_by_subject
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording
 from polyadic.data.resampling import as_values, resample_recording
