@@ -18,7 +18,6 @@ from polyadic.data.recordings import (
     SignalFaults,
     complete_windows,
     cut_windows,
-    quality,
     read_later,
     window_starts,
 )
@@ -197,30 +196,6 @@ def test_a_window_has_the_class_that_all_its_samples_have_and_no_other(recording
     assert labels.tolist() == slow_labels(recording, starts, length, CLASSES)
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ([(0, 4, "W")], [0, 0, 0, 0]),
-        ([(0, 2, "W"), (2, 2, "N1")], [0, 0, 1, 1]),
-        ([(0, 1.5, "W"), (1.5, 2.5, "N1")], [0, -1, 1, 1]),
-        ([(0, 1.5, "N2"), (1.5, 2.5, "deep")], [2, 2, 2, 2]),
-        ([(0, 3, "W"), (1, 1, "N1")], [0, -1, 0, -1]),
-        ([(1, 1, "N1"), (0, 3, "W")], [0, -1, 0, -1]),
-        ([(0, 3, "W"), (1, 1, "N1"), (0, 4, "W")], [0, -1, 0, 0]),
-        ([(0, 4, "W"), (1.1, 0.1, "N1")], [0, -1, 0, 0]),
-        ([(0, 4, "W"), (1, 1, "noise")], [0, 0, 0, 0]),
-        ([(-3, 4, "W"), (3, 99, "N1"), (50, 1, "N2")], [0, -1, -1, 1]),
-        ([(0, 0, "W")], [-1, -1, -1, -1]),
-        ([(0, 1.9, "W")], [0, -1, -1, -1]),
-        ([(0, 1.96, "W")], [0, 0, -1, -1]),
-        ([], [-1, -1, -1, -1]),
-    ],
-)
-def test_labels_of_four_windows_of_a_second(found, expected):
-    recording = recorded(np.zeros(40, np.int16), annotations=tuple(Annotation(*one) for one in found))
-    assert label_windows(recording, window_starts(recording, 10), 10, CLASSES).tolist() == expected
-
-
 def test_annotations_that_meet_do_not_dispute_a_sample_for_the_last_bits_of_a_float():
     onset, duration, fs = 0.1, 0.2, 25 / 3
     assert round((onset + duration) * fs) != round(0.3 * fs)
@@ -236,14 +211,6 @@ def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
 
 
 # --------------------------------------------------------------------- quality
-
-
-def test_quality_counts_missing_flat_and_clipped_samples_of_each_channel():
-    signal = np.array([[1, 2, 3, 9, 9], [7, 7, 7, 7, 9], [0, 9, 9, 9, -9], [8, -9, 1, 1, 1]], np.int16)
-    missing = np.zeros((4, 5), bool)
-    missing[1, 4] = missing[3, 0] = missing[3, 1] = True
-    found = quality(recorded(signal, missing=missing, limits=np.array([[-9, 9]] * 4)))
-    assert found == {"nan": {"c1": 1, "c3": 2}, "flat": {"c1": 4, "c3": 3}, "clipped": {"c2": 3}}
 
 
 @SHARED
