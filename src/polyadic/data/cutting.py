@@ -97,31 +97,50 @@ def write_store(
     if labels or reader.reading.subject_column is not None:
         survey.read_all(reader, on_error)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
-    cutting = reader.reading = resolved if labels else reader.reading
-    length, settings = samples_in(reading.seconds), {"reading": resolved.to_json()}
-    skipped: dict[str, str] = {}
+    reader.reading = cutting = resolved if labels else reader.reading
+    settings = {"reading": resolved.to_json()}
+    written, unit_notes = _write(reader, store, settings, survey.by_moments, on_error, force, progress)
+    survey.notes |= unit_notes
+    unknown = [] if check_classes else survey.unknown_classes(cutting)
+    written.notes = (*unknown, *reader.notes, *survey.sentences(cutting, written))
+    return written
+
+
+def _write(
+    reader: FolderReader,
+    store: str | os.PathLike[str],
+    settings: dict[str, Any],
+    by_moments: bool,
+    on_error: OnError,
+    force: bool,
+    progress: OnRecording | None,
+) -> tuple[WindowStore, dict[str, list[str]]]:
+    """Write the windows of all files to a store, and return it with notes on units.
+
+    The first recording sets the sampling rate, channels, units and type.
+    """
+    reading, skipped = reader.reading, dict(reader.left_out)
     windows = read = 0
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
             try:
-                loaded = reader.load(path)
-                cuts = [_cut(source.recording, cutting, survey.by_moments) for source in loaded]
+                loaded = [(source, *_cut(source.recording, reading, by_moments)) for source in reader.load(path)]
             except MissingExtraError:  # not the fault of the recording
                 raise
             except (PolyadicError, OSError) as error:
                 if on_error == "raise":
                     raise
                 skipped[reader.name_of(path)] = _reason(error)
-                loaded, cuts = [], []
-            for (recording, source, _), (starts, labels_) in zip(loaded, cuts, strict=True):
-                if writer is None:  # the first recording sets the sampling rate, channels, units and type
-                    properties = recording.fs, recording.channels, recording.units, length(recording.fs)
-                    dtype: Any = str(recording.signal.dtype)
-                    header = Header(*properties, dtype, classes=cutting.class_names, settings=settings)
+                loaded = []
+            for (recording, subject_from, _), starts, labels in loaded:
+                if writer is None:
+                    length, dtype = samples_in(reading.seconds)(recording.fs), recording.signal.dtype.name
+                    properties = recording.fs, recording.channels, recording.units, length, dtype
+                    header = Header(*properties, classes=reading.class_names, settings=settings)
                     writer = stack.enter_context(StoreWriter(store, header, force=force))
                 try:  # an OSError here, such as a full disk, is not the fault of the recording
-                    windows += writer.add(recording, starts, labels_, subject_from=source)
+                    windows += writer.add(recording, starts, labels, subject_from=subject_from)
                 except DataError as error:
                     if on_error == "raise":
                         raise
@@ -130,17 +149,15 @@ def write_store(
             if progress is not None:
                 progress(reader.name_of(path), number, len(reader.files), windows, read)
         if writer is None:
-            name, reason = next(iter(skipped.items()))
+            name = reader.name_of(reader.files[0])
             if len(reader.files) == 1:
-                raise DataError(f"cannot read {name}: {reason}")
-            raise DataError(f"none of the {len(reader.files)} recordings can be read; the first, {name}: {reason}")
-        for name, reason in {**reader.left_out, **skipped}.items():
+                raise DataError(f"cannot read {name}: {skipped[name]}")
+            raise DataError(
+                f"none of the {len(reader.files)} recordings can be read; the first, {name}: {skipped[name]}"
+            )
+        for name, reason in skipped.items():
             writer.skip(name, reason)
-    survey.notes |= writer.unit_notes
-    written = WindowStore(store)
-    unknown = [] if check_classes else survey.unknown_classes(cutting)
-    written.notes = (*unknown, *reader.notes, *survey.sentences(cutting, written))
-    return written
+    return WindowStore(store), writer.unit_notes
 
 
 def _cut(recording: Recording, reading: Reading, by_moments: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -261,7 +261,7 @@ class FolderReader:
         """Return the scoring file of each recording that has one; raise an error if one matches two recordings."""
         pattern = str(self.reading.scoring)
         folder = self.base if self.base.is_dir() else self.base.parent
-        every = find_files(folder, lambda _: True, on_error="skip").files
+        every = find_files(folder, on_error="skip").files
         candidates = [path for path in every if matches(path.relative_to(folder).as_posix(), pattern)]
         if not candidates:
             raise DataError(f"--scoring {pattern!r} matches no file in {folder.name or folder}")

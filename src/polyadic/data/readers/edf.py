@@ -29,9 +29,9 @@ from polyadic.errors import DataError, MissingExtraError
 
 __all__ = [
     "common_ending",
-    "is_copy_of",
     "is_marked",
     "mark_copy",
+    "outline",
     "read_annotations",
     "read_channels",
     "read_edf",
@@ -313,22 +313,11 @@ def is_marked(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def is_copy_of(path: Path, other: Path) -> bool:
-    """Whether two files have the same start, length and signals, judged by the first data record."""
+def outline(path: Path) -> tuple[Any, ...] | None:
+    """Return what copies of a file have in common: start, length, signals, first data record; None if it is damaged."""
     try:
-        files = [_File(path), _File(other)]
+        file = _File(path)
     except DataError:
-        return False
-    outlines = [
-        (
-            one.head[168:184],
-            one.records * one.duration,
-            one.labels,
-            [signal.sampling_frequency for signal in one.signals],
-        )
-        for one in files
-    ]
-    return outlines[0] == outlines[1] and all(
-        np.array_equal(*(signal.get_digital_slice(0, files[0].duration) for signal in pair))
-        for pair in zip(files[0].signals, files[1].signals, strict=True)
-    )
+        return None
+    first = tuple(signal.get_digital_slice(0, file.duration).tobytes() for signal in file.signals)
+    return file.head[168:184], file.records * file.duration, tuple(file.labels), first
