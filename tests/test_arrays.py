@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.tables import read_csv

@@ -49,7 +49,7 @@ def read_times(cells: list[str], column: str, file: str) -> tuple[NDArray[np.flo
                 f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
                 f"{cells[row]!r}"
             )
-        return (dates - dates[0]).dt.totalread_times().to_numpy(), clock_time(dates[0].isoformat(), 0.0)
+        return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0].isoformat(), 0.0)
     times = np.array(numbers, np.float64)
     if not np.isfinite(times).all():
         raise DataError(wanted)
