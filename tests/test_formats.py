@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import warnings
 from dataclasses import fields
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -108,21 +107,61 @@ def test_fif_files_are_recordings_in_microvolts(tmp_path: Path) -> None:
     np.testing.assert_allclose(store.windows.X[:, 0].ravel(), values[1] * 1e6, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize(("ending", "engine"), [("parquet", "pyarrow"), ("feather", "pyarrow"), ("xlsx", "openpyxl")])
-def test_tables_of_pandas_are_recordings_or_the_error_says_what_to_install(
-    tmp_path: Path, ending: str, engine: str
-) -> None:
-    path, frame = tmp_path / f"a.{ending}", pd.DataFrame({"time": np.arange(50) / 10, "x": RNG.normal(size=50)})
-    if find_spec(engine) is None:
-        path.write_bytes(b"PAR1")
-        with pytest.raises(MissingExtraError, match=rf"a\.{ending} needs the package {engine}: pip install {engine}"):
-            read_recording(path)
-        return
+@pytest.mark.parametrize("ending", ["parquet", "feather", "xlsx"])
+def test_tables_of_pandas_are_recordings_of_a_folder(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "in").mkdir()
+    frame = long_frame().rename(columns={"x": "x (mV)"})
     write = {"parquet": frame.to_parquet, "feather": frame.to_feather, "xlsx": frame.to_excel}[ending]
+    path = tmp_path / "in" / f"a.{ending}"
     write(path, index=False) if ending == "xlsx" else write(path)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, fs=10, label="move", subject="who")
+    assert (store.channels, store.units, store.classes) == (("x", "y"), ("mV", ""), ("rest", "walk"))
+    assert [entry["name"] for entry in store.recordings] == ["a/anna", "a/ben"]
+    expected = Windows.from_dataframe(frame, fs=10, seconds=2, label="move", subject="who")
+    np.testing.assert_array_equal(store.windows.X, expected.X)
+    assert store.windows.label.tolist() == expected.label.tolist()
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match=rf"a\.{ending} cannot be read as a table"):
+        read_recording(path, fs=10)
+
+
+def test_an_engine_of_pandas_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+
+    def missing(*_: object) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(pd, "read_parquet", missing)
+    with pytest.raises(MissingExtraError, match=r"a\.parquet needs the package pyarrow: pip install pyarrow"):
+        read_recording(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "unit"),
+    [
+        ("ax [m/s2]", "ax", "m/s2"),
+        ("EEG Fpz-Cz (uV)", "EEG Fpz-Cz", "uV"),
+        ("gyro_x(deg/s)", "gyro_x", "deg/s"),
+        ("temperature [°C]", "temperature", "°C"),
+        ("EEG (left)", "EEG (left)", ""),
+        ("ax", "ax", ""),
+        ("[uV]", "[uV]", ""),
+    ],
+)
+def test_a_known_unit_in_brackets_is_the_unit_of_the_channel(tmp_path: Path, head: str, name: str, unit: str) -> None:
+    path, rows = tmp_path / "a.csv", "\n".join(f"{row / 10},{row % 7 + 0.5}" for row in range(50))
+    path.write_text(f"time,{head}\n{rows}\n")
     recording = read_recording(path)
-    assert (recording.fs, recording.channels) == (10.0, ("x",))
-    np.testing.assert_allclose(recording.signal[0], frame["x"], rtol=1e-6)
+    assert (recording.channels, recording.units) == ((name,), (unit,))
+    for wanted in (name, head):
+        assert read_recording(path, channels=[wanted]).channels == (name,)
+
+
+def test_channels_that_differ_in_their_unit_only_keep_their_heads(tmp_path: Path) -> None:
+    rows = "\n".join(f"{row / 10},{row + 0.5},{row + 0.25}" for row in range(50))
+    (tmp_path / "a.csv").write_text(f"time,acc [g],acc [m/s2]\n{rows}\n")
+    recording = read_recording(tmp_path / "a.csv")
+    assert (recording.channels, recording.units) == (("acc [g]", "acc [m/s2]"), ("g", "m/s2"))
 
 
 def test_files_of_other_formats_are_named_in_one_line(tmp_path: Path) -> None:

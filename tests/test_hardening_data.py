@@ -159,12 +159,6 @@ def test_labels_that_are_all_unknown_or_one_class_are_refused_with_the_rule(tmp_
             Probe().fit(SIGNALS.X[:, 0], np.array(y, object))
 
 
-def test_unknown_subjects_and_recordings_follow_the_same_rule() -> None:
-    who = np.array(["s", None, float("nan"), "", -1, "-1", "t"], object)
-    windows = Windows(np.zeros((7, 1, 4)), subject=who, recording=who)
-    assert windows.subject.tolist() == windows.recording.tolist() == ["s", "", "", "", "", "", "t"]
-
-
 # ------------------------------------------------------------------------------------------- A6: channels and rates
 
 

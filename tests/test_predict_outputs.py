@@ -59,7 +59,7 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     assert [one for one in after if one.text not in classes] == [one for one in before if one.text not in classes]
     channels = ["EEG Fpz-Cz", "EEG Pz-Oz"]
     assert np.array_equal(
-        read_edf(night, channels=channels).signal, read_edf(tmp_path / "n.edf", channels=channels).signal
+        read_edf(night, channels=channels).values, read_edf(tmp_path / "n.edf", channels=channels).values
     )
 
 

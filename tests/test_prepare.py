@@ -4,147 +4,147 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import edfio
 import numpy as np
 import pytest
+from command_line import polyadic
 
-from polyadic.data import Recording, Windows, WindowStore
-from polyadic.data.store_writer import CutRecording, PlannedRecording, write_recordings, write_windows
+from polyadic.data import Windows, WindowStore, folder
+from polyadic.data.store_writer import write_windows
 from polyadic.errors import DataError, PolyadicError
 
-Load = Callable[[], CutRecording]
+
+def write(root: Path, name: str, *, fs: float = 50, channels: str = "ab", unit: str = "uV", seconds: int = 6) -> None:
+    """An EDF file of two classes, 2 s each."""
+    rng = np.random.default_rng(sum(name.encode()))
+    signals = [
+        edfio.EdfSignal(rng.normal(size=round(fs * seconds)), fs, label=label, physical_dimension=unit)
+        for label in channels
+    ]
+    notes = [edfio.EdfAnnotation(2 * place, 2, "ws"[place % 2]) for place in range(seconds // 2)]
+    root.mkdir(exist_ok=True)
+    edfio.Edf(signals, annotations=notes).write(root / f"{name}.edf")
 
 
-def piece(number: int, dtype: str = "int16", name: str = "", windows: int = 3, **changes: Any) -> CutRecording:
-    rng = np.random.default_rng(number)
-    given = {"fs": 50.0, "channels": ("a", "b"), "units": ("V", "V"), "scale": rng.uniform(1, 2, 2)} | changes
-    signal = rng.integers(-99, 99, (len(given["channels"]), 40)).astype(dtype)
-    recording = Recording(
-        name=name or f"r{number}", subject=f"s{number}", signal=signal, offset=np.zeros(len(signal)), **given
-    )
-    starts = np.arange(windows) * 10
-    return CutRecording(recording, starts, np.full(windows, number % 2, np.int32))
-
-
-def failing(error: Exception) -> Load:
-    def load() -> CutRecording:
-        raise error
-
-    return load
-
-
-def prepare(loads: dict[str, Load], path: Path, **changes: Any) -> WindowStore:
-    options: dict[str, Any] = {"length": lambda fs: round(fs / 5), "classes": ("w", "s"), "settings": {"seconds": 0.2}}
-    planned = [PlannedRecording(name, load, 100) for name, load in loads.items()]
-    return write_recordings(planned, path, **(options | changes))
-
-
-def good(*numbers: int) -> dict[str, Load]:
-    return {f"r{number}": lambda number=number: piece(number) for number in numbers}  # type: ignore[misc]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+def good(root: Path) -> Path:
+    for name in ("r1", "r3"):
+        write(root, name)
+    return root
 
 
 def names(store: WindowStore) -> list[str]:
     return [entry["name"] for entry in store.recordings]
 
 
-BAD = {
-    "b1": failing(DataError("b1.edf is cut short")),
-    "b2": failing(FileNotFoundError(errno.ENOENT, "No such file", "data/b2.hyp")),
-    "b3": failing(OSError(errno.EIO, "Input/output error")),
-    "b4": lambda: piece(4, fs=25.0),
-    "b5": lambda: piece(5, channels=("b", "c")),
-    "b6": lambda: piece(6, units=("V", "bpm")),
-    "b7": lambda: piece(7, dtype="float32"),
-    "b8": lambda: piece(8)._replace(labels=np.array([0, 1, 2])),
-    "b9": lambda: piece(9)._replace(starts=np.array([0, 1, 31])),
-    "b10": lambda: piece(10, windows=0),
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "rate": ({"fs": 25}, "r2 is sampled at 25 Hz, but the recordings before it at 50 Hz: --fs 25 --resample polyphase"),
+    "channels": (
+        {"channels": "bc"},
+        "r2 has the channels 'b', 'c', but the recordings before it have 'a', 'b': --channel b selects the common ones",
+    ),
+    "case": ({"channels": "aB"}, "--rename B=b gives a channel another name"),
+    "units": ({"unit": "bpm"}, "r2 has channel 'a' in bpm, but the recordings before it have it in uV"),
+    "short": ({"seconds": 1}, "it has no complete window"),
+    "damaged": ({}, "r2.edf: the file is damaged or incomplete"),
 }
-REASONS = {
-    "b1": "b1.edf is cut short",
-    "b2": "b2.hyp: No such file",
-    "b3": "[Errno 5] Input/output error",
-    "b4": "b4 is sampled at 25 Hz, but the recordings before it at 50 Hz: --fs 25 --resample polyphase resamples all "
-    "to one rate, or select files with --pattern",
-    "b5": "b5 has the channels 'b', 'c', but the recordings before it have 'a', 'b': --channel b selects the common "
-    "ones, --rename OLD=NEW gives a channel another name, or select files with --pattern",
-    "b6": "b6: units must be ('V', 'V') as in the store, but is ('V', 'bpm')",
-    "b7": "b7: type must be 'int16' as in the store, but is 'float32'",
-    "b8": "b8: labels must lie between -1 and 1",
-    "b9": "b9: windows must begin between samples 0 and 30, but begin at 0 to 31",
-    "b10": "it has no complete window",
-}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_recording_raises_or_is_noted_with_its_reason(tmp_path: Path, kind: str) -> None:
+    root, (changes, reason) = good(tmp_path / "in"), BAD[kind]
+    write(root, "r2", **changes)
+    if kind == "damaged":
+        (root / "r2.edf").write_bytes((root / "r2.edf").read_bytes()[:-100])
+    store = folder(root, tmp_path / "skipped", seconds=2, on_error="skip")
+    store.verify()
+    assert names(store) == ["r1", "r3"]
+    ((name, said),) = ((entry["name"], entry["reason"]) for entry in store.skipped)
+    assert name == "r2"
+    assert reason in said
+    if kind != "short":
+        with pytest.raises(DataError, match="r2"):
+            folder(root, tmp_path / "s", seconds=2)
+        assert not (tmp_path / "s").exists()
 
 
 def test_recordings_are_written_to_a_store_with_progress(tmp_path: Path) -> None:
-    told: list[Any] = []
-    store = prepare(good(1, 2, 3), tmp_path / "s", progress=lambda *step: told.append(step))
+    root, told = good(tmp_path / "in"), []
+    store = folder(root, tmp_path / "s", seconds=2, progress=lambda *step: told.append(step))
     store.verify()
-    assert (names(store), store.fs, store.channels, store.units) == (["r1", "r2", "r3"], 50, ("a", "b"), ("V", "V"))
-    assert (store.shape, store.header.dtype, store.classes) == ((9, 2, 10), "int16", ("w", "s"))
-    assert store.settings == {"seconds": 0.2}
-    assert store.windows.label.tolist() == [1, 1, 1, 0, 0, 0, 1, 1, 1]
-    assert told == [("r1", 1, 3, 3, 100), ("r2", 2, 3, 6, 200), ("r3", 3, 3, 9, 300)]
-    for row, (number, start) in enumerate((number, start) for number in (1, 2, 3) for start in (0, 10, 20)):
-        expected = piece(number).recording.signal[:, start : start + 10]
-        np.testing.assert_array_equal(store.samples[row], expected)
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_recording_raises_or_is_noted_with_its_reason(tmp_path: Path, name: str) -> None:
-    loads = {**good(1), name: BAD[name], **good(2)}
-    store = prepare(loads, tmp_path / "skipped", on_error="skip")
-    store.verify()
-    assert names(store) == ["r1", "r2"]
-    assert store.skipped == [{"name": name, "reason": REASONS[name]}]
-    if name == "b10":
-        return
-    with pytest.raises((DataError, OSError)):
-        prepare(loads, tmp_path / "s")
-    assert not (tmp_path / "s").exists()
+    assert (names(store), store.fs, store.channels, store.units) == (["r1", "r3"], 50, ("a", "b"), ("uV", "uV"))
+    assert (store.shape, store.header.dtype, store.classes) == ((6, 2, 100), "int16", ("s", "w"))
+    assert store.windows.label.tolist() == [1, 0, 1] * 2
+    size = (root / "r1.edf").stat().st_size
+    assert told == [("r1", 1, 2, 3, size), ("r3", 2, 2, 6, 2 * size)]
 
 
 def test_nothing_to_prepare_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no recordings to prepare"):
-        prepare({}, tmp_path / "s")
-    unreadable = {name: BAD[name] for name in ("b1", "b2", "b3")}
-    with pytest.raises(DataError, match="none of the 3 recordings can be read; the first, b1: b1"):
-        prepare(unreadable, tmp_path / "s", on_error="skip")
+    root = good(tmp_path / "in")
+    for path in root.iterdir():
+        path.write_bytes(b"?")
+    with pytest.raises(DataError, match=r"none of the 2 recordings can be read; the first, r1: r1\.edf"):
+        folder(root, tmp_path / "s", seconds=2, on_error="skip")
     with pytest.raises(DataError, match="would be empty"):
-        prepare({"b10": BAD["b10"]}, tmp_path / "s", on_error="skip")
-    assert not list(tmp_path.iterdir())
+        folder(good(root), tmp_path / "s", seconds=60, on_error="skip")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_recordings_of_one_name_are_refused_before_anything_is_read(tmp_path: Path, on_error: Any) -> None:
-    entries = [PlannedRecording("r1", failing(AssertionError("read"))) for _ in range(2)]
-    with pytest.raises(DataError, match="different names, but 'r1' occurs twice"):
-        write_recordings(entries, tmp_path / "s", length=lambda fs: 10, on_error=on_error)
-
-
-def test_an_existing_store_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    prepare(good(1), tmp_path / "s")
-    before = files(tmp_path / "s")
+def test_recordings_of_one_name_and_an_existing_store_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    folder(good(tmp_path / "in"), tmp_path / "s", seconds=2)
+    (tmp_path / "in" / "r1.bdf").write_bytes(b"")
     with pytest.raises(PolyadicError, match="already exists"):
-        prepare({"r2": failing(AssertionError("read"))}, tmp_path / "s")
-    assert files(tmp_path / "s") == before
-    assert names(prepare(good(2), tmp_path / "s", force=True)) == ["r2"]
+        folder(tmp_path / "in", tmp_path / "s", seconds=2)
+    with pytest.raises(DataError, match="different names, but 'r1' occurs twice"):
+        folder(tmp_path / "in", tmp_path / "s", seconds=2, on_error="skip", force=True)
+    assert len(folder(tmp_path / "in" / "r3.edf", tmp_path / "s", seconds=2, force=True)) == 3
 
 
-def test_a_full_disk_is_never_mistaken_for_a_bad_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_and_never_mistaken_for_a_bad_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("polyadic.data.store_writer.cut_windows", full)
-    with pytest.raises(OSError, match="No space left"):
-        prepare(good(1, 2), tmp_path / "s", on_error="skip")
-    assert not list(tmp_path.iterdir())
+    class Full:
+        tell = seek = close = lambda *_: None
+        write = full
+
+    root = good(tmp_path / "in")
+    with monkeypatch.context() as patched:
+        patched.setattr("polyadic.data.store_writer.StoreWriter._npy_head", lambda _: b"")
+        patched.setattr(
+            "pathlib.Path.open",
+            lambda path, *mode, original=Path.open: Full() if path.name == "samples.npy" else original(path, *mode),
+        )
+        with pytest.raises(OSError, match=r"No space left on device: '.*/s'"):
+            folder(root, tmp_path / "s", seconds=2, on_error="skip")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/s'"):
+        folder(root, tmp_path / "s", seconds=2, on_error="skip")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_unknown_units_are_taken_to_be_those_of_the_other_recordings_with_one_line(tmp_path: Path) -> None:
+    write(tmp_path / "in", "r1")
+    for name in ("r2", "r3"):
+        write(tmp_path / "in", name, unit="")
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2)
+    assert (store.units, len(store)) == (("uV", "uV"), 9)
+    note = "unknown units: a is taken to be in uV, as in the recordings before it, b is taken to be in uV"
+    assert sum(note in line for line in store.notes) == 1
+    assert any(line.startswith("r2 and 1 other file: unknown units") for line in store.notes)
+
+
+def test_prepare_says_how_subjects_were_formed_and_which_pattern_their_names_show(tmp_path: Path) -> None:
+    for name in ("D01_SA01", "D01_SA02", "D02_SA01", "D02_SA02"):
+        write(tmp_path / "in", name)
+    said = polyadic("prepare", "folder", "in", "s", "--seconds", 2, cwd=tmp_path).stdout
+    assert "4 recordings of 4 subjects (from file names)" in said
+    assert "Each of 4 files is taken as one subject" in said
+    assert "--subject '(SA\\d+)' finds 2 in their names" in said
 
 
 # ------------------------------------------------------------------------------------------------ windows that are cut
@@ -183,7 +183,7 @@ def test_windows_put_together_of_one_recording_are_all_written(tmp_path: Path) -
 
 
 def test_a_store_can_be_written_from_a_selection_of_another(tmp_path: Path) -> None:
-    store = prepare(good(1, 2, 3), tmp_path / "s")
+    store = folder(good(tmp_path / "in"), tmp_path / "s", seconds=2)
     some = store.windows.select(recording=["r3", "r1"])
     copy = write_windows(some, tmp_path / "t")
     assert (copy.header.dtype, copy.channels, copy.classes) == ("float32", store.channels, store.classes)

@@ -535,16 +535,6 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
         folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
 
 
-def test_models_of_earlier_versions_cut_recordings_by_rate_and_length(tmp_path):
-    people.wearables(tmp_path / "in", 2)
-    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
-    model = load(tmp_path / "model.safetensors")
-    model.reading_ = {}
-    model.save(tmp_path / "old.safetensors")
-    found = json.loads(polyadic("predict", "old.safetensors", "in/p01.csv", "--json", cwd=tmp_path).stdout)
-    assert found["windows"] == 12
-
-
 def test_info_shows_rate_and_unit_of_every_channel(tmp_path):
     people.sleep(tmp_path / "in", 1)
     said = polyadic("info", "in/S01/night.edf", cwd=tmp_path).stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import numpy as np
@@ -21,14 +20,6 @@ from polyadic.data.recordings import Annotation, Recording
 from polyadic.errors import DataError, PolyadicError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
-
-
-def test_a_model_of_windows_with_a_share_of_labels_predicts_recordings(tmp_path):
-    people.wearables(tmp_path / "in", 3)
-    options = ("--seconds", 2, "--label", "activity", "--min-share", 0.5)
-    polyadic("fit", "in", "-o", "m.safetensors", "--probe", *options, *QUICK, cwd=tmp_path)
-    polyadic("predict", "m.safetensors", "in", "-o", "labels.csv", cwd=tmp_path)
-    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 1 + 3 * 12
 
 
 def test_labels_stay_where_the_times_of_a_subject_begin_anew(tmp_path):
@@ -180,13 +171,6 @@ def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
     (tmp_path / "a.csv").write_bytes(f"time;x;Aktivität\n{rows}".replace(".", ",").encode("cp1252"))
     store = folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, label="Aktivität")
     assert store.classes == ("gehen", "müßig")
-
-
-def test_the_subject_of_a_compressed_table_is_named_without_file_extensions(tmp_path):
-    with gzip.open(tmp_path / "anna.tsv.gz", "wt") as file:
-        file.write("time\tx\n" + "".join(f"{n / 10}\t{n % 7}\n" for n in range(50)))
-    store = folder(tmp_path, tmp_path / "s", seconds=1)
-    assert set(store.windows.subject) == set(store.windows.recording) == {"anna"}
 
 
 def test_a_rate_that_contradicts_the_time_column_is_named_in_the_error(tmp_path):

@@ -18,10 +18,10 @@ from polyadic.data.recordings import (
     SignalFaults,
     complete_windows,
     cut_windows,
-    quality,
-    resample_polyphase,
+    read_later,
     window_starts,
 )
+from polyadic.data.resampling import resample_polyphase, resample_recording
 from polyadic.errors import DataError, PolyadicError
 
 SHARED = settings(derandomize=True, deadline=None, max_examples=250)
@@ -196,30 +196,6 @@ def test_a_window_has_the_class_that_all_its_samples_have_and_no_other(recording
     assert labels.tolist() == slow_labels(recording, starts, length, CLASSES)
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ([(0, 4, "W")], [0, 0, 0, 0]),
-        ([(0, 2, "W"), (2, 2, "N1")], [0, 0, 1, 1]),
-        ([(0, 1.5, "W"), (1.5, 2.5, "N1")], [0, -1, 1, 1]),
-        ([(0, 1.5, "N2"), (1.5, 2.5, "deep")], [2, 2, 2, 2]),
-        ([(0, 3, "W"), (1, 1, "N1")], [0, -1, 0, -1]),
-        ([(1, 1, "N1"), (0, 3, "W")], [0, -1, 0, -1]),
-        ([(0, 3, "W"), (1, 1, "N1"), (0, 4, "W")], [0, -1, 0, 0]),
-        ([(0, 4, "W"), (1.1, 0.1, "N1")], [0, -1, 0, 0]),
-        ([(0, 4, "W"), (1, 1, "noise")], [0, 0, 0, 0]),
-        ([(-3, 4, "W"), (3, 99, "N1"), (50, 1, "N2")], [0, -1, -1, 1]),
-        ([(0, 0, "W")], [-1, -1, -1, -1]),
-        ([(0, 1.9, "W")], [0, -1, -1, -1]),
-        ([(0, 1.96, "W")], [0, 0, -1, -1]),
-        ([], [-1, -1, -1, -1]),
-    ],
-)
-def test_labels_of_four_windows_of_a_second(found, expected):
-    recording = recorded(np.zeros(40, np.int16), annotations=tuple(Annotation(*one) for one in found))
-    assert label_windows(recording, window_starts(recording, 10), 10, CLASSES).tolist() == expected
-
-
 def test_annotations_that_meet_do_not_dispute_a_sample_for_the_last_bits_of_a_float():
     onset, duration, fs = 0.1, 0.2, 25 / 3
     assert round((onset + duration) * fs) != round(0.3 * fs)
@@ -235,14 +211,6 @@ def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
 
 
 # --------------------------------------------------------------------- quality
-
-
-def test_quality_counts_missing_flat_and_clipped_samples_of_each_channel():
-    signal = np.array([[1, 2, 3, 9, 9], [7, 7, 7, 7, 9], [0, 9, 9, 9, -9], [8, -9, 1, 1, 1]], np.int16)
-    missing = np.zeros((4, 5), bool)
-    missing[1, 4] = missing[3, 0] = missing[3, 1] = True
-    found = quality(recorded(signal, missing=missing, limits=np.array([[-9, 9]] * 4)))
-    assert found == {"nan": {"c1": 1, "c3": 2}, "flat": {"c1": 4, "c3": 3}, "clipped": {"c2": 3}}
 
 
 @SHARED
@@ -290,16 +258,25 @@ def test_a_resampled_constant_stays_constant_to_its_ends(level, count, rates):
     np.testing.assert_array_equal(result, np.full((2, -(-count * rates[1] // rates[0])), level))
 
 
-def test_missing_samples_stay_missing_and_affect_only_their_surroundings():
-    values = np.ones(1000)
-    values[500] = np.nan
-    gone = np.flatnonzero(np.isnan(resample_polyphase(values, 100, 50)))
-    assert 250 in gone
-    assert len(gone) < 30
-    assert np.isnan(resample_polyphase(np.full(9, np.nan), 100, 50)).all()
-
-
 @pytest.mark.parametrize("target", [np.pi, 1e-6])
 def test_rates_without_a_ratio_of_whole_numbers_are_refused(target):
     with pytest.raises(PolyadicError, match="fs must be"):
         resample_polyphase(np.ones(10), 100, target)
+
+
+def test_samples_that_are_still_in_a_file_cannot_be_taken_for_zeros() -> None:
+    whole = recorded(np.arange(20, dtype=np.int16)[None])
+    later = read_later(whole, whole.part(0, 1), whole.part)
+    assert (later.signal.shape, later.signal.dtype, later.duration) == ((1, 20), np.int16, 2.0)
+    for use in (np.asarray, np.isfinite, lambda signal: signal[0], lambda signal: signal * np.ones(20)):
+        with pytest.raises(PolyadicError, match=r"still in the file: use in_memory\(\)"):
+            use(later.signal)
+    assert np.array_equal(later.in_memory().signal, whole.signal)
+    assert np.array_equal(later.values, whole.values)
+
+
+@pytest.mark.parametrize(("samples", "fs"), [(1001, 500), (7, 10), (1000, 500)])
+def test_a_resampled_recording_keeps_its_last_sample(samples: int, fs: float) -> None:
+    whole = recorded(np.sin(np.arange(samples, dtype=np.float32) / 50)[None], fs)
+    half = resample_recording(whole, fs / 2, "polyphase")
+    assert half.signal.shape == (1, -(-samples // 2))

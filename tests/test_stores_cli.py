@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
-import time
 
 import numpy as np
 import pytest
 import trees
-from command_line import Piped, polyadic
+from command_line import polyadic
 
 from polyadic import load
 from polyadic.data import WindowStore, split, synthetic
@@ -57,17 +55,6 @@ def test_from_recordings_to_features_in_four_commands(sleep):
     np.testing.assert_allclose([float(row["x2"]) for row in rows], features[:, 1], rtol=1e-5)
 
 
-def test_skipped_recordings_are_reported_and_recorded(sleep):
-    (sleep / "sleep-edfx" / "sleep-cassette" / "SC4011E0-PSG.edf").write_bytes(b"nothing")
-    failed = polyadic(*PREPARE, cwd=sleep, code=1)
-    assert "SC4011E0-PSG.edf" in failed.stderr
-    assert "--on-error skip" in failed.stderr
-    options = ("--on-error", "skip", "--json")
-    outcome = json.loads(polyadic(*PREPARE, *options, cwd=sleep).stdout)
-    assert [entry["name"] for entry in outcome["skipped"]] == ["sleep-cassette/SC4011E0-PSG"]
-    assert outcome["classes"] == {"W": 14, "N1": 2, "N2": 8, "N3": 6, "R": 8}
-
-
 def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(sleep):
     trees.night(sleep / "sleep-edfx" / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
     polyadic(*PREPARE, cwd=sleep)
@@ -102,31 +89,3 @@ def test_impossible_requests_give_a_one_line_error(sleep, arguments, message):
     failed = polyadic(*arguments, cwd=sleep, code=1)
     assert message in failed.stderr
     assert not list(sleep.glob(".f*")) + list(sleep.glob(".m*"))
-
-
-def test_arrays_become_a_store(tmp_path):
-    signals = synthetic(90)
-    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
-    polyadic("prepare", "arrays", "w.npz", "w.store", cwd=tmp_path)
-    store = WindowStore(tmp_path / "w.store")
-    order = np.argsort(signals.subject, kind="stable")
-    np.testing.assert_array_equal(store.windows.X, signals.X[order])
-    assert store.windows.label.tolist() == signals.label[order].tolist()
-
-
-def test_a_killed_prepare_leaves_no_store_and_the_same_command_starts_anew(tmp_path):
-    root = tmp_path / "own"
-    root.mkdir()
-    for number in range(20):
-        trees.night(root, f"SC4{number:02d}1E0", [(f"Sleep stage {stage}", 40) for stage in "W123R"], 200)
-    arguments = ("prepare", "folder", root, "s.store", *SLEEP, "--quiet")
-    process = Piped(arguments, tmp_path)
-    while process.poll() is None and not (tmp_path / ".s.store.writing" / "samples.npy").exists():
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert not (tmp_path / "s.store").exists()
-    polyadic(*arguments, cwd=tmp_path)
-    WindowStore(tmp_path / "s.store").verify()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "s.store"]

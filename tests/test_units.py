@@ -98,5 +98,5 @@ def test_recordings_of_a_folder_are_converted_to_the_units_of_the_first(tmp_path
     same = folder(tmp_path / "as uV", tmp_path / "t", seconds=5)
     np.testing.assert_allclose(mixed.windows.select(recording="p1").X, same.windows.X, rtol=1e-2, atol=0.01)
     nights(tmp_path / "in", "bpm", 1, range(2, 3))
-    with pytest.raises(DataError, match=r"p2: units must be \('uV',\) as in the store, but is \('bpm',\)"):
+    with pytest.raises(DataError, match="p2 has channel 'C3' in bpm, but the recordings before it have it in uV"):
         folder(tmp_path / "in", tmp_path / "u", seconds=5)

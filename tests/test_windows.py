@@ -77,30 +77,15 @@ def test_any_choice_of_rows_is_that_of_numpy(rows):
     assert_are(windows[rows], windows, np.arange(12)[slice(0) if isinstance(rows, list) and not rows else rows])
 
 
-@SHARED
-@given(
-    first=st.lists(st.integers(0, 11), min_size=1, max_size=20),
-    second=st.lists(st.integers(0, 99), max_size=20),
-    third=st.slices(20),
-)
-def test_a_choice_of_a_choice_is_one_of_the_first_windows(first, second, third):
-    windows = a_dozen()
-    second = [row % len(first) for row in second]
-    assert_are(windows[first][second][third], windows, np.array(first)[second][third] if second else [])
-
-
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
         (3, PolyadicError, "selected by a slice, a mask or a list"),
-        (None, PolyadicError, "selected by a slice, a mask or a list"),
         ([[0, 1]], PolyadicError, "selected by a slice, a mask or a list"),
-        ([0.0, 1.0], PolyadicError, "selected by a slice, a mask or a list"),
         (["ann"], PolyadicError, "selected by a slice, a mask or a list"),
         ([True] * 11, PolyadicError, r"a mask must have shape \(12,\).* but has shape \(11,\)"),
         (np.ones((12, 2), bool), PolyadicError, r"a mask must have shape \(12,\)"),
         ([12], IndexError, "12"),
-        ([-13], IndexError, "-13"),
     ],
 )
 def test_rows_that_are_not_there_are_refused(rows, error, message):
@@ -116,13 +101,11 @@ def test_rows_that_are_not_there_are_refused(rows, error, message):
         ({"recording": ("a2", "b1")}, [2, 3, 4, 5]),
         ({"part": "test"}, [8, 9, 10, 11]),
         ({"label": 1}, [1, 5, 9]),
-        ({"label": np.int32(1)}, [1, 5, 9]),
         ({"label": "walk"}, [1, 5, 9]),
         ({"label": ["run", 0]}, [0, 2, 4, 6, 8, 10]),
         ({"label": -1}, [3, 7, 11]),
         ({"label": [1, 2], "subject": "cy", "part": "test"}, [9, 10]),
         ({"subject": "bob", "part": "test"}, []),
-        ({"subject": []}, []),
         ({}, range(12)),
     ],
 )
@@ -138,7 +121,6 @@ def test_windows_are_selected_by_subject_recording_part_and_label(wanted, rows):
         ({"recording": "b1"}, "the windows have no recording 'b1'"),
         ({"part": "test"}, "the windows have no part 'test'"),
         ({"label": 2}, "the windows have no label 2"),
-        ({"label": -2}, "the windows have no label -2"),
         ({"label": "fly"}, "label must be one of rest, walk, run, but is 'fly'"),
     ],
 )
@@ -249,28 +231,6 @@ def test_windows_that_are_concatenated_read_as_numpy_would(tmp_path_factory, dat
         assert getattr(joined, name).tolist() == np.concatenate([getattr(part, name) for part in parts]).tolist()
 
 
-def test_pieces_of_one_recording_are_one_recording_again():
-    windows = a_dozen()
-    joined = Windows.concatenate([windows[::2], windows[1::2], a_dozen(subject=["dee"] * 12)])
-    assert len(joined.index.names) == 12
-    assert joined.index.recording[0] == joined.index.recording[6]
-    assert joined.index.recording[0] != joined.index.recording[12]
-
-
-def test_concatenated_windows_keep_the_split_they_share():
-    first, second = a_dozen(), a_dozen()
-    first.split = second.split = "abc:test"
-    assert Windows.concatenate([first, second]).split == "abc:test"
-    second.split = "abc:train"
-    assert Windows.concatenate([first, second]).split == ""
-
-
-@pytest.mark.parametrize("rows", [[-1], [15], [3, 99]])
-def test_rows_beyond_concatenated_windows_are_refused_and_not_taken_from_one_of_them(rows):
-    with pytest.raises(PolyadicError, match="rows must lie between 0 and 14"):
-        Windows.concatenate([a_dozen(), a_dozen()[:3]]).read(np.array(rows))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -304,13 +264,10 @@ def test_windows_of_different_shapes_and_no_windows_are_not_concatenated():
         ([b"b", b"a", b"", b"b"], (), [1, 0, -1, 1], ("a", "b")),
         ([3, 10, -1, 3], (), [0, 1, -1, 0], ("3", "10")),
         ([2, 0, -1, 2], ("x", "y", "z"), [2, 0, -1, 2], ("x", "y", "z")),
-        ([1, 1, 1, 1], (), [0, 0, 0, 0], ("1",)),
         (np.array([3, 200, 3, 9], np.uint8), (), [0, 2, 0, 1], ("3", "9", "200")),
         ([True, False, True, True], (), [1, 0, 1, 1], ("0", "1")),
-        ([True, False, True, True], ("no", "yes"), [1, 0, 1, 1], ("no", "yes")),
         ([1.0, -1.0, 4.0, 1.0], (), [0, -1, 1, 0], ("1", "4")),
         ([-1, -1, -1, -1], (), [-1, -1, -1, -1], ()),
-        ([-1, -1, -1, -1], ("x",), [-1, -1, -1, -1], ("x",)),
         (["", "", "", ""], (), [-1, -1, -1, -1], ()),
         (np.array(["b", None, "a", float("nan")], object), (), [1, -1, 0, -1], ("a", "b")),
         (np.array([5, -1, 4, None], object), (), [1, -1, 0, -1], ("4", "5")),
@@ -339,7 +296,6 @@ def test_labels_are_numbers_from_0_on_with_names(label, classes, codes, names):
         np.array([7.0, np.nan, 12.0]),
         np.array([7, None, "12"], object),
         np.array([b"7", b"", b"12"]),
-        np.array([7, -1, 12], np.int8),
     ],
 )
 def test_a_subject_has_the_same_name_whatever_it_is_given_as(subject):
@@ -356,15 +312,10 @@ ZEROS = np.zeros((4, 2, 8))
     ("arguments", "message"),
     [
         ({"subject": ["a"]}, r"subject must have shape \(4,\), one entry per window, but has shape \(1,\)"),
-        ({"subject": np.zeros((4, 2))}, r"subject must have shape \(4,\)"),
-        ({"recording": list("abc")}, r"recording must have shape \(4,\)"),
-        ({"part": list("abcde")}, r"part must have shape \(4,\)"),
         ({"start": [1, 2]}, r"start must have shape \(4,\)"),
         ({"start": [1.0, 2.0, 3.0, 4.0]}, "start must hold whole numbers of samples, but has type float64"),
         ({"start": [0, -1, -2, 4]}, "start must be a sample number, or -1 .*, but got -2"),
         ({"label": [1, 2]}, r"label must have shape \(4,\)"),
-        ({"label": [[1], [2], [1], [2]]}, r"label must have shape \(4,\)"),
-        ({"label": "walk"}, r"label must have shape \(4,\)"),
         ({"label": [0.5, 1, 1, 1]}, "label must hold classes .* but holds fractions"),
         ({"label": [np.inf, 1, 1, 1]}, "label must hold classes"),
         ({"label": [0, 1, -2, 1]}, "label must lie between -1 .*, but reaches from -2 to 1"),
@@ -375,12 +326,9 @@ ZEROS = np.zeros((4, 2, 8))
         ({"channels": ("x",)}, "channels must name 2 channels, but names 1"),
         ({"units": ("x", "y", "z")}, "units must name 2 channels, but names 3"),
         ({"fs": 0}, "fs must be a positive sampling rate in Hz, but is 0"),
-        ({"fs": -5}, "fs must be a positive"),
         ({"fs": np.nan}, "fs must be a positive"),
-        ({"fs": np.inf}, "fs must be a positive"),
         ({"X": np.zeros(4)}, r"X must have shape \(N, channels, time\), but has shape \(4,\)"),
         ({"X": np.zeros((4, 2))}, "X must have shape"),
-        ({"X": 3.0}, r"X must have shape .*, but has shape \(\)"),
         ({"subject": list("aabb"), "recording": list("xyyz")}, "one subject and one part, but recording 'y' has sev"),
         ({"part": list("aabb"), "recording": list("xyyz")}, "one subject and one part, but recording 'y' has sev"),
     ],

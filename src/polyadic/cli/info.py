@@ -317,7 +317,7 @@ def _table(path: Path, fs: float | None) -> Facts:
 
 
 def _recording(path: Path, fs: float | None) -> Facts:
-    from polyadic.data.folder_reader import read_recording
+    from polyadic.data import read_recording
     from polyadic.data.readers import edf, wfdb
     from polyadic.data.readers.common import ending_of, is_table
     from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject

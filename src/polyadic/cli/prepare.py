@@ -107,13 +107,14 @@ def arrays(
 def _write(make: Callable[..., WindowStore], quiet: bool, json: bool) -> None:
     """Write a store with a progress bar, and print a summary."""
     from polyadic._util.progress import file_bar
+    from polyadic.data.subjects import note_on_files
 
     with file_bar("preparing", quiet or json) as update:
         written = make(progress=update)
     if json:
         print_json(summary(written))
         return
-    for line in (*_lines(written), *written.notes):
+    for line in filter(None, (*_lines(written), note_on_files(written.index), *written.notes)):
         echo(line)
 
 

@@ -1,4 +1,16 @@
-"""Windows with subjects and times, stores on disk, subject-wise splits, readers, and synthetic signals."""
+"""Windows with subjects and times, stores on disk, subject-wise splits, readers, and synthetic signals.
+
+From a file to windows:
+
+    reading.py      the options: how recordings are read (`Reading`)
+    folders.py      which files of a folder are recordings
+    loading.py      a file becomes recordings with a subject and labels (`FolderReader`), by a format of readers/
+    recordings.py   one recording (`Recording`); resampling.py brings its channels to one rate
+    cutting.py      recordings become windows, labelled by annotations.py, in a store (`folder`)
+    store_writer.py, store.py   windows on disk (`WindowStore`)
+    windows.py, splits.py       windows with their index (`Windows`), and parts of them
+    batches.py      windows become the tensors of a fit
+"""
 
 from __future__ import annotations
 
@@ -6,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from polyadic.data.cutting import folder
-    from polyadic.data.folder_reader import read_recording
+    from polyadic.data.loading import read_recording
     from polyadic.data.readers.arrays import open_windows
     from polyadic.data.recordings import Annotation, Recording
     from polyadic.data.splits import Split, split
@@ -25,7 +37,7 @@ _MODULES = {
     "Windows": "windows",
     "folder": "cutting",
     "open_windows": "readers.arrays",
-    "read_recording": "folder_reader",
+    "read_recording": "loading",
     "split": "splits",
     "synthetic": "synthesis",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import replace
@@ -127,12 +128,12 @@ def label_windows(
     numbers = np.array(sorted(set(classes.values())), np.int32)
     if not len(numbers) or not len(starts):
         return np.full(len(starts), UNLABELLED, np.int32)
+    edges, before = _amounts_before(recording, classes, by_moments)
+    amounts = np.array([np.interp(starts + length, edges, row) - np.interp(starts, edges, row) for row in before])
+    amounts = np.rint(amounts)  # whole samples, or moments
     if by_moments:
-        amounts = _count_moments(recording, starts, length, classes, numbers)
         needed = (min_share or 0.0) * amounts.sum(axis=0)
     else:
-        edges, covered = _covered_before(recording, classes)
-        amounts = np.array([np.interp(starts + length, edges, row) - np.interp(starts, edges, row) for row in covered])
         needed = np.full(len(starts), (min_share or 1.0) * length)
     most = amounts.max(axis=0)
     clear = (most > 0) & ((amounts == most).sum(axis=0) == 1) & (most >= needed - 1e-9)
@@ -145,7 +146,7 @@ def labelled_share(
     """Return how many samples have a class, and how many of these are in labelled windows; `starts` ascend."""
     if not classes:
         return 0, 0
-    edges, covered = _covered_before(recording, classes)
+    edges, covered = _amounts_before(recording, classes)
     total = covered.sum(axis=0)
     begins = starts[labels != UNLABELLED]
     ends = begins + length
@@ -154,47 +155,35 @@ def labelled_share(
     return int(total[-1]), int(inside.sum())
 
 
-def _covered_before(recording: Recording, classes: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions, (m,), and the number of samples of each class before them, (classes, m).
+def _amounts_before(
+    recording: Recording, classes: Mapping[str, int], by_moments: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return positions, (m,), and the number of samples (or moments) of each class before them, (classes, m).
 
     Between these positions, all samples have the same class or none. Samples with conflicting annotations have none.
     """
     places = {number: row for row, number in enumerate(sorted(set(classes.values())))}
-    size = recording.signal.shape[1]
     rows, firsts, ends = [], [], []
     for annotation in recording.annotations:
-        if annotation.text not in classes:
+        if annotation.text not in classes or (by_moments and not is_moment(annotation, recording.fs)):
             continue
         for first, end, onset in recording.spans:
             begin = first + nearest_sample((annotation.onset - onset) * recording.fs)
             stop = first + nearest_sample((annotation.onset + annotation.duration - onset) * recording.fs)
+            if by_moments:  # the sample during which it happens
+                begin = first + math.floor((annotation.onset - onset) * recording.fs + 1e-6)
+                stop = begin + 1
             if max(begin, first) < min(stop, end):
                 rows.append(places[classes[annotation.text]])
                 firsts.append(max(begin, first))
                 ends.append(min(stop, end))
-    edges = np.unique(np.array([0, size, *firsts, *ends], np.int64))
+    edges = np.unique(np.array([0, recording.signal.shape[1], *firsts, *ends], np.int64))
     change = np.zeros((len(places), len(edges)), np.int64)
     for row, first, end in zip(rows, np.searchsorted(edges, firsts), np.searchsorted(edges, ends), strict=True):
         change[row, first] += 1
         change[row, end] -= 1
-    active = np.cumsum(change, axis=1)[:, :-1] > 0
-    counts = np.cumsum((active & (active.sum(axis=0) == 1)) * np.diff(edges), axis=1)
+    active = np.cumsum(change, axis=1)[:, :-1]
+    if not by_moments:
+        active = (active > 0) & ((active > 0).sum(axis=0) == 1)
+    counts = np.cumsum(active * np.diff(edges), axis=1)
     return edges, np.pad(counts, ((0, 0), (1, 0)))
-
-
-def _count_moments(
-    recording: Recording,
-    starts: NDArray[np.int64],
-    length: int,
-    classes: Mapping[str, int],
-    numbers: NDArray[np.int32],
-) -> NDArray[np.int64]:
-    """Return the number of moments of each class in each window: (classes, n)."""
-    moments = [one for one in recording.annotations if one.text in classes and is_moment(one, recording.fs)]
-    # In samples from the start of the recording including gaps, like onsets.
-    begins = recording.elapsed_samples(starts)
-    counts = []
-    for number in numbers.tolist():
-        places = sorted(one.onset * recording.fs + 1e-6 for one in moments if classes[one.text] == number)
-        counts.append(np.searchsorted(places, begins + length) - np.searchsorted(places, begins))
-    return np.array(counts)

@@ -10,7 +10,7 @@ from typing import Any
 from polyadic.data.reading import close_match
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.errors import PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 _SAME_RATE = 1e-6
 """Relative tolerance for equal sampling rates."""
@@ -27,6 +27,19 @@ _QUANTITIES = {
     "dps": ("angular velocity", math.pi / 180),
 }
 """Quantity of each unit without prefix, and its size in the first unit of this quantity."""
+
+_SIZES = {
+    f"{prefix}{base}": (quantity, size * factor)
+    for base, (quantity, size) in _QUANTITIES.items()
+    for prefix, factor in _PREFIXES.items()
+}
+_OTHER_UNITS = (
+    *("%", "bpm", "Hz", "S", "uS", "°C", "degC", "C", "mmHg", "Pa", "hPa", "kPa", "cmH2O", "L/min", "l/min", "m/s"),
+    *("m", "cm", "mm", "N", "Nm", "rpm", "lux", "deg", "°", "rad", "gauss", "G", "Ohm", "kOhm", "dB"),
+)
+"""Units that are recognised in the names of table columns, but not converted."""
+
+_SPELLING = str.maketrans({"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "u", "²": "2"})
 
 
 def numbered_channels(count: int) -> tuple[str, ...]:
@@ -51,21 +64,56 @@ def conversion_factor(unit: str, target: str) -> float | None:
     >>> conversion_factor("mV", "µV"), conversion_factor("g", "m/s²"), conversion_factor("uV", "g")
     (1000.0, 9.80665, None)
     """
-    first, second = (re.sub(r"[\s^*]", "", unit).translate(_SPELLING) for unit in (unit, target))
-    first, second = (text.replace("m/s/s", "m/s2").replace("°/s", "deg/s") for text in (first, second))
+    first, second = _spelled(unit), _spelled(target)
     if first == second:
         return 1.0
-    sizes = {
-        f"{prefix}{base}": (quantity, size * factor)
-        for base, (quantity, size) in _QUANTITIES.items()
-        for prefix, factor in _PREFIXES.items()
-    }
-    if first not in sizes or second not in sizes or sizes[first][0] != sizes[second][0]:
+    if first not in _SIZES or second not in _SIZES or _SIZES[first][0] != _SIZES[second][0]:
         return None
-    return float(f"{sizes[first][1] / sizes[second][1]:.12g}")  # 1000, not 999.9999999999999
+    return float(f"{_SIZES[first][1] / _SIZES[second][1]:.12g}")  # 1000, not 999.9999999999999
 
 
-_SPELLING = str.maketrans({"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "u", "²": "2"})
+def _spelled(unit: str) -> str:
+    """Return a unit in one spelling: "m/s^2", "m/s²" and "m/s/s" are "m/s2"."""
+    plain = re.sub(r"[\s^*]", "", unit).translate(_SPELLING)
+    return plain.replace("m/s/s", "m/s2").replace("°/s", "deg/s")
+
+
+def split_unit(head: str) -> tuple[str, str]:
+    """Split the name of a table column into the name of a channel and its unit, "" if there is no known unit.
+
+    Examples
+    --------
+    >>> split_unit("ax [m/s2]"), split_unit("EEG Fpz-Cz (µV)"), split_unit("EEG (left)")
+    (('ax', 'm/s2'), ('EEG Fpz-Cz', 'uV'), ('EEG (left)', ''))
+    """
+    match = re.fullmatch(r"(.*\S)\s*[\[(]([^\])]+)[\])]", head)
+    unit = match[2].strip().translate(str.maketrans("µμ", "uu")) if match else ""
+    known = unit in _OTHER_UNITS or _spelled(unit) in _SIZES
+    return (match[1], unit) if match and known else (head, "")
+
+
+def unit_factors(
+    name: str, channels: Sequence[str], units: Sequence[str], targets: Sequence[str], owner: str
+) -> list[float]:
+    """Return the factors that convert channels to other units; 1 where a unit is unknown on one side.
+
+    Parameters
+    ----------
+    name, owner : what has the channels, and what has the other units, for error messages
+
+    Raises
+    ------
+    DataError : if a channel measures another quantity
+    """
+    factors = []
+    for channel, unit, target in zip(channels, units, targets, strict=True):
+        factor = conversion_factor(unit, target) if unit and target else 1.0
+        if factor is None:
+            raise DataError(
+                f"{name} has channel {channel!r} in {unit}, but {owner} {target}, and these units cannot be converted"
+            )
+        factors.append(factor)
+    return factors
 
 
 def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
@@ -119,27 +167,19 @@ def match_signals(
     there = tuple(getattr(X, "units", ())) if isinstance(X, Windows | WindowStore) else ()
     if len(there) != len(units) or there == tuple(units):
         return X
-    factors = []
-    for number, (unit, target) in enumerate(zip(there, units, strict=True)):
-        factor = conversion_factor(unit, target) if unit and target else 1.0
-        if factor is None:
-            channel = (X.channels or numbered_channels(len(there)))[number]
-            raise PolyadicError(
-                f"{name} has channel {channel!r} in {unit}, but the model was fitted to {target}, and these units "
-                "cannot be converted"
-            )
-        factors.append(factor)
+    names = X.channels or numbered_channels(len(there))
+    factors = unit_factors(name, names, there, units, "the model was fitted to")
     if all(factor == 1 for factor in factors):
         return X
     return (X if isinstance(X, Windows) else X.windows).with_gains(factors, tuple(units))
 
 
-def unknown_units(X: Any, units: Sequence[str], name: str) -> str:
-    """Return a note if units are known for the model or for X only, or "" if both or neither have them."""
+def unknown_units(X: Any, units: Sequence[str], name: str, owner: str = "the fit") -> str:
+    """Return a note if units are known on one side only, of X or of its `owner`; "" if both or neither have them."""
     there, channels = tuple(X.units) or ("",) * len(units), X.channels or numbered_channels(len(units))
     known = [pair for pair in zip(channels, there, units, strict=False) if bool(pair[1]) != bool(pair[2])]
-    here = [f"{channel} is taken to be in {fitted}, as in the fit" for channel, unit, fitted in known if not unit]
-    fits = [f"{channel} in {unit} is taken to be in the unit of the fit" for channel, unit, _ in known if unit]
+    here = [f"{channel} is taken to be in {target}, as in {owner}" for channel, unit, target in known if not unit]
+    fits = [f"{channel} in {unit} is taken to be in the unit of {owner}" for channel, unit, _ in known if unit]
     return f"{name}: unknown units: {', '.join(here + fits)}" if known else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,21 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
-from polyadic.data.folder_reader import FolderReader, LabelledRecording
-from polyadic.data.readers.tables import TableColumns, recording_of_rows, typed_frame
+from polyadic.data.loading import FolderReader, LabelledRecording, OnError
+from polyadic.data.readers.table_files import typed_frame
+from polyadic.data.readers.tables import TableColumns, find_heads, recording_of_rows
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, window_starts
-from polyadic.data.store import WindowStore
-from polyadic.data.store_writer import (
-    CutRecording,
-    OnError,
-    OnRecording,
-    PlannedRecording,
-    check_new_store,
-    write_recordings,
-)
+from polyadic.data.store import Header, WindowStore
+from polyadic.data.store_writer import OnRecording, StoreWriter, check_new_store
 from polyadic.data.windows import Windows
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +59,9 @@ def folder(
     ----------
     root : folder of recordings, or one file
     store : folder of the store
-    on_error, force, progress : as for `polyadic.data.store_writer.write_recordings`
+    on_error : what to do if a recording cannot be read: "raise", or "skip" it and list it in the store
+    force : whether to replace an existing store, once the new one is complete
+    progress : called after each file with its name, files done, total files, windows so far, bytes read so far
     """
     return write_store(root, store, Reading(**options), on_error=on_error, force=force, progress=progress)
 
@@ -86,34 +83,95 @@ def write_store(
     ----------
     labels : whether to read labels
     check_classes : whether to raise an error for a class that no recording has
-    on_error, force, progress : as for `polyadic.data.store_writer.write_recordings`
+    on_error, force, progress : as for `folder`
 
     Returns
     -------
     the store; its `notes` describe how the recordings were read
     """
+    if on_error not in ("raise", "skip"):
+        raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
     survey = _Survey()
     if labels or reader.reading.subject_column is not None:
         survey.read_all(reader, on_error)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
-    cutting = resolved if labels else reader.reading
-    reader.reading = cutting
-    written = write_recordings(
-        survey.planned(reader, cutting),
-        store,
-        length=samples_in(reading.seconds),
-        classes=cutting.class_names,
-        settings={"reading": resolved.to_json()},
-        left_out=reader.left_out,
-        on_error=on_error,
-        force=force,
-        progress=progress,
-    )
+    reader.reading = cutting = resolved if labels else reader.reading
+    settings = {"reading": resolved.to_json()}
+    written, unit_notes = _write(reader, store, settings, survey.by_moments, on_error, force, progress)
+    survey.notes |= unit_notes
     unknown = [] if check_classes else survey.unknown_classes(cutting)
-    written.notes = (*unknown, *survey.sentences(cutting, written))
+    written.notes = (*unknown, *reader.notes, *survey.sentences(cutting, written))
     return written
+
+
+def _write(
+    reader: FolderReader,
+    store: str | os.PathLike[str],
+    settings: dict[str, Any],
+    by_moments: bool,
+    on_error: OnError,
+    force: bool,
+    progress: OnRecording | None,
+) -> tuple[WindowStore, dict[str, list[str]]]:
+    """Write the windows of all files to a store, and return it with notes on units.
+
+    The first recording sets the sampling rate, channels, units and type.
+    """
+    reading, skipped = reader.reading, dict(reader.left_out)
+    windows = read = 0
+    with ExitStack() as stack:
+        writer: StoreWriter | None = None
+        for number, path in enumerate(reader.files, 1):
+            try:
+                loaded = [(source, *_cut(source.recording, reading, by_moments)) for source in reader.load(path)]
+            except MissingExtraError:  # not the fault of the recording
+                raise
+            except (PolyadicError, OSError) as error:
+                if on_error == "raise":
+                    raise
+                skipped[reader.name_of(path)] = _reason(error)
+                loaded = []
+            for (recording, subject_from, _), starts, labels in loaded:
+                if writer is None:
+                    length, dtype = samples_in(reading.seconds)(recording.fs), recording.signal.dtype.name
+                    properties = recording.fs, recording.channels, recording.units, length, dtype
+                    header = Header(*properties, classes=reading.class_names, settings=settings)
+                    writer = stack.enter_context(StoreWriter(store, header, force=force))
+                try:  # an OSError here, such as a full disk, is not the fault of the recording
+                    windows += writer.add(recording, starts, labels, subject_from=subject_from)
+                except DataError as error:
+                    if on_error == "raise":
+                        raise
+                    skipped[recording.name] = str(error)
+            read += path.stat().st_size if path.exists() else 0
+            if progress is not None:
+                progress(reader.name_of(path), number, len(reader.files), windows, read)
+        if writer is None:
+            name = reader.name_of(reader.files[0])
+            if len(reader.files) == 1:
+                raise DataError(f"cannot read {name}: {skipped[name]}")
+            raise DataError(
+                f"none of the {len(reader.files)} recordings can be read; the first, {name}: {skipped[name]}"
+            )
+        for name, reason in skipped.items():
+            writer.skip(name, reason)
+    return WindowStore(store), writer.unit_notes
+
+
+def _cut(recording: Recording, reading: Reading, by_moments: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the starts and the labels of the windows of a recording."""
+    length = samples_in(reading.seconds)(recording.fs)
+    starts = _starts(recording, reading, length)
+    numbers, share = reading.class_numbers, reading.min_share
+    return starts, label_windows(recording, starts, length, numbers, share, by_moments=by_moments)
+
+
+def _reason(error: PolyadicError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{Path(str(error.filename)).name}: {error.strerror}"
+    return str(error)
 
 
 def samples_in(seconds: float, option: str = "--seconds") -> Callable[[float], int]:
@@ -156,12 +214,13 @@ def windows_of_frame(
                 f"{listed(map(str, frame.columns))}{close_match(column, map(str, frame.columns))}"
             )
     texts = {column for column in roles.values() if column is not None}
-    table = typed_frame(frame, "the data frame", texts, reading.channels)
+    wanted = find_heads(reading.channels, tuple(map(str, frame.columns)))
+    table = typed_frame(frame, "the data frame", texts, wanted)
     names = recording or subject
     if names is None:
         table["recording"], names = "", "recording"
-    channels = reading.channels or tuple(name for name in table.columns if name not in {*texts, names})
-    columns = TableColumns(channels, label, names, reading.time, resample=reading.resample)
+    signals = [name for name in table.columns if name not in {*texts, names}]
+    columns = TableColumns(wanted or signals, label, names, reading.time, resample=reading.resample)
     pieces = []
     index: dict[str, list[Any]] = {"subject": [], "recording": [], "label": [], "start": []}
     for name, rows in table.groupby(names, sort=False).indices.items():
@@ -181,11 +240,12 @@ def windows_of_frame(
     return Windows(
         np.concatenate(pieces),
         piece.fs,
+        units=piece.units if any(piece.units) else (),
         subject=index["subject"],
         recording=index["recording"],
         start=np.array(index["start"], np.int64),
         label=None if label is None else index["label"],
-        channels=channels,
+        channels=piece.channels,
     )
 
 
@@ -201,8 +261,6 @@ class _Survey:
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
     lasting : texts of annotations with a duration that may be classes
     notes : notes on how files were read, each with the names of the files
-    names : for files with a subject column, the names of the recordings in them
-    opened : recordings of the file that is being written
     labelled, inside : number of samples under annotations that may be classes, and how many are in labelled windows
     """
 
@@ -211,8 +269,6 @@ class _Survey:
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
     notes: dict[str, list[str]] = field(default_factory=dict)
-    names: dict[Path, list[str]] = field(default_factory=dict)
-    opened: dict[Path, list[LabelledRecording]] = field(default_factory=dict)
     labelled: int = 0
     inside: int = 0
 
@@ -220,15 +276,11 @@ class _Survey:
         """Add all recordings except tables without labels and subjects, which need to be read only once."""
         for path in filter(reader.may_have_labels, reader.files):
             try:
-                each = reader.load(path)
-                for source in each:
+                for source in reader.load(path):
                     self.add(source, reader.reading, path)
             except (DataError, OSError):
                 if on_error == "raise":
                     raise
-                continue
-            if len(each) > 1:
-                self.names[path] = [source.recording.name for source in each]
 
     def add(self, source: LabelledRecording, reading: Reading, file: Path) -> None:
         """Add one recording."""
@@ -267,30 +319,6 @@ class _Survey:
         if not self.by_moments:
             return sorted(text for text, windows in self.covering.items() if windows)
         return sorted(text for text, windows in self.marking.items() if windows and self.moments[text] > 1)
-
-    def planned(self, reader: FolderReader, reading: Reading) -> list[PlannedRecording]:
-        """Return the recordings to write, in the order of their files."""
-        found = []
-        for path in reader.files:
-            size = path.stat().st_size if path.exists() else 0
-            for place, name in enumerate(self.names.get(path, [reader.name_of(path)])):
-                found.append(PlannedRecording(name, partial(self._load, reader, path, place, reading), size))
-        return found
-
-    def _load(self, reader: FolderReader, path: Path, place: int, reading: Reading) -> CutRecording:
-        """Load one recording of a file and cut it; the file stays in memory until its last recording is loaded."""
-        if path not in self.opened:
-            self.opened[path] = reader.load(path)
-        source = self.opened[path][place]
-        if place + 1 == len(self.opened[path]):
-            del self.opened[path]
-        recording = source.recording
-        length = samples_in(reading.seconds)(recording.fs)
-        starts = _starts(recording, reading, length)
-        labels = label_windows(
-            recording, starts, length, reading.class_numbers, reading.min_share, by_moments=self.by_moments
-        )
-        return CutRecording(recording, starts, labels, subject_from=source.subject_from)
 
     def unknown_classes(self, reading: Reading) -> list[str]:
         """Return a note on the windows of classes that a model does not know."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import ending_of, is_table
 from polyadic.data.readers.scoring import matches
-from polyadic.data.readers.tables import read_heads, read_texts
+from polyadic.data.readers.table_files import read_heads, read_texts
 from polyadic.errors import DataError
 
 ENDINGS = (
@@ -52,10 +51,8 @@ class FolderFiles(NamedTuple):
     left_out: dict[str, str]
 
 
-def find_files(
-    root: str | os.PathLike[str], wanted: Callable[[str], bool], on_error: Literal["raise", "skip"] = "raise"
-) -> FolderFiles:
-    """Find all files in a folder and its subfolders whose names are wanted.
+def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] = "raise") -> FolderFiles:
+    """Find all files in a folder and its subfolders.
 
     Hidden files and folders (names that begin with a dot) are skipped. Links to files and folders are followed after
     everything else, but nothing is read twice.
@@ -63,7 +60,6 @@ def find_files(
     Parameters
     ----------
     root : folder to search
-    wanted : function that returns whether to include a file of this name
     on_error : what to do about a subfolder that cannot be listed: "raise", or "skip" it and add it to `left_out`
 
     Raises
@@ -94,13 +90,13 @@ def find_files(
             files.append(path)
             continue
         try:
-            entries = [entry for entry in path.iterdir() if entry.is_dir() or wanted(entry.name)]
+            entries = sorted(path.iterdir())
         except OSError as error:
             if on_error == "raise":
                 raise DataError(f"{name} cannot be listed: {error.strerror}") from error
             left_out[name] = f"cannot be listed: {error.strerror}"
             continue
-        for entry in sorted(entries):
+        for entry in entries:
             if entry.name.startswith("."):
                 left_out[entry.relative_to(base).as_posix()] = "hidden folder" if entry.is_dir() else _HIDDEN
             else:
@@ -131,7 +127,7 @@ def find_recordings(
     base = Path(root)
     if base.exists() and not base.is_dir():
         return FolderFiles([base], {})
-    every, left_out = find_files(base, lambda name: True, on_error)
+    every, left_out = find_files(base, on_error)
     left_out = {name: why for name, why in left_out.items() if why != _HIDDEN or ending_of(Path(name)) in ENDINGS}
     names = {path: path.relative_to(base).as_posix() for path in every}
     layout = is_bids(base)
@@ -144,9 +140,8 @@ def find_recordings(
         and (not layout or _is_bids_recording(names[path]))
     ]
     reasons = {path: _why_no_recording(path) for path in files}
-    reasons |= {
-        copy: f"a copy of {original.name} with labels, written by polyadic" for copy, original in _copies(files)
-    }
+    copies = _copies(files)
+    reasons |= {copy: f"a copy of {copies[copy].name} with labels, written by polyadic" for copy in copies}
     segments = wfdb.find_segments(path for path in files if ending_of(path) == ".hea")
     reasons |= {segment: f"a segment of {record}, read as part of it" for segment, record in segments.items()}
     left_out |= {names[path]: reason for path, reason in reasons.items() if reason}
@@ -191,13 +186,13 @@ def _why_no_recording(path: Path) -> str:
     return "a table written by polyadic" if any(heads[: len(own)] == own for own in _POLYADIC_TABLES) else ""
 
 
-def _copies(files: Sequence[Path]) -> list[tuple[Path, Path]]:
+def _copies(files: Sequence[Path]) -> dict[Path, Path]:
     """Return the EDF and BDF files that `predict` wrote as copies of other files in the list, with their originals."""
     candidates = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
     marked = [path for path in candidates if edf.is_marked(path)]
-    originals = [path for path in candidates if path not in marked]
-    pairs = ((path, next((other for other in originals if edf.is_copy_of(path, other)), None)) for path in marked)
-    return [(path, original) for path, original in pairs if original is not None]
+    originals = {edf.outline(path): path for path in candidates if path not in marked} if marked else {}
+    outlines = {path: edf.outline(path) for path in marked}
+    return {path: originals[outline] for path, outline in outlines.items() if outline and outline in originals}
 
 
 # --------------------------------------------------------------------------------------------------------------- BIDS
@@ -221,29 +216,17 @@ def bids_events(path: Path) -> Path | None:
 
 
 def read_participants(root: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of participants.tsv by participant; empty if there is no such table."""
+    """Return the rows of participants.tsv by participant, without "sub-"; empty if there is no such table."""
     path = root / "participants.tsv"
     if "participant_id" not in (read_heads(path) if path.is_file() else ()):
         return {}
     people: dict[str, tuple[int, dict[str, str]]] = {}
     for number, row in enumerate(read_texts(path).to_dict("records"), 2):
-        first, known = people.setdefault(row["participant_id"], (number, row))
-        differing = [column for column in known if known[column] != row[column]]
+        first, known = people.setdefault(row["participant_id"].removeprefix("sub-"), (number, row))
+        differing = [column for column in known if known[column] != row[column] and column != "participant_id"]
         if differing:
             raise DataError(
                 f"participants.tsv: rows {first} and {number} both describe {row['participant_id']!r} and differ in "
                 f"{', '.join(map(repr, differing))}: remove one of them"
             )
     return {name: row for name, (_, row) in people.items()}
-
-
-def participant_labels(root: Path, column: str) -> dict[str, str] | None:
-    """Return the label of each participant from a column of participants.tsv, or None if there is no such column."""
-    people = read_participants(root)
-    if not people or column not in next(iter(people.values())):
-        return None
-    found = {who: row[column] for who, row in people.items()}
-    known = {who: text for who, text in found.items() if not is_unknown(text) and text.lower() not in ("n/a", "nan")}
-    if not known:
-        raise DataError(f"participants.tsv has no values in the column {column!r}")
-    return known

@@ -1,17 +1,14 @@
-"""Recordings as readers return them: signals with digital values, annotations and gaps.
+"""One recording: signals with digital values, annotations and gaps; windows are cut from it.
 
-Samples are in memory, or stay in the file until a part of them is needed. Times are in seconds from the start of the
-recording; positions are sample numbers in its signal.
+Samples are in memory, or stay in the file until a part of them is needed (`Unread`). Times are in seconds from the
+start of the recording; positions are sample numbers in its signal.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +21,12 @@ __all__ = [
     "Recording",
     "Segment",
     "SignalFaults",
-    "as_values",
-    "at_one_rate",
+    "Unread",
     "complete_windows",
     "cut_windows",
     "nearest_sample",
     "quality",
     "read_later",
-    "resample_polyphase",
-    "resample_recording",
     "window_starts",
 ]
 
@@ -41,9 +35,6 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 LATEST = 1e10
 """Maximum time of an annotation in seconds, some 300 years: later times exceed the range of sample numbers."""
-
-_FACTOR = 10_000
-"""Maximum factor of resampling: a damaged record duration must not exhaust the memory."""
 
 
 class Annotation(NamedTuple):
@@ -62,6 +53,28 @@ class Segment(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Unread:
+    """Samples that are still in a file, in place of the signal of a recording; using them as an array is an error.
+
+    Parameters
+    ----------
+    shape : (channels, samples)
+    dtype : int16 or float32
+    read : function that reads the samples from one position to another
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    read: Callable[[int, int], Recording]
+    ndim = 2
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise PolyadicError("the samples are still in the file: use in_memory(), part() or blocks() of the recording")
+
+    __getitem__ = __array__
+
+
+@dataclass(frozen=True, eq=False)
 class Recording:
     """Signals recorded together at one sampling rate; physical value = digital value · scale + offset.
 
@@ -71,7 +84,7 @@ class Recording:
     subject : name of the subject
     fs : sampling rate in Hz
     channels, units : names, one per channel
-    signal : (channels, samples), int16 digital values or float32 physical values
+    signal : (channels, samples), int16 digital values or float32 physical values; `Unread` if they are in the file
     scale, offset : (channels,) float64; 1 and 0 for float32
     annotations : annotations in order of onset
     segments : parts between gaps, in order; the first begins at sample 0
@@ -79,8 +92,6 @@ class Recording:
     limits : (channels, 2), minimum and maximum of the device, in the values of `signal`; None if unknown
     rates : sampling rates in Hz at which channels were recorded, if they were resampled to `fs`; otherwise empty
     began : start date and time in ISO 8601, or only the time; "" if unknown
-    read : function that reads the samples from one position to another, if they are still in the file; then `signal` is
-        an array of zeros that takes no memory, and `missing` is None
     """
 
     name: str
@@ -88,7 +99,7 @@ class Recording:
     fs: float
     channels: tuple[str, ...]
     units: tuple[str, ...]
-    signal: NDArray[Any]
+    signal: Any
     scale: NDArray[np.float64]
     offset: NDArray[np.float64]
     annotations: tuple[Annotation, ...] = ()
@@ -97,7 +108,6 @@ class Recording:
     limits: NDArray[Any] | None = None
     rates: tuple[float, ...] = ()
     began: str = ""
-    read: Callable[[int, int], Recording] | None = None
 
     def __repr__(self) -> str:
         channels, samples = self.signal.shape
@@ -122,9 +132,10 @@ class Recording:
             ("scale", self.scale),
             ("offset", self.offset),
         ):
-            if len(values) != len(self.signal):
+            if len(values) != self.signal.shape[0]:
                 raise DataError(
-                    f"{self.name}: {what} must have {len(self.signal)} entries, one per signal, but has {len(values)}"
+                    f"{self.name}: {what} must have {self.signal.shape[0]} entries, one per signal, but has "
+                    f"{len(values)}"
                 )
         if len(set(self.channels)) != len(self.channels):
             raise DataError(f"{self.name}: channel names must differ, but are {', '.join(self.channels)}")
@@ -154,13 +165,19 @@ class Recording:
         last = self.segments[-1]
         return float(last.onset + (self.signal.shape[1] - last.first) / self.fs)
 
+    def apply(self, change: Callable[[Recording], Recording]) -> Recording:
+        """Return the recording after a change to each sample; samples in a file are changed when they are read."""
+        if not isinstance(self.signal, Unread):
+            return change(self)
+        return read_later(self, change(self.part(0, 1)), lambda first, stop: change(self.part(first, stop)))
+
     def with_channels(self, places: Sequence[int]) -> Recording:
         """Return the recording with the channels at these places, in this order."""
         rows = list(places)
-        if self.read is not None:
-            sample = self.part(0, 1).with_channels(rows)
-            later = read_later(self, sample, lambda a, b: self.part(a, b).with_channels(rows))
-            return replace(later, rates=tuple(self.rates[row] for row in rows) if self.rates else ())
+        changed = self.apply(lambda recording: recording._rows(rows))
+        return replace(changed, rates=tuple(self.rates[row] for row in rows) if self.rates else ())
+
+    def _rows(self, rows: list[int]) -> Recording:
         return replace(
             self,
             channels=tuple(self.channels[row] for row in rows),
@@ -170,15 +187,13 @@ class Recording:
             offset=self.offset[rows],
             missing=None if self.missing is None else self.missing[rows],
             limits=None if self.limits is None else self.limits[rows],
-            rates=tuple(self.rates[row] for row in rows) if self.rates else (),
         )
 
     def part(self, first: int, stop: int) -> Recording:
         """Return the samples from `first` to `stop`, without annotations and gaps; in memory."""
-        if self.read is not None:  # names may have been replaced since
-            return replace(
-                self.read(first, stop), name=self.name, subject=self.subject, channels=self.channels, units=self.units
-            )
+        if isinstance(self.signal, Unread):
+            part = self.signal.read(first, stop)  # names may have been replaced since
+            return replace(part, name=self.name, subject=self.subject, channels=self.channels, units=self.units)
         return replace(
             self,
             signal=self.signal[:, first:stop],
@@ -189,10 +204,10 @@ class Recording:
 
     def in_memory(self) -> Recording:
         """Return the recording with all its samples in memory."""
-        if self.read is None:
+        if not isinstance(self.signal, Unread):
             return self
-        whole = self.read(0, self.signal.shape[1])
-        return replace(self, signal=whole.signal, missing=whole.missing, read=None)
+        whole = self.signal.read(0, self.signal.shape[1])
+        return replace(self, signal=whole.signal, missing=whole.missing)
 
     def blocks(self, size: int = 1 << 18) -> Iterator[Recording]:
         """Yield parts of at most `size` samples."""
@@ -202,11 +217,10 @@ class Recording:
     @property
     def values(self) -> NDArray[np.float64]:
         """The signals in physical units, NaN for missing samples: (channels, samples)."""
-        if self.read is not None:
-            return self.in_memory().values
-        values = self.signal * self.scale[:, None] + self.offset[:, None]
-        if self.missing is not None:
-            values[self.missing] = np.nan
+        whole = self.in_memory()
+        values: NDArray[np.float64] = whole.signal * self.scale[:, None] + self.offset[:, None]
+        if whole.missing is not None:
+            values[whole.missing] = np.nan
         return values
 
     def elapsed_samples(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -244,200 +258,12 @@ def read_later(
     size = recording.signal.shape[1] if size is None else size
     return replace(
         sample,
-        signal=np.broadcast_to(np.zeros((), sample.signal.dtype), (len(sample.signal), size)),
+        signal=Unread((sample.signal.shape[0], size), sample.signal.dtype, read),
         missing=None,
         annotations=recording.annotations,
         segments=recording.segments if segments is None else segments,
         rates=recording.rates or sample.rates,
-        read=read,
     )
-
-
-def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
-    """Resample values with a polyphase filter, extending the ends linearly: (…, n) to (…, n · target / fs).
-
-    Raises
-    ------
-    PolyadicError : if the ratio of the rates is not a ratio of whole numbers up to 10,000
-    """
-    from fractions import Fraction
-
-    from scipy.signal import resample_poly
-
-    ratio = Fraction(target / fs).limit_denominator(_FACTOR)
-    if not 1 <= ratio.numerator <= _FACTOR or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
-        raise PolyadicError(f"fs must be in a ratio of whole numbers up to 10,000 to {fs:g} Hz, but is {target:g} Hz")
-    # The filter ripple grows with the mean of the signal, so the mean is removed first. A line needs two samples.
-    level = np.where(np.isfinite(values), values, 0).mean(axis=-1, keepdims=True, dtype=np.float64)
-    ends = "line" if values.shape[-1] > 1 else "constant"
-    result = resample_poly(values - level, ratio.numerator, ratio.denominator, axis=-1, padtype=ends)
-    return np.asarray(result + level, dtype=np.float32)
-
-
-def as_values(recording: Recording, digits: NDArray[Any] | None = None) -> Recording:
-    """Convert a recording from digital to physical values, with NaN for missing samples.
-
-    Parameters
-    ----------
-    digits : (channels, samples), digital values that do not fit int16, in place of `recording.signal`
-    """
-    if digits is None and recording.signal.dtype == np.float32 and recording.missing is None:
-        return recording
-    if recording.read is not None:
-        return read_later(recording, as_values(recording.part(0, 1)), lambda a, b: as_values(recording.part(a, b)))
-    digits = recording.signal if digits is None else digits
-    scale, offset = recording.scale[:, None], recording.offset[:, None]
-    with np.errstate(over="ignore", invalid="ignore"):
-        signal = (digits * scale + offset).astype(np.float32)
-    if np.isinf(signal).any():
-        raise DataError(f"{recording.name}: values exceed the range of float32")
-    if recording.missing is not None:
-        signal[recording.missing] = np.nan
-    count, limits = len(recording.channels), recording.limits
-    return replace(
-        recording,
-        signal=signal,
-        scale=np.ones(count),
-        offset=np.zeros(count),
-        missing=None,
-        limits=None if limits is None else np.sort(limits * scale + offset, axis=1).astype(np.float32),
-    )
-
-
-def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
-    """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
-
-    Raises
-    ------
-    DataError : if `how` is "hold" and `fs` is not a whole multiple of the sampling rate
-    """
-    factor = fs / recording.fs
-    if math.isclose(factor, 1, rel_tol=1e-9):
-        return recording
-    hold = how == "hold"
-    if hold and not _is_whole(factor):
-        raise DataError(
-            f"{recording.name}: --resample hold repeats samples, from {recording.fs:g} Hz to a whole multiple of it, "
-            f"but --fs is {fs:g} Hz: use --resample polyphase for any rate"
-        )
-    rates = recording.rates or (recording.fs,) * len(recording.channels)
-    if not hold:
-        recording = as_values(recording)
-    sizes = [math.floor((end - first) * factor + 1e-6) for first, end, _ in recording.spans]
-    firsts = [0, *accumulate(sizes)]
-    segments = [Segment(first, segment.onset) for first, segment in zip(firsts, recording.segments, strict=False)]
-    if recording.read is not None:
-        return _resample_later(recording, fs, how, firsts[-1], tuple(segments))
-    pieces = []
-    for (first, end, _), size in zip(recording.spans, sizes, strict=True):
-        part = recording.signal[:, first:end]
-        repeated = np.repeat(part, round(factor), axis=1) if hold else resample_polyphase(part, recording.fs, fs)
-        pieces.append(repeated[:, :size])
-    return replace(
-        recording,
-        fs=float(fs),
-        signal=pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1),
-        segments=tuple(segments),
-        missing=None if recording.missing is None else np.repeat(recording.missing, round(factor), axis=1),
-        rates=rates,
-    )
-
-
-def _resample_later(recording: Recording, fs: float, how: str, size: int, segments: tuple[Segment, ...]) -> Recording:
-    """Resample a recording when its samples are needed: held samples part by part, filtered ones all at once."""
-    factor = fs / recording.fs
-    whole = cache(lambda: resample_recording(recording.in_memory(), fs, how))
-
-    def read(first: int, stop: int) -> Recording:
-        if how != "hold":
-            return whole().part(first, stop)
-        times = round(factor)
-        part = resample_recording(recording.part(first // times, -(-stop // times)), fs, how)
-        return part.part(first % times, first % times + stop - first)
-
-    some = recording.part(0, min(recording.signal.shape[1], math.ceil(1 / factor) + 1))
-    return read_later(recording, resample_recording(some, fs, how), read, size, segments)
-
-
-def _is_whole(factor: float) -> bool:
-    return round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9)
-
-
-def at_one_rate(
-    file: str, channels: Sequence[Recording], fs: float | None, how: str | Mapping[str, str | None] | None
-) -> Recording:
-    """Join recordings of one channel each, which may have several rates, to a recording at one rate.
-
-    Digital values are kept if all channels have them and none is filtered.
-
-    Parameters
-    ----------
-    file : file name, for error messages
-    fs : target rate in Hz; the highest rate of the channels if None
-    how : "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ
-
-    Raises
-    ------
-    DataError : if a channel has another rate and no method, or cannot be brought to the target rate
-    """
-    ways = [how.get(one.channels[0]) if isinstance(how, Mapping) else how for one in channels]
-    if any(way not in (None, "hold", "polyphase") for way in ways):
-        raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {how!r}")
-    target = float(max(one.fs for one in channels) if fs is None else fs)
-    if not 0 < target < math.inf:
-        raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
-    factors = [target / one.fs for one in channels]
-    other = [not math.isclose(factor, 1, rel_tol=1e-9) for factor in factors]
-    rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
-    refused = [factor for factor, way, off in zip(factors, ways, other, strict=True) if off and way is None]
-    if refused:
-        held = "--resample hold repeats the samples of slow channels, " if all(map(_is_whole, refused)) else ""
-        raise DataError(
-            f"{file}: without resample all channels must have {target:g} Hz, but have {rates}: {held}--resample "
-            "polyphase filters"
-        )
-    if max(factors) > _FACTOR:
-        raise DataError(f"{file}: all sampling rates must be at least {target / _FACTOR:g} Hz, but are {rates}")
-    if not all(_is_whole(factor) for factor, way in zip(factors, ways, strict=True) if way == "hold"):
-        raise DataError(
-            f"{file}: resample='hold' needs integer factors to {target:g} Hz, but rates are {rates}: "
-            "use --resample polyphase for any rate"
-        )
-    if "polyphase" in ways or len({one.signal.dtype for one in channels}) > 1:
-        channels = [as_values(one) for one in channels]
-    rows = [resample_recording(one, target, way or "hold") for one, way in zip(channels, ways, strict=True)]
-    return replace(_stacked(rows), rates=tuple(one.fs for one in channels) if any(other) else ())
-
-
-def _stacked(rows: Sequence[Recording]) -> Recording:
-    """Join recordings of one channel each."""
-    size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
-    if rows[0].read is not None:
-        sample = _stacked([row.part(0, 1) for row in rows])
-        return read_later(rows[0], sample, lambda a, b: _stacked([row.part(a, b) for row in rows]), size)
-    signals = [row.signal[:, :size] for row in rows]
-    masks = [None if row.missing is None else row.missing[:, :size] for row in rows]
-    limits = [row.limits for row in rows if row.limits is not None]
-    return replace(
-        rows[0],
-        channels=tuple(row.channels[0] for row in rows),
-        units=tuple(row.units[0] for row in rows),
-        signal=np.concatenate(signals),
-        scale=np.concatenate([row.scale for row in rows]),
-        offset=np.concatenate([row.offset for row in rows]),
-        missing=join_masks(masks, signals, axis=0),
-        limits=np.concatenate(limits) if len(limits) == len(rows) else None,
-    )
-
-
-def join_masks(
-    masks: Sequence[NDArray[np.bool_] | None], signals: Sequence[NDArray[Any]], axis: int
-) -> NDArray[np.bool_] | None:
-    """Concatenate masks of missing samples; None if nothing is missing."""
-    if all(mask is None for mask in masks):
-        return None
-    pairs = zip(masks, signals, strict=True)
-    return np.concatenate([np.zeros(each.shape, bool) if mask is None else mask for mask, each in pairs], axis=axis)
 
 
 def quality(recording: Recording) -> dict[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""Write stores: recordings one by one, with a policy for those that cannot be read, or windows that are already cut.
+"""Write stores: recordings one by one, or windows that are already cut.
 
 A store is written to a hidden folder next to its path, which is renamed once it is complete.
 """
@@ -10,37 +10,25 @@ import io
 import json
 import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.files import LOCKED, digest, lock_folder, sync_folder, write_atomically
 from polyadic._util.version import __version__
-from polyadic.data.channels import conversion_factor, numbered_channels
+from polyadic.data.channels import numbered_channels, unit_factors, unknown_units
 from polyadic.data.reading import listed, shell_word
-from polyadic.data.recordings import Recording, SignalFaults, complete_windows, cut_windows, quality, read_later
+from polyadic.data.recordings import Recording, SignalFaults, complete_windows, cut_windows, quality
 from polyadic.data.store import DESCRIPTION, INDEX, SAMPLES, TYPES, VERSION, Header, WindowStore, checksum, is_store
 from polyadic.data.windows import Windows
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
-__all__ = [
-    "CutRecording",
-    "OnError",
-    "OnRecording",
-    "PlannedRecording",
-    "StoreWriter",
-    "check_new_store",
-    "write_recordings",
-    "write_windows",
-]
-
-OnError = Literal["raise", "skip"]
+__all__ = ["OnRecording", "StoreWriter", "check_new_store", "write_windows"]
 
 OnRecording = Callable[[str, int, int, int, int], None]
 """Called after each recording with its name, recordings done, total recordings, windows so far, bytes read so far."""
@@ -78,6 +66,10 @@ class StoreWriter:
     path : folder of the store
     header : properties that all windows have in common
     force : whether to replace an existing store, once the new one is complete
+
+    Attributes
+    ----------
+    unit_notes : notes on units that are unknown on one side, each with the names of the recordings
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Header, *, force: bool = False) -> None:
@@ -85,6 +77,7 @@ class StoreWriter:
         check_new_store(self.path, force)
         self._recordings: dict[str, dict[str, Any]] = {}
         self._skipped: dict[str, str] = {}
+        self.unit_notes: dict[str, list[str]] = {}
         self._index: list[_Batch] = []
         self._count = 0
         self._head = len(self._npy_head())
@@ -111,8 +104,9 @@ class StoreWriter:
         complete = False
         try:
             if kind is None:
-                self._finish()
-                self._publish()
+                with self._naming_the_store():
+                    self._finish()
+                    self._publish()
                 complete = True
         finally:
             with suppress(OSError):  # on a full disk, the buffer cannot be flushed
@@ -121,6 +115,15 @@ class StoreWriter:
                 shutil.rmtree(self._folder, ignore_errors=True)
             if self._lock is not None:
                 os.close(self._lock)
+
+    @contextmanager
+    def _naming_the_store(self) -> Iterator[None]:
+        """Give errors of writing, such as a full disk, the name of the store; the system names no file."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = error.filename or str(self.path)
+            raise
 
     def add(
         self,
@@ -148,7 +151,8 @@ class StoreWriter:
         header, length = self.header, self.header.length
         if recording.channels != header.channels and set(recording.channels) == set(header.channels):
             recording = recording.with_channels([recording.channels.index(channel) for channel in header.channels])
-        recording = _in_units(recording, header.units)
+        if recording.channels == header.channels:
+            recording = self._in_units(recording)
         if len(labels) != len(starts):
             raise DataError(f"{recording.name}: number of labels must be {len(starts)}, but is {len(labels)}")
         self._check(recording.name, labels, recording, str(recording.signal.dtype))
@@ -226,16 +230,32 @@ class StoreWriter:
             yield cut_windows(block, places[complete], length), elapsed[rows][complete], labels[rows][complete]
             first = rows.stop
 
-    def _row_batches(self, count: int) -> Iterator[slice]:
-        size = max(1, _WRITTEN_BYTES // self.header.window_bytes)
-        return (slice(first, min(first + size, count)) for first in range(0, count, size))
+    def _in_units(self, recording: Recording) -> Recording:
+        """Convert a recording to the units of the store."""
+        units, others = self.header.units, "the recordings before it"
+        if recording.units == units:
+            return recording
+        if note := unknown_units(recording, units, "", others).removeprefix(": "):
+            self.unit_notes.setdefault(note, []).append(recording.name)
+        factors = unit_factors(recording.name, recording.channels, recording.units, units, f"{others} have it in")
+        gains = np.array(factors, np.float64)
+
+        def convert(part: Recording) -> Recording:
+            if part.signal.dtype == np.int16:
+                return replace(part, units=units, scale=part.scale * gains, offset=part.offset * gains)
+            signal = (part.signal * gains[:, None]).astype(np.float32)
+            limits = None if part.limits is None else part.limits * gains[:, None]
+            return replace(part, units=units, signal=signal, limits=limits)
+
+        return recording.apply(convert)
 
     def _complete_batches(self, windows: Windows, entry: dict[str, Any]) -> Iterator[_Batch]:
         """Yield batches of windows without missing values; then add the quality of all windows to `entry`."""
         faults, incomplete = SignalFaults(self.header.channels), 0
-        for rows in self._row_batches(len(windows)):
+        size = max(1, _WRITTEN_BYTES // self.header.window_bytes)
+        for rows in np.split(np.arange(len(windows)), range(size, len(windows), size)):
             with np.errstate(over="ignore"):
-                X = windows.read(np.arange(rows.start, rows.stop)).astype(TYPES[self.header.dtype])
+                X = windows.read(rows).astype(TYPES[self.header.dtype])
             faults.update(X.swapaxes(0, 1).reshape(X.shape[1], -1))
             complete = np.isfinite(X).all(axis=(1, 2))
             incomplete += int((~complete).sum())
@@ -249,7 +269,8 @@ class StoreWriter:
         columns, count = [], 0
         for windows, starts, labels in batches:
             samples = windows.astype(TYPES[self.header.dtype], copy=False).tobytes()
-            self._file.write(samples)
+            with self._naming_the_store():
+                self._file.write(samples)
             content.update(samples[:_COMPARED_BYTES])
             columns.append((np.full(len(windows), len(self._recordings), np.int32), starts, labels))
             count += len(windows)
@@ -320,24 +341,6 @@ class StoreWriter:
         shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _in_units(recording: Recording, units: Sequence[str]) -> Recording:
-    """Convert a recording to other units; unchanged if that is not possible for a channel."""
-    if recording.units == tuple(units) or len(recording.units) != len(units):
-        return recording
-    factors = [conversion_factor(unit, target) for unit, target in zip(recording.units, units, strict=True)]
-    if None in factors:
-        return recording
-    gains = np.array(factors, np.float64)
-    if recording.read is not None and recording.signal.dtype != np.int16:
-        sample = _in_units(recording.part(0, 1), units)
-        return read_later(recording, sample, lambda a, b: _in_units(recording.part(a, b), units))
-    if recording.signal.dtype == np.int16:
-        return replace(recording, units=tuple(units), scale=recording.scale * gains, offset=recording.offset * gains)
-    signal = (recording.signal * gains[:, None]).astype(np.float32)
-    limits = None if recording.limits is None else recording.limits * gains[:, None]
-    return replace(recording, units=tuple(units), signal=signal, limits=limits)
-
-
 def _difference(name: str, what: str, actual: Any, expected: Any) -> str:
     """Return how a recording differs from those before it, and what to do."""
     if what == "sampling rate" and actual is not None:
@@ -360,113 +363,6 @@ def _difference(name: str, what: str, actual: Any, expected: Any) -> str:
         f"{name} has the channels {listed(actual)}, but the recordings before it have {listed(expected)}: {remedy}, "
         "or select files with --pattern"
     )
-
-
-# ---------------------------------------------------------------------------------------------------- whole data sets
-
-
-class CutRecording(NamedTuple):
-    """A recording with the starts and labels of the windows to cut from it, and where its subject was found."""
-
-    recording: Recording
-    starts: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    subject_from: str = ""
-
-
-class PlannedRecording(NamedTuple):
-    """The name of a recording that is still on disk, a function that reads and cuts it, and the size of its files."""
-
-    name: str
-    load: Callable[[], CutRecording]
-    bytes: int = 0
-
-
-def write_recordings(
-    recordings: Sequence[PlannedRecording],
-    path: str | os.PathLike[str],
-    *,
-    length: Callable[[float], int],
-    classes: tuple[str, ...] = (),
-    settings: Mapping[str, Any] | None = None,
-    left_out: Mapping[str, str] | None = None,
-    on_error: OnError = "raise",
-    force: bool = False,
-    progress: OnRecording | None = None,
-) -> WindowStore:
-    """Write recordings to a store; the first that can be read sets the sampling rate, channels, units and type.
-
-    Parameters
-    ----------
-    recordings : recordings to read, in this order
-    path : folder of the store
-    length : function that converts the sampling rate in Hz to the number of samples in a window
-    classes, settings : as for `polyadic.data.Header`
-    left_out : files and folders that were skipped before, with the reason
-    on_error : what to do if a recording cannot be read: "raise", or "skip" it and list it in the store
-    force : whether to replace an existing store, once the new one is complete
-    progress : called after each recording
-    """
-    if on_error not in ("raise", "skip"):
-        raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
-    if not recordings:
-        raise DataError("no recordings to prepare")
-    for name, count in Counter(planned.name for planned in recordings).items():
-        if count > 1:
-            raise DataError(f"recordings must have different names, but {name!r} occurs twice")
-    check_new_store(Path(path).absolute(), force)
-    writer: StoreWriter | None = None
-    skipped: dict[str, str] = {}
-    windows = read = 0
-    with ExitStack() as stack:
-        for number, planned in enumerate(recordings, 1):
-            cut = None
-            try:
-                cut = planned.load()
-            except MissingExtraError:  # not the fault of the recording
-                raise
-            except (PolyadicError, OSError) as error:
-                if on_error == "raise":
-                    raise
-                skipped[planned.name] = _reason(error)
-            if cut is not None:
-                one = cut.recording
-                if writer is None:
-                    dtype: Any = str(one.signal.dtype)
-                    header = Header(
-                        one.fs,
-                        one.channels,
-                        one.units,
-                        length(one.fs),
-                        dtype,
-                        classes=classes,
-                        settings=dict(settings or {}),
-                    )
-                    writer = stack.enter_context(StoreWriter(path, header, force=force))
-                try:  # an OSError here, such as a full disk, is not the fault of the recording
-                    named = replace(one, name=planned.name)
-                    windows += writer.add(named, cut.starts, cut.labels, subject_from=cut.subject_from)
-                except DataError as error:
-                    if on_error == "raise":
-                        raise
-                    skipped[planned.name] = str(error)
-            read += planned.bytes
-            if progress is not None:
-                progress(planned.name, number, len(recordings), windows, read)
-        if writer is None:
-            name, reason = next(iter(skipped.items()))
-            if len(recordings) == 1:
-                raise DataError(f"cannot read {name}: {reason}")
-            raise DataError(f"none of the {len(recordings)} recordings can be read; the first, {name}: {reason}")
-        for name, reason in {**(left_out or {}), **skipped}.items():
-            writer.skip(name, reason)
-    return WindowStore(path)
-
-
-def _reason(error: PolyadicError | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{Path(str(error.filename)).name}: {error.strerror}"
-    return str(error)
 
 
 def write_windows(

@@ -150,6 +150,25 @@ def join_sources(sources: Iterable[str]) -> str:
     return " and ".join(source for source, _ in counts.most_common()) or _NOTHING
 
 
+def note_on_files(index: Any) -> str:
+    """Return a note if every file is taken as a subject although the names show subjects with several files, or "".
+
+    Parameters
+    ----------
+    index : index of the windows, a `polyadic.data.windows.Index`
+    """
+    names = sorted(set(index.names[index.present()].tolist()))
+    by_file = index.subjects_from == FILE and index.n_subjects == len(names)
+    suggested = suggest_pattern(names) if by_file else None
+    if suggested is None:
+        return ""
+    pattern, count = suggested
+    return (
+        f"Each of {len(names):,} files is taken as one subject. If subjects have several files, say so: --subject "
+        f"'{pattern}' finds {count:,} in their names."
+    )
+
+
 def suggest_pattern(names: Sequence[str]) -> tuple[str, int] | None:
     r"""Return a pattern that finds subjects with several recordings each in the names of recordings, and their number.
 

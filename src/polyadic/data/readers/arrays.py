@@ -103,6 +103,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
     """Return the arrays of a `.npz` file that have a known name, by name."""
     arrays: dict[str, Any] = {}
     with zipfile.ZipFile(path) as archive:
+        _check_directory(archive)
         for info in archive.infolist():
             key = info.filename.removesuffix(".npy")
             check_inflation(key, info.file_size, path.stat().st_size)
@@ -114,6 +115,14 @@ def _read_npz(path: Path) -> dict[str, Any]:
                 while file.read(2**20):  # zipfile compares the checksum at the end of the member
                     pass
     return arrays
+
+
+def _check_directory(archive: zipfile.ZipFile) -> None:
+    """Raise if the directory of an archive lists fewer bytes than it holds, so that an array would be missing."""
+    # Each member has a header of 30 bytes and its name, some have up to 44 bytes more; an array has 64 and its header.
+    listed = sum(30 + len(info.filename) + info.compress_size for info in archive.infolist())
+    if archive.start_dir - listed > 44 * len(archive.infolist()):
+        raise DataError("its directory is damaged: the file holds an array that is not listed")
 
 
 def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray[Any]:

@@ -16,21 +16,22 @@ from datetime import date, time
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
 from polyadic.data.readers.common import as_unit, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, as_values, at_one_rate, read_later
+from polyadic.data.recordings import Annotation, Recording, Segment, read_later
+from polyadic.data.resampling import as_values, at_one_rate
 from polyadic.errors import DataError, MissingExtraError
 
 __all__ = [
     "common_ending",
-    "is_copy_of",
     "is_marked",
     "mark_copy",
+    "outline",
     "read_annotations",
     "read_channels",
     "read_edf",
@@ -170,29 +171,19 @@ def read_edf(
     *,
     channels: Sequence[str] | None = None,
     fs: float | None = None,
-    resample: Literal["hold", "polyphase"] | Mapping[str, str | None] | None = None,
-    name: str | None = None,
-    subject: str | None = None,
-    lazy: bool = False,
+    resample: str | Mapping[str, str | None] | None = None,
 ) -> Recording:
-    """Read an EDF, EDF+ or BDF file; a file that declares itself continuous (EDF+C) is read without gaps.
+    """Open an EDF, EDF+ or BDF file; a file that declares itself continuous (EDF+C) is read without gaps.
 
     Parameters
     ----------
-    path : path to the file
     channels : names of channels to read, in this order; all signals except annotations if None
-    fs : sampling rate in Hz; the highest rate of the selected channels if None
-    resample : how to resample channels whose rate is not `fs`. "hold" repeats samples by integer factors, "polyphase"
-        filters each segment and returns float32 values, None raises an error. A mapping sets it for each channel by
-        name
-    name : name of the recording; by default the file name without its extension
-    subject : name of the subject; by default the name of the recording
-    lazy : whether to read samples when they are needed; see `Recording.read`
+    fs, resample : as for `polyadic.data.resampling.at_one_rate`
 
     Returns
     -------
-    Recording with signals of shape (channels, samples): int16 digital values, or float32 physical values for 24-bit BDF
-    and after "polyphase"
+    recording named after the file, whose samples are read when they are needed: int16 digital values, or float32
+    physical values for 24-bit BDF and after "polyphase"
 
     Raises
     ------
@@ -207,23 +198,20 @@ def read_edf(
         )
     chosen = [file.signals[place] for place in choose_channels(file.name, file.labels, channels)]
     segments = file.segments(max(one.sampling_frequency for one in chosen))
-    name = Path(path).stem if name is None else name
-    rows = [_row(file, one, segments, name, name if subject is None else subject) for one in chosen]
-    recording = at_one_rate(file.name, rows, fs, resample)
-    return recording if lazy else recording.in_memory()
+    return at_one_rate(file.name, [_row(file, one, segments) for one in chosen], fs, resample)
 
 
-def _row(file: _File, signal: Any, segments: Sequence[tuple[int, float]], name: str, subject: str) -> Recording:
+def _row(file: _File, signal: Any, segments: Sequence[tuple[int, float]]) -> Recording:
     """Return a signal as a recording of one channel, whose samples are read when they are needed."""
     scale, offset, limits = _calibration(file.name, signal)
-    fs, began = signal.sampling_frequency, file.began
+    fs, began, name = signal.sampling_frequency, file.began, Path(file.name).stem
 
     def read(first: int, stop: int) -> Recording:
         digits = signal.get_digital_slice(first / fs, stop / fs)[None]
         narrow = digits.dtype == np.int16
         part = Recording(
             name=name,
-            subject=subject,
+            subject=name,
             fs=fs,
             channels=(_text(signal.label),),
             units=(as_unit(_text(signal.physical_dimension)),),
@@ -325,22 +313,11 @@ def is_marked(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def is_copy_of(path: Path, other: Path) -> bool:
-    """Whether two files have the same start, length and signals, judged by the first data record."""
+def outline(path: Path) -> tuple[Any, ...] | None:
+    """Return what copies of a file have in common: start, length, signals, first data record; None if it is damaged."""
     try:
-        files = [_File(path), _File(other)]
+        file = _File(path)
     except DataError:
-        return False
-    outlines = [
-        (
-            one.head[168:184],
-            one.records * one.duration,
-            one.labels,
-            [signal.sampling_frequency for signal in one.signals],
-        )
-        for one in files
-    ]
-    return outlines[0] == outlines[1] and all(
-        np.array_equal(*(signal.get_digital_slice(0, files[0].duration) for signal in pair))
-        for pair in zip(files[0].signals, files[1].signals, strict=True)
-    )
+        return None
+    first = tuple(signal.get_digital_slice(0, file.duration).tobytes() for signal in file.signals)
+    return file.head[168:184], file.records * file.duration, tuple(file.labels), first

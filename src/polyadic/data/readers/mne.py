@@ -94,10 +94,10 @@ def _recording(raw: Any, name: str, subject: str, places: Sequence[int], volt: s
     return read_later(replace(sample, annotations=annotations), sample, read, raw.n_times)
 
 
-def read_mne(path: Path, name: str, subject: str, channels: Sequence[str] | None = None) -> Recording:
-    """Read a recording with MNE-Python, such as a BrainVision (`.vhdr`), EEGLAB (`.set`) or MNE (`.fif`) file.
+def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
+    """Open a recording with MNE-Python, such as a BrainVision (`.vhdr`), EEGLAB (`.set`) or MNE (`.fif`) file.
 
-    Volts are converted to microvolts, the unit of EEG in these files and in EDF.
+    Volts are converted to microvolts, the unit of EEG in these files and in EDF. Samples are read when they are needed.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def read_mne(path: Path, name: str, subject: str, channels: Sequence[str] | None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             raw = mne.io.read_raw(path, verbose="ERROR")
-            return _recording(raw, name, subject, choose_channels(path.name, raw.ch_names, channels), "uV")
+            return _recording(raw, path.name, path.name, choose_channels(path.name, raw.ch_names, channels), "uV")
     except PolyadicError:
         raise
     except Exception as error:  # MNE's readers raise many types

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
 from polyadic.data.readers.common import as_unit, check_inflation, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, as_values, at_one_rate, join_masks, read_later
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.data.recordings import Annotation, Recording, Segment, read_later
+from polyadic.data.resampling import as_values, at_one_rate, join_masks
+from polyadic.errors import DataError, MissingExtraError
 
 __all__ = [
     "find_segments",
@@ -78,15 +79,13 @@ def read_wfdb(
     path: str | Path,
     *,
     channels: Sequence[str] | None = None,
-    annotations: str | Sequence[str] | None = None,
-    name: str | None = None,
-    subject: str | None = None,
+    annotations: str | Sequence[str] = (),
     resample: _Resample = None,
-    lazy: bool = False,
 ) -> Recording:
-    """Read a record with one or more segments; formats of up to 16 bits keep their digital values exactly.
+    """Open a record with one or more segments; formats of up to 16 bits keep their digital values exactly.
 
-    Times between segments are gaps. Samples of channels that a segment does not have are missing.
+    Times between segments are gaps. Samples of channels that a segment does not have are missing. Samples are read when
+    they are needed.
 
     Parameters
     ----------
@@ -95,11 +94,7 @@ def read_wfdb(
     annotations : extensions of annotation files, such as "atr". The text of an annotation is its note, or else its
         symbol ("[42]" for a code without a symbol). A rhythm change lasts until the next one; all other annotations
         have no duration
-    name : name of the recording; by default the name of the record
-    subject : name of the subject; by default `name`
-    resample : "hold" or "polyphase": how to resample channels to the highest rate; None raises an error if rates
-        differ. A mapping sets it for each channel by name
-    lazy : whether to read samples when they are needed; see `Recording.read`
+    resample : as for `polyadic.data.resampling.at_one_rate`
 
     Raises
     ------
@@ -111,20 +106,14 @@ def read_wfdb(
     header = read_header(path.with_name(f"{path.name}.hea"))
     read = _read_segments if hasattr(header, "seg_name") else _read_single
     recording = read(path, header, channels, resample)
-    extensions = [annotations] if isinstance(annotations, str) else annotations or ()
-    found = [
-        annotation
-        for extension in extensions
-        for annotation in _read_annotations(path.with_name(f"{path.name}.{extension}"), header.fs, recording.duration)
-    ]
-    recording = replace(
+    extensions = [annotations] if isinstance(annotations, str) else annotations
+    files = [path.with_name(f"{path.name}.{extension}") for extension in extensions]
+    found = [annotation for file in files for annotation in read_annotations(file, recording)]
+    return replace(
         recording,
-        name=name or path.name,
-        subject=subject or name or path.name,
         annotations=tuple(sorted(found, key=lambda annotation: annotation.onset)),
         began="" if header.base_time is None else clock_start(header.base_date, header.base_time),
     )
-    return recording if lazy else recording.in_memory()
 
 
 def import_wfdb() -> Any:
@@ -151,8 +140,6 @@ def read_header(path: Path) -> Any:
     lines = _header_lines(path)
     if not lines or not _RECORD_LINE.fullmatch(lines[0]):
         raise DataError(f"{path.name}: the first line must be 'record signals rate samples', but is not")
-    if "::" in str(path.absolute()):
-        raise PolyadicError(f"path must not contain '::', which wfdb takes for an address, but is {str(path)!r}")
     try:
         header = import_wfdb().rdheader(str(path.absolute().with_suffix("")))
     except Exception as error:
@@ -455,9 +442,18 @@ def _completed(recording: Recording, wanted: list[str], units: Mapping[str, str]
 
 
 def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]:
-    """Read an annotation file in the MIT format; the header of the record must be in the same folder."""
-    fs = read_header(path.with_suffix(".hea")).fs
-    return tuple(sorted(_read_annotations(path, fs, recording.duration), key=lambda one: one.onset))
+    """Read an annotation file in the MIT format; the header of the record must be in the same folder.
+
+    A rhythm change lasts until the next one, other annotations have duration 0.
+    """
+    _file_size(path)
+    parsed = list(_parse_annotations(path, read_header(path.with_suffix(".hea")).fs, recording.duration))
+    changes = [onset for onset, code, text in parsed if code == _RHYTHM and text.startswith("(")]
+    ends = iter([*changes[1:], recording.duration])
+    return tuple(
+        Annotation(onset, next(ends) - onset if code == _RHYTHM and text.startswith("(") else 0.0, text)
+        for onset, code, text in parsed
+    )
 
 
 def is_annotations(path: Path) -> bool:
@@ -466,18 +462,6 @@ def is_annotations(path: Path) -> bool:
         return bool(list(_decode_annotations(path.read_bytes(), path.name)))
     except (DataError, OSError):
         return False
-
-
-def _read_annotations(file: Path, fs: float, duration: float) -> list[Annotation]:
-    """Read an annotation file: a rhythm change lasts until the next one, other annotations have duration 0."""
-    _file_size(file)
-    parsed = list(_parse_annotations(file, fs, duration))
-    changes = [onset for onset, code, text in parsed if code == _RHYTHM and text.startswith("(")]
-    ends = iter([*changes[1:], duration])
-    return [
-        Annotation(onset, next(ends) - onset if code == _RHYTHM and text.startswith("(") else 0.0, text)
-        for onset, code, text in parsed
-    ]
 
 
 def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[tuple[float, int, str]]:
@@ -528,7 +512,10 @@ def _decode_annotations(data: bytes, file: str) -> Iterator[tuple[int, int, str]
             sample += int.from_bytes(data[at + 2 : at + 4] + data[at : at + 2], "little", signed=True)
             at += 4
         elif code == _AUX and current is not None:
-            current = (*current[:2], _note(data[at : at + low], low, file))
+            note = decode_text(data[at : at + low]).rstrip("\0 \t\r\n")  # some programs add whitespace
+            if at + low > len(data) or not note.isprintable():
+                raise DataError(f"{file}: notes of annotations must be printable, but one is {data[at : at + 80]!r}")
+            current = (*current[:2], note)
             at += low + low % 2
         elif code < _SKIP:
             if current is not None and current[1]:
@@ -541,14 +528,3 @@ def _decode_annotations(data: bytes, file: str) -> Iterator[tuple[int, int, str]
             raise DataError(f"{file}: the file must begin with an annotation, but begins with the code {code}")
     if data[at:].strip(b"\0"):
         raise DataError(f"{file}: the file has data after the end mark of the annotations")
-
-
-def _note(data: bytes, length: int, file: str) -> str:
-    """Decode the text of an annotation, without the trailing whitespace that some programs add."""
-    try:
-        note = data.decode("utf-8").rstrip("\0 \t\r\n")
-    except UnicodeDecodeError:
-        note = "\0"
-    if len(data) < length or not note.isprintable():
-        raise DataError(f"{file}: notes of annotations must be printable UTF-8, but one is {data[:80]!r}")
-    return note

@@ -1,35 +1,41 @@
-"""Read the recordings of a folder or file as a `Reading` describes: signals, subjects, and labels as annotations."""
+"""Load the files of a folder as a `Reading` describes: signals, subjects, and labels as annotations."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from polyadic.data.annotations import annotated, infer_durations
+from polyadic.data.channels import split_unit
 from polyadic.data.folders import (
     ENDINGS,
     bids_events,
     find_files,
     find_recordings,
     is_bids,
-    participant_labels,
     read_participants,
 )
+from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import choose_channels, ending_of, is_table
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
-from polyadic.data.readers.tables import TableColumns, read_csv, read_csv_by_subject, read_heads
+from polyadic.data.readers.table_files import read_heads
+from polyadic.data.readers.tables import TableColumns, find_heads, read_csv, read_csv_by_subject
 from polyadic.data.reading import Reading, close_match, listed
-from polyadic.data.recordings import Recording, as_values, resample_recording
+from polyadic.data.recordings import Recording
+from polyadic.data.resampling import as_values, resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
-__all__ = ["FolderReader", "LabelledRecording", "read_recording"]
+__all__ = ["FolderReader", "LabelledRecording", "OnError", "read_recording"]
+
+OnError = Literal["raise", "skip"]
 
 _PACKAGES = {
     **dict.fromkeys((".edf", ".bdf"), "edfio"),
@@ -40,6 +46,7 @@ _PACKAGES = {
 
 _EXTRAS = {"edfio": "edf", "wfdb": "wfdb", "mne": "mne"}
 _ANNOTATIONS = (".ann", ".atr")
+_NOTHING = ("n/a", "nan")
 _SLOW = 4
 """A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
 
@@ -63,15 +70,22 @@ class FolderReader:
     reading : how the recordings are read
     labels : whether to read labels; if not, options for labels and subjects that do not apply are ignored
     on_error : what to do about a subfolder that cannot be listed
+
+    Attributes
+    ----------
+    files, left_out : recordings of the folder, and other files with the reason why they are not read
+    notes : notes on the folder as a whole
     """
 
-    def __init__(
-        self, root: _Path, reading: Reading, *, labels: bool = True, on_error: Literal["raise", "skip"] = "raise"
-    ) -> None:
+    def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
         self.base, self.labels = Path(root), labels
         self.reading = reading if labels else reading.without_labels()
         self._label_from = reading.label_from  # subjects must not depend on `labels`
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
+        self.notes: list[str] = []
+        for name, count in Counter(map(self.name_of, self.files)).items():
+            if count > 1:
+                raise DataError(f"recordings must have different names, but {name!r} occurs twice")
         for path in self.files:  # before anything is computed
             package = _PACKAGES.get(ending_of(path))
             if package is not None and importlib.util.find_spec(package) is None:
@@ -84,6 +98,7 @@ class FolderReader:
         self._as_values = len(formats) > 1
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
+        self._participant_labels = self._find_participant_labels()
         self._tables_have_label: bool | None = None
         self._scorings = self._find_scorings() if self.reading.scoring is not None else {}
 
@@ -101,9 +116,11 @@ class FolderReader:
         Samples are read when they are needed, except those of tables.
         """
         who = self._subject_of(path)
-        recordings, notes = self._read(path, self.name_of(path), who.name)
+        recordings, notes = self._read(path)
         loaded = []
         for recording in recordings:
+            if not self._has_subject_column(path):
+                recording = replace(recording, name=self.name_of(path), subject=who.name)
             recording = self._at_rate(self._renamed(recording), path)
             recording, more = self._labelled(recording, path)
             if self.labels:
@@ -147,7 +164,7 @@ class FolderReader:
             pattern, who = None, find_subject(below, None, root)
         if pattern is None and self._label_from is not None and who.source == FOLDER:
             return self._subject_above_label(below, who)
-        return Subject(who.name, PARTICIPANTS) if who.name in self._participants else who
+        return Subject(who.name, PARTICIPANTS) if who.name.removeprefix("sub-") in self._participants else who
 
     def _subject_above_label(self, below: str, who: Subject) -> Subject:
         """Return the subject that the default rule found, unless it is the folder of a class: then the folder above."""
@@ -206,11 +223,29 @@ class FolderReader:
             )
         return recording, ()
 
+    def _find_participant_labels(self) -> dict[str, str]:
+        """Return the label of each participant if --label is a column of participants.tsv, and note how many match."""
+        column = self.reading.label
+        if column is None or column not in next(iter(self._participants.values()), {}):
+            return {}
+        rows = {who: row[column] for who, row in self._participants.items()}
+        labels = {who: text for who, text in rows.items() if not is_unknown(text) and text.lower() not in _NOTHING}
+        if not labels:
+            raise DataError(f"participants.tsv has no values in the column {column!r}")
+        subjects = {self._subject_of(path).name.removeprefix("sub-") for path in self.files}
+        matched = len(subjects & labels.keys())
+        if not matched:
+            raise DataError(
+                f"participants.tsv describes none of the subjects: it has {listed(sorted(self._participants))}, the "
+                f"recordings are of {listed(sorted(subjects))}"
+            )
+        self.notes.append(f"participants.tsv has a {column!r} for {matched} of {len(subjects)} subjects (--label)")
+        return labels
+
     def _labelled_by_bids(self, recording: Recording, path: Path) -> Recording:
         column, events = self.reading.label, bids_events(path)
-        people = None if column is None else participant_labels(self.base, column)
-        if people is not None:
-            return annotated(recording, people.get(recording.subject, ""))
+        if self._participant_labels:
+            return annotated(recording, self._participant_labels.get(recording.subject.removeprefix("sub-"), ""))
         if events is None:
             return recording
         heads = read_heads(events)
@@ -226,7 +261,7 @@ class FolderReader:
         """Return the scoring file of each recording that has one; raise an error if one matches two recordings."""
         pattern = str(self.reading.scoring)
         folder = self.base if self.base.is_dir() else self.base.parent
-        every = find_files(folder, lambda _: True, on_error="skip").files
+        every = find_files(folder, on_error="skip").files
         candidates = [path for path in every if matches(path.relative_to(folder).as_posix(), pattern)]
         if not candidates:
             raise DataError(f"--scoring {pattern!r} matches no file in {folder.name or folder}")
@@ -251,31 +286,30 @@ class FolderReader:
 
     # ------------------------------------------------------------------------------------------------------ signals
 
-    def _read(self, path: Path, name: str, subject: str) -> tuple[Sequence[Recording], tuple[str, ...]]:
+    def _read(self, path: Path) -> tuple[Sequence[Recording], tuple[str, ...]]:
         """Read the recordings of a file, with the annotations in it, and notes."""
         reading, ending, package = self.reading, ending_of(path), _PACKAGES.get(ending_of(path))
         if ending not in ENDINGS:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if package == "mne":
-            return [read_mne(path, name, subject, None if reading.rename else reading.channels)], ()
+            return [read_mne(path, None if reading.rename else reading.channels)], ()
         if package is None:
-            return self._read_table(path, name, subject)
+            return self._read_table(path)
         if package == "edfio":
             rates = {channel: rate for channel, (rate, _) in edf.read_channels(path).items()}
         else:
             rates = wfdb.read_rates(path)
         channels, how, notes = _without_slow(rates, reading)
-        options: dict[str, Any] = {"channels": channels, "name": name, "subject": subject, "resample": how}
         if package == "edfio":
             fs = reading.fs if reading.resample is not None else None
-            return [edf.read_edf(path, fs=fs, lazy=True, **options)], notes
+            return [edf.read_edf(path, channels=channels, fs=fs, resample=how)], notes
         extensions = [ending[1:] for ending in _ANNOTATIONS if path.with_suffix(ending).exists()]
-        return [wfdb.read_wfdb(path, annotations=extensions, lazy=True, **options)], notes
+        return [wfdb.read_wfdb(path, channels=channels, annotations=extensions, resample=how)], notes
 
-    def _read_table(self, path: Path, name: str, subject: str) -> tuple[Sequence[Recording], tuple[str, ...]]:
-        reading = self.reading
+    def _read_table(self, path: Path) -> tuple[Sequence[Recording], tuple[str, ...]]:
+        reading, heads = self.reading, read_heads(path)
         columns = TableColumns(
-            None if reading.channels is None else tuple(reading.channels_in(read_heads(path)) or ()),
+            find_heads(reading.channels_in(split_unit(head)[0] for head in heads), heads),
             self._label_column(path),
             reading.subject_column if self._has_subject_column(path) else None,
             reading.time,
@@ -286,8 +320,8 @@ class FolderReader:
         if reading.label is not None and columns.label is None:
             notes = (f"read without labels, because there is no column {reading.label!r} (--label)",)
         if columns.subject is not None:
-            return read_csv_by_subject(path, reading.fs, name, columns), notes
-        return [read_csv(path, reading.fs, name, subject, columns)], notes
+            return read_csv_by_subject(path, reading.fs, self.name_of(path), columns), notes
+        return [read_csv(path, reading.fs, columns=columns)], notes
 
     def _renamed(self, recording: Recording) -> Recording:
         """Give channels their new names, and choose channels that could not be chosen by name before."""
