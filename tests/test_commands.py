@@ -455,6 +455,17 @@ def test_info_describes_each_kind_of_file(made, here):
         assert str(here) not in shown
 
 
+def test_info_reads_tables_with_the_options_that_it_recommends(here):
+    lines = [f"{n / 50},{np.sin(n)},{n // 50 % 2}" for n in range(100)]
+    (here / "t.csv").write_text("\n".join(["when,left,walking", *lines]) + "\n")
+    said = polyadic("info", "t.csv", cwd=here, code=1).stderr
+    assert "name the column of times (--time), or give the rate in Hz (--fs" in " ".join(said.split())
+    for words in (("--time", "when"), ("--time", "when", "--label", "walking")):
+        facts = json.loads(run("info", "t.csv", *words, "--json").stdout)
+        assert (facts["channels"], facts["fs"], facts["label"]) == (["left"], 50.0, "walking")
+        assert facts["annotations"] == {"0": 1, "1": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

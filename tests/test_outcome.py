@@ -81,7 +81,7 @@ def test_the_command_line_shows_the_warning_as_one_line(tmp_path):
     done = polyadic("fit", "windows.npz", "--rank", 2, "--sweeps", 2, "--quiet", "-o", "m.safetensors", cwd=tmp_path)
     lines = [line for line in done.stderr.splitlines() if "max_sweeps" in line]
     assert len(lines) == 1
-    stopped = "polyadic: warning: The fit stopped at max_sweeps=2 before the loss converged. Increase --sweeps."
+    stopped = "polyadic: warning: The fit stopped at max_sweeps=2 before the loss converged. Increase --sweeps of fit."
     assert lines[0] == stopped
     assert "ConvergenceWarning" not in done.stderr
 

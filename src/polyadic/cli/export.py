@@ -13,7 +13,7 @@ from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.windows import counted, open_model, opened
-from polyadic.errors import PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -114,7 +114,12 @@ def export(
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            windows = stack.enter_context(opened(data, {}, model=loaded, labels=None, hidden=hidden))
+            try:
+                windows = stack.enter_context(opened(data, {}, model=loaded, labels=None, hidden=hidden))
+            except DataError as error:
+                raise DataError(
+                    f"{error}\n(export has no such options: use polyadic prepare, and its store as --data)"
+                ) from error
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
             settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}

@@ -179,7 +179,8 @@ def fit(
     if checkpoint is not None:
         check_out_file(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
-    with opened(data, given, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
+    compares = probe is not None or check
+    with opened(data, given, compares=compares, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
         describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:

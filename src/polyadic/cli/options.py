@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -17,7 +17,7 @@ from polyadic._util.terminal import printable
 from polyadic.cli.exits import exit_on_interrupt
 from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
 
-_RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
+_RECORDINGS = "Reading recordings (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
 
 
@@ -108,13 +108,15 @@ SkipErrors = Annotated[
 ]
 
 
-def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
+def reads_recordings(function: Callable[..., None], only: Collection[str] = ()) -> Callable[..., None]:
     """Add the options for reading recordings to a command: one for each field of `Reading`.
 
     Parameters
     ----------
     function : the command; receives the options that were set as `given`, by the field names of a `Reading`
+    only : the fields to add; all if empty
     """
+    chosen = [field for field in fields(Reading) if not only or field.name in only]
     hints = get_type_hints(function, include_extras=True)
     kinds = get_type_hints(Reading) | dict.fromkeys(("channels", "classes", "rename"), list[str])
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -123,7 +125,7 @@ def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
         for name, parameter in inspect.signature(function).parameters.items()
         if name != "given"
     ]
-    for field in fields(Reading):
+    for field in chosen:
         about = {name: value for name, value in field.metadata.items() if name != "flag"}
         option = typer.Option(option_name(field.name), rich_help_panel=_RECORDINGS, **about)
         kind: Any = kinds[field.name]
@@ -132,7 +134,7 @@ def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def command(**values: Any) -> None:
-        options = {field.name: values.pop(field.name) for field in fields(Reading)}
+        options = {field.name: values.pop(field.name) for field in chosen}
         given = {name: value for name, value in options.items() if value not in (None, [])}
         if "channels" in given:
             given["channels"] = tuple(given["channels"])

@@ -59,6 +59,7 @@ def opened(
     *,
     model: Any = None,
     labels: bool | None = True,
+    compares: bool | None = None,
     on_error: str = "raise",
     shuffle: str = "full",
     hidden: bool = False,
@@ -67,7 +68,8 @@ def opened(
 
     For a model, recordings are cut as for its fit, options that contradict it are an error, channels are matched by
     name, and units are converted. With `labels=None`, labels are read if there are any. `given` has the fields of a
-    `Reading` that were set.
+    `Reading` that were set. A command that compares subjects (by default: one that needs labels) refuses a recording
+    that belongs to two of them.
     """
     from polyadic.data.channels import match_signals, unknown_units
     from polyadic.data.reading import Reading
@@ -80,9 +82,9 @@ def opened(
             windows = _cut(data, Path(folder), reading, labels, shuffle, hidden, **options)
         else:
             windows = _cut_already(data, given, shuffle)
+        if compares if compares is not None else labels:
+            refuse_copies(windows)
         if model is not None:
-            if labels:
-                refuse_copies(windows)
             units = getattr(model, "units_", ())
             note = unknown_units(windows, units, data.name)
             windows = match_signals(windows, model.fs_, model.channel_names_, data.name, units=units)
