@@ -134,6 +134,13 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
 
 
+def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
+    channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
+    frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
+    texts = [_place(frequency, np.eye(8)[bin], [channel, frequency]).text for bin in (0, 1)]
+    assert texts == ["slow, 0 Hz", "delta, 0.8 Hz"]
+
+
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
     component = collect_contents(model).components[0]
     rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
