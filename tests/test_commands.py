@@ -422,9 +422,6 @@ def test_info_describes_each_kind_of_file(made, here):
     run("predict", "model.safetensors", "s.store", "-o", "l.csv")
     np.savez(here / "w.npz", X=np.zeros((4, 2, 8)), y=np.zeros(4, int))
     np.savez(here / "other.npz", a=np.zeros(3))
-    signals = synthetic(60, 2, 32)
-    np.savez(here / "small.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
-    run("run", "--data", "small.npz", "--rank", 2, "--seeds", 1, "--sweeps", 1, "--out", "results", "--json")
     lines = "\n".join(f"{n / 50},1" for n in range(100))
     (here / "r.csv").write_text(f"time,left\n{lines}\n")
     wanted = {
@@ -433,11 +430,6 @@ def test_info_describes_each_kind_of_file(made, here):
         "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
-        "results": {"kind": "results of polyadic run", "rows": 4, "path": "results"},
-        "results/results.json": {
-            "kind": "results of polyadic run",
-            "methods": ["CPD", "ATD, paper", "PCA", "hand features"],
-        },
         "f.csv": {"kind": "table of features", "rows": 180},
         "l.csv": {"kind": "table of labels", "rows": 180},
         "r.csv": {"kind": "recording", "fs": 50.0, "seconds": 2.0},
@@ -470,8 +462,6 @@ def test_info_reads_tables_with_the_options_that_it_recommends(here):
     ("name", "content", "message"),
     [
         ("m.safetensors", b"nothing", "damaged, truncated or not a model file"),
-        ("r.json", b"[1", "damaged or not JSON"),
-        ("r.json", b'{"a": 1}', "not results of polyadic"),
         ("a.npz", b"PK nothing", "cannot be read"),
         ("a.npy", b"\x93NUMPY\x01\x00", "cannot be read"),
         ("notes.txt", b"hello", "is not a file that polyadic reads"),

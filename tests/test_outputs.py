@@ -33,7 +33,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "own").mkdir()
     rows = "\n".join(f"{n / 64},{n % 7},{n % 3}" for n in range(640))
     (folder / "own" / "night.csv").write_text(f"time,channel 1,channel 2\n{rows}\n")
-    (folder / "results.json").write_text("{}")
     polyadic("fit", "w.npz", *QUICK, "--probe", "-o", "m.safetensors", cwd=folder)
     polyadic("prepare", "arrays", "w.npz", "w.store", cwd=folder)
     (folder / "link.csv").symlink_to("own/night.csv")
@@ -64,7 +63,6 @@ OVER_AN_INPUT = [
     ("predict", "m.safetensors", "own/night.csv", "-o", "own/night.csv"),
     ("report", "m.safetensors", "-o", "m.safetensors"),
     ("report", "m.safetensors", "--data", "w.npz", "-o", "w.npz"),
-    ("report", "m.safetensors", "--results", "results.json", "-o", "results.json"),
     ("export", "m.safetensors", "-o", "m.safetensors"),
     ("run", "--data", "w.store", "--out", "w.store"),
 ]

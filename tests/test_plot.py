@@ -153,7 +153,7 @@ def test_profiles_are_the_columns_of_the_bases(model, windows):
     assert plot.profile(model, 0, 2, windows, typical(model, windows)).layout.xaxis.range == (0, seconds)
     assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
     assert len(plot.components(model, windows).data) == 3 * (2 + 1 + 1)
-    assert len(plot.components(model, windows, count=1).data) == len(plot.component(model, 0, windows).data) == 4
+    assert len(plot.components(model, windows, count=1).data) == 4
 
 
 @pytest.mark.parametrize(("count", "shown", "angle"), [(3, 3, -40), (64, 16, -90)])
@@ -170,7 +170,7 @@ def test_many_channel_names_are_vertical_and_of_very_many_only_some_are_shown(co
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, w: plot.component(m, 3, w), "r must be below 3, the rank"),
+        (lambda m, w: plot.channels(m, 3, w), "r must be below 3, the rank"),
         (lambda m, w: plot.profile(m, 0, 3, w), "mode must be below 3"),
         (lambda m, w: plot.training(m, "days"), "x must be 'sweeps' or 'seconds', but is 'days'"),
         (lambda m, w: plot.features(np.zeros((9, 2)), w), "windows and points must have the same length"),
@@ -442,12 +442,12 @@ def test_plots_of_features_show_their_values(windows):
 @pytest.mark.long
 def test_a_figure_for_a_paper_is_a_pdf(windows, tmp_path):
     pytest.importorskip("kaleido")
-    figure = plot.component(paper(SALS, rank=2, max_sweeps=1).fit(windows), 0, windows)
+    figure = plot.components(paper(SALS, rank=2, max_sweeps=1).fit(windows), windows)
     try:
-        save_figure(figure, tmp_path / "component.pdf")
+        save_figure(figure, tmp_path / "components.pdf")
     except MissingExtraError as error:
         pytest.skip(str(error))
-    assert (tmp_path / "component.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "components.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_plots_say_which_extra_they_need(monkeypatch, tmp_path):

@@ -14,7 +14,6 @@ import typer
 from polyadic._util.files import check_regular_file
 from polyadic._util.terminal import console, echo, print_json, printable
 from polyadic.cli import options
-from polyadic.cli.files import read_results
 from polyadic.cli.prepare import summary
 from polyadic.cli.windows import scarcities
 from polyadic.errors import DataError, PolyadicError
@@ -49,7 +48,7 @@ def info(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A model, a store, results of [bold]run[/bold], arrays, a recording or a folder.",
+            help="A model, a store, arrays, a recording or a folder of recordings.",
             exists=True,
         ),
     ],
@@ -60,9 +59,9 @@ def info(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Describe a file or folder: a model, store, recording, results or arrays.
+    """Describe a file or folder: a model, store, recording or arrays.
 
-    Shows shapes, channels, labels, settings, provenance and size.
+    Shows shapes, channels, labels, settings and size.
     """
     facts = describe(path, given)
     if verify:
@@ -115,7 +114,7 @@ def describe(path: Path, given: Mapping[str, Any]) -> Facts:
     suffix = ending_of(path)
     recording = partial(_recording, given=given)
     table = partial(_table, given=given)
-    readers: dict[str, Any] = {".safetensors": _model, ".json": _results, **dict.fromkeys(ARRAYS, _arrays)}
+    readers: dict[str, Any] = {".safetensors": _model, **dict.fromkeys(ARRAYS, _arrays)}
     read = table if suffix == ".csv" else recording if suffix in ENDINGS else readers.get(suffix)
     if read is None:
         known = sorted({*readers, *ENDINGS})
@@ -208,13 +207,10 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
             "settings": store.settings,
             "bytes": sum(file.stat().st_size for file in path.iterdir()),
         }
-    if (path / "results.json").exists():
-        inside = describe(path / "results.json", {})
-        return {**inside, "models": sorted(file.name for file in path.glob("*.safetensors")), "path": path.name}
     try:
         files, left_out = find_recordings(path, on_error="skip")
     except DataError as error:
-        raise PolyadicError(f"{path.name} is not a store and contains no results or recordings: {error}") from error
+        raise PolyadicError(f"{path.name} is not a store and contains no recordings: {error}") from error
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
     return {
@@ -269,19 +265,6 @@ def _first_recording(files: dict[str, Path], given: Mapping[str, Any]) -> Facts:
         else:
             return {"unreadable": _by_reason(unreadable), "first": name, **dict(facts)}
     return {"unreadable": _by_reason(unreadable)}
-
-
-def _results(path: Path) -> Facts:
-    """Describe the results of `polyadic run`."""
-    content = read_results(path)
-    rows = [row for row in content["rows"] if isinstance(row, dict)]
-    named = ("title", "data", "protocol", "probe", "seeds", "command", "date", "commit", "machine", "versions")
-    return {
-        "kind": "results of polyadic run",
-        **{key: content[key] for key in named if key in content},
-        "methods": list(dict.fromkeys(str(row.get("method")) for row in rows)),
-        "rows": len(rows),
-    }
 
 
 def _arrays(path: Path) -> Facts:

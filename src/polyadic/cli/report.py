@@ -10,7 +10,7 @@ import typer
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.files import check_out_file, read_results, require
+from polyadic.cli.files import check_out_file, require
 from polyadic.cli.fit import checked
 from polyadic.cli.windows import are_recordings, describe, open_model, opened
 from polyadic.errors import PolyadicError
@@ -32,9 +32,6 @@ With a check of which components replicate, however long it takes:
 
 The model alone:
   polyadic report model.safetensors
-
-With the comparison of methods from polyadic run:
-  polyadic report run/cpd.safetensors --results run/results.json
 """
 
 
@@ -52,12 +49,6 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
         "report.html"
     ),
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="results.json of [bold]polyadic run[/bold], to include its comparison.", exists=True
-        ),
-    ] = None,
     protocol: Annotated[
         options.Protocol | None,
         typer.Option(
@@ -97,9 +88,8 @@ def report(
     from polyadic.data.batches import choose_device
 
     require("plotly", "report needs", "report")
-    check_out_file(out, model, data, results, endings=(".html", ".htm"), force=force)
+    check_out_file(out, model, data, endings=(".html", ".htm"), force=force)
     loaded = open_model(model, device)
-    result = None if results is None else read_results(results)
     hidden = quiet or json
     with ExitStack() as stack:
         windows = None
@@ -113,7 +103,6 @@ def report(
             out,
             loaded,
             windows,
-            result=result,
             origin=provenance(str(choose_device(device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
             protocol=protocol,
