@@ -11,13 +11,12 @@ import re
 import subprocess
 import sys
 from copy import copy
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from problems import paper
 from typer.testing import CliRunner
 
@@ -39,8 +38,8 @@ from polyadic.report.components import _place, describe_components, large_but_no
 from polyadic.report.contents import collect_contents
 from polyadic.report.figures import figures
 from polyadic.report.headline import headline, methods_of
-from polyadic.report.page import BIBTEX, render
-from polyadic.report.probe import ProbeResult, interval, score_probe
+from polyadic.report.page import render
+from polyadic.report.probe import interval, score_probe
 from polyadic.spectral import STFT
 
 
@@ -137,7 +136,7 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
 def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
     channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
     frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
-    texts = [_place(frequency, np.eye(8)[bin], [channel, frequency]).text for bin in (0, 1)]
+    texts = [_place(frequency, np.eye(8)[peak], [channel, frequency]).text for peak in (0, 1)]
     assert texts == ["slow, 0 Hz", "delta, 0.8 Hz"]
 
 
@@ -209,13 +208,6 @@ def test_the_page_says_how_long_the_fit_took_and_whether_it_converged(model):
     page = render(agreed)
     assert "ot converged" not in page
     assert "<dd>123 s</dd><dt>to fit: consensus of 3 starts</dt>" in page
-
-
-def test_a_large_set_is_looked_at_evenly(model, monkeypatch, unlabelled):
-    monkeypatch.setattr("polyadic.report.contents._SAMPLED", 50)
-    sample = collect_contents(model, unlabelled)
-    assert (len(sample.Z), sample.total) == (50, 300)
-    assert np.diff(sample.windows.source(np.arange(50))).max() <= 7
 
 
 def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_seen(model, windows, probe):
@@ -318,32 +310,6 @@ def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows)
     probe = score_probe(model, same, None, 0, "plain", transductive=True)
     assert (probe.classes_differ, probe.of_one_subject) == (False, ())
     assert "Not every subject" not in headline([], 0, probe).words
-
-
-def perfect(monkeypatch, over: dict[str, float]) -> ProbeResult:
-    """A result without an error: subjects all have the same score."""
-    y = np.tile([0, 1], 20)
-    windows = Windows(np.zeros((40, 1, 2)), label=y, subject=np.repeat(np.arange(10), 4), classes=["a", "b"])
-    names = [field.name for field in fields(ProbeResult) if field.default is MISSING is field.default_factory]
-    known = dict.fromkeys(names) | {"how": "leave-one-out", "scores": {"balanced_accuracy": 1.0}}
-    known |= {"rows": np.arange(40), "y": y, "predicted": y[None], "over_subjects": over, "spread_over": 10}
-    monkeypatch.setattr("polyadic.report.probe._by_subject", lambda *given: ProbeResult(**known))
-    return score_probe(None, windows, "subject", 0)
-
-
-def test_no_interval_has_a_width_of_zero_and_few_windows_are_called_uncertain(probe, monkeypatch):
-    few = "Only 40 windows were tested, so the score is uncertain."
-    alike = headline([], 0, perfect(monkeypatch, {"mean": 1.0, "std": 0.0, "min": 1.0, "max": 1.0}))
-    whole = headline([], 0, perfect(monkeypatch, {}))
-    assert (alike.value, alike.spread) == (100.0, None)
-    assert alike.words == f"Equal for all 10 subjects; leave-one-out. {few}"
-    resampled = "No interval: every resample of the 10 subjects gives the same score"
-    assert whole.words == f"{resampled}; leave-one-out. {few}"
-    assert "uncertain" not in headline([], 0, replace(probe, rows=np.arange(100))).words
-    same = result()
-    for row in same["rows"]:
-        row["standardised"] = 91.0
-    assert (methods_of(same)[0]["low"], methods_of(same)[0]["high"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -570,14 +536,6 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
     assert page.count("<script") == 3 == page.count("</script>")
     for trace in content(page)["figures"]["map pca class"]["data"]:
         assert "<script" not in trace["name"] + "".join(trace["text"])
-
-
-def test_the_citation_is_that_of_the_file():
-    cff = yaml.safe_load((Path(__file__).parent.parent / "CITATION.cff").read_text())
-    paper = cff["references"][0]
-    authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
-    for part in (paper["title"], authors, paper["collection-title"], str(paper["year"]), __version__):
-        assert f"{{{part}}}" in BIBTEX
 
 
 @pytest.mark.long

@@ -262,12 +262,3 @@ def test_json_is_the_same_in_every_encoding(tmp_path):
         done = polyadic(*FIT.split()[1:], "--probe", "--json", "--force", cwd=tmp_path, PYTHONIOENCODING=encoding)
         outcome.append(json.loads(done.stdout)["classes"])
     assert outcome[0] == outcome[1] == ["langsam ±", "zügig"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="names are Unicode there")
-def test_a_file_name_that_is_not_valid_text_can_be_printed(tmp_path):
-    name = os.fsdecode(b"w\xff.npz")
-    np.savez(tmp_path / name, X=np.zeros((3, 2, 8)))
-    for words in (("info", name), ("info", name, "--json")):
-        done = polyadic(*words, cwd=tmp_path)
-        assert "w\ufffd.npz" in done.stdout or "w\\udcff.npz" in done.stdout

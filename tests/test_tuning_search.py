@@ -10,7 +10,7 @@ import pytest
 from command_line import polyadic
 from typer.testing import CliRunner
 
-from polyadic import CPD, load, plot, tune
+from polyadic import CPD, load, tune
 from polyadic.cli import app
 from polyadic.cli import tune as command
 from polyadic.core import moments
@@ -303,16 +303,6 @@ def test_the_space_has_the_recommended_settings_and_only_views_that_suit(windows
     assert triads["rotation 20°"].triads == ((1, 0, 3), (4, 5, 6))
 
 
-def test_neighbours_differ_in_one_thing_and_hops_follow_frames(windows):
-    space = Space.of(windows)
-    for name in space.values:
-        for settings in space.neighbours(space.recommended, (name,)):
-            assert set(settings.changed_from(space.recommended)) <= {name, "hop"}
-            assert name != "shrinkage"  # which has no effect without whitening
-    assert space.with_value(Settings(32, 4), "n_fft", 64) == Settings(64, 8)
-    assert [settings.hop for settings in space.neighbours(Settings(32, 4), ("hop",))] == [8, 16]
-
-
 # --------------------------------------------------------------------- command
 
 
@@ -348,16 +338,3 @@ def test_without_time_only_the_recommended_settings_are_tried_and_there_is_no_pl
     recentred = replace(tuning, settings=replace(tuning.settings, recenter=True))
     assert "predictions need at least 20 windows of each subject" in recentred.summary()
     assert "cannot be exported to C or ONNX" in recentred.summary()
-
-
-def test_the_plot_has_a_row_for_each_value_of_a_setting_that_was_varied():
-    tries = [
-        {"n_fft": 32, "rank": 8, "view": NO_VIEW, "score": 0.7, "full": True},
-        {"n_fft": 32, "rank": 16, "view": NO_VIEW, "score": 0.8, "full": False},
-    ]
-    figure = plot.tuning(tries, {"n_fft": 32, "rank": 16, "view": NO_VIEW})
-    assert list(figure.layout.yaxis.ticktext) == ["rank: 8", "16 *"]
-    assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [
-        ("scored with two probe settings", [80.0], [1]),
-        ("scored with all probe settings", [70.0], [0]),
-    ]

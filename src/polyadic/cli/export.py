@@ -50,15 +50,7 @@ def export(
         typer.Option(metavar="NAME,NAME,…", help="Channel names to store in the file, separated by commas."),
     ] = "",
     int8: Annotated[bool, typer.Option("--int8", help="Use 8-bit weights.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="DATA",
-            exists=True,
-            help="Windows on which to compare the file with the model: a store, arrays or recordings.",
-        ),
-    ] = None,
+    data: options.DataOption = None,
     header_only: Annotated[
         bool, typer.Option("--header-only", help="Write a single .h file.", rich_help_panel=_C)
     ] = False,
@@ -92,7 +84,7 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Export a model as C code or as an ONNX graph.
+    """Export a model as C code or as an ONNX graph, and compare it with the model on --data.
 
     The export turns raw windows into features and, if the model has a probe (classifier), into class probabilities. C
     code needs only math.h and no heap. An ONNX graph needs onnxruntime.

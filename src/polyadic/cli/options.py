@@ -31,8 +31,10 @@ PROBE_KINDS = (
 """Help text for the kinds of probes."""
 
 
-def _check_data(path: Path) -> Path:
-    """Check that a path exists, and return it in a form that has a name for messages."""
+def _check_data(path: Path | None) -> Path | None:
+    """Check that a path exists, if one is given, and return it in a form that has a name for messages."""
+    if path is None:
+        return None
     if not path.exists():
         folder = path.parent
         names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
@@ -43,7 +45,8 @@ def _check_data(path: Path) -> Path:
 
 
 def _check_model(ctx: typer.Context, path: Path) -> Path:
-    if _check_data(path).is_dir():
+    _check_data(path)
+    if path.is_dir():
         raise typer.BadParameter(
             f"{str(path)!r} is a folder, not a model file. The model comes first: polyadic {ctx.info_name} "
             "model.safetensors; polyadic fit writes one."
@@ -98,10 +101,15 @@ Data = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="A store (folder of windows written by [bold]polyadic prepare[/bold]), a .npz or .npy file of windows, or "
-        "recordings: an EDF, BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set) or CSV file, or a folder of them.",
+        help="A store (folder of windows written by [bold]polyadic prepare[/bold]), a .npz, .npy or .mat file of "
+        "windows, or recordings: a file of EDF, BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set), FIF or a table "
+        "(CSV, Parquet, Excel), or a folder of them.",
         callback=_check_data,
     ),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DATA", help="A store, a file of windows, or recordings.", callback=_check_data),
 ]
 SkipErrors = Annotated[
     OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=_RECORDINGS)

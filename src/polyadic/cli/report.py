@@ -38,14 +38,7 @@ The model alone:
 @options.reads_recordings
 def report(
     model: options.Model,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DATA",
-            help="Store, .npz or .npy file of windows, or recordings; needed to show windows and scores.",
-            exists=True,
-        ),
-    ] = None,
+    data: options.DataOption = None,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
         "report.html"
     ),
@@ -77,9 +70,10 @@ def report(
 ) -> None:
     """Write an HTML report of a model: components, windows, scores and training.
 
-    The report is one file that works offline. The probe (a classifier on the features) is scored on subjects that
-    neither it nor the features have seen: one subject is left out at a time or, with more than 20, one of five groups,
-    twice. Features are refitted in every fold, unless the model was fitted with --protocol subject.
+    The report is one file that works offline. Windows and scores need --data. The probe (a classifier on the features)
+    is scored on subjects that neither it nor the features have seen: one subject is left out at a time or, with more
+    than 20, one of five groups, twice. Features are refitted in every fold, unless the model was fitted with
+    --protocol subject.
     """
     from polyadic import report as reports
     from polyadic._util.files import digest
