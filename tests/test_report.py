@@ -197,19 +197,6 @@ def test_the_page_hides_components_that_do_not_replicate_and_says_so(model, unla
     assert "has not been checked" in render(model)
 
 
-def test_the_page_says_how_long_the_fit_took_and_whether_it_converged(model):
-    best = copy(model).set_params(restarts=3)
-    best.n_sweeps_ = 1
-    page = render(best)
-    assert "to fit: 1 sweep, best of 3 starts, not converged" in page
-    assert "still falling after 1 sweep." in page
-    agreed = copy(model).set_params(consensus=True, restarts=3)
-    agreed.fit_seconds_, agreed.converged_ = 123.0, True
-    page = render(agreed)
-    assert "ot converged" not in page
-    assert "<dd>123 s</dd><dt>to fit: consensus of 3 starts</dt>" in page
-
-
 def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_seen(model, windows, probe):
     part = split(windows, "subject")
     rows = np.sort(np.concatenate([part.train, part.test]))

@@ -353,7 +353,7 @@ def _read_table(path: Path, given: Mapping[str, Any]) -> tuple[list[Recording], 
     from polyadic.data.reading import Reading
 
     reading = Reading(**given)
-    shared = {"channels": reading.channels, "time": reading.time, "resample": reading.resample}
+    shared: dict[str, Any] = {"channels": reading.channels, "time": reading.time, "resample": reading.resample}
     columns = TableColumns(**shared, label=reading.label, subject=reading.subject_column)
     if columns.label is columns.subject is None:
         try:

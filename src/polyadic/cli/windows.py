@@ -103,7 +103,8 @@ def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any) -> Windows:
     for name in given:
         if name != "fs" or data.is_dir():
             raise PolyadicError(
-                f"{option_name(name)} is for recordings, but {data.name} already contains windows: leave it out"
+                f"{option_name(name)} is for recordings, but {data.name} already contains windows: leave it out, or "
+                "cut the recordings again with it (polyadic prepare folder)"
             )
     if not data.is_dir() and data.suffix.lower() not in ARRAYS:
         windows = ", ".join(ARRAYS)
