@@ -442,6 +442,7 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("fit", "absent"), 2, "does not exist"),
         (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
         (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
+        (("predict", "w.npz", "plain.safetensors"), 2, "'w.npz' is a .npz file, not a model file. The model comes"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
         (("predict", "model.safetensors", "rate.npz"), 1, "the model was fitted to 100 Hz"),
         (("transform", "plain.safetensors", "recordings"), 1, "Write a store with polyadic prepare"),

@@ -210,7 +210,7 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     try:
         files, left_out = find_recordings(path, on_error="skip")
     except DataError as error:
-        raise PolyadicError(f"{path.name} is not a store and contains no recordings: {error}") from error
+        raise PolyadicError(f"{path} is not a store and contains no recordings: {error}") from error
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
     return {

@@ -45,10 +45,15 @@ def _check_data(path: Path | None) -> Path | None:
 
 
 def _check_model(ctx: typer.Context, path: Path) -> Path:
+    from polyadic.data.folders import ENDINGS
+    from polyadic.data.readers.arrays import ARRAYS
+    from polyadic.data.readers.common import ending_of
+
     _check_data(path)
-    if path.is_dir():
+    if path.is_dir() or ending_of(path) in (*ARRAYS, *ENDINGS):
+        kind = "folder" if path.is_dir() else f"{ending_of(path)} file"
         raise typer.BadParameter(
-            f"{str(path)!r} is a folder, not a model file. The model comes first: polyadic {ctx.info_name} "
+            f"{str(path)!r} is a {kind}, not a model file. The model comes first: polyadic {ctx.info_name} "
             "model.safetensors; polyadic fit writes one."
         )
     return path
