@@ -24,7 +24,7 @@ from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of, scores
 from polyadic.evaluate.probe import SCALES, make_probe
-from polyadic.evaluate.scoring import own_split, score_own_probe
+from polyadic.evaluate.scoring import own_split
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 STOPPED = r"polyadic: warning: The fit stopped at max_sweeps=2 [^\n]*\n"
@@ -148,12 +148,6 @@ def test_channels_are_found_by_name_in_recordings_that_have_more(made, here):
     assert "must have the channels 'C4'" in failed.stderr
 
 
-def test_names_that_a_spreadsheet_would_read_as_a_formula_are_escaped(here):
-    recording(here / "new" / '=HYPERLINK("x"),y.edf', 3)
-    run("predict", "model.safetensors", "new")
-    assert {row["recording"] for row in rows_of(here / "labels.csv")} == {'\'=HYPERLINK("x"),y'}
-
-
 @pytest.mark.skipif(os.name == "nt", reason="names are Unicode there")
 def test_names_that_are_not_utf_8_can_be_predicted_transformed_scored_and_reported(made, here):
     for number, name in enumerate((b"a\xff", b"b\xfe")):
@@ -170,21 +164,6 @@ def test_names_that_are_not_utf_8_can_be_predicted_transformed_scored_and_report
     assert "</html>" in (here / "r.html").read_text(encoding="utf-8")
 
 
-def test_a_table_is_there_whole_or_not_at_all(here, monkeypatch):
-    older = "subject,recording,start,label\n"
-    (here / "labels.csv").write_text(older)
-    recording(here / "new" / "x.edf", 3)
-
-    def fails(self, X, **words):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(WindowClassifier, "predict_proba", fails)
-    result = CliRunner().invoke(app, ["predict", "model.safetensors", "new", "--force"])
-    assert isinstance(result.exception, OSError)
-    assert (here / "labels.csv").read_text() == older
-    assert not list(here.glob(".labels*"))
-
-
 def test_the_three_commands_of_the_manual_lead_from_recordings_to_a_classifier(tmp_path):
     page = (Path(__file__).parents[1] / "docs" / "commands.md").read_text(encoding="utf-8")
     shown = re.search(r"it takes three commands:\n\n```sh\n(.*?)```", page, re.DOTALL)
@@ -199,18 +178,6 @@ def test_the_three_commands_of_the_manual_lead_from_recordings_to_a_classifier(t
         assert name == "polyadic"
         polyadic(*words, cwd=tmp_path)
     assert load(tmp_path / "model.safetensors").probe_.classes_.tolist() == ["R", "W"]
-
-
-def test_a_rank_is_recommended_for_recordings_as_for_the_store_of_them(made, here):
-    words = ("--ranks", "1,2", "--refits", "1", "--windows", "60", "--json")
-    run("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--channel", "C4")
-    expected, found = (
-        json.loads(run("rank", *given, *words).stdout)
-        for given in (("s.store",), (made / "recordings", "--seconds", 2, "--channel", "C4"))
-    )
-    assert found["tried"] == expected["tried"]
-    assert found["windows"] == 60
-    assert "--seconds is for recordings" in polyadic("rank", "s.store", "--seconds", 2, cwd=here, code=1).stderr
 
 
 # -------------------------------------------------------------------------------------------------------- scores
@@ -393,17 +360,6 @@ def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, 
     assert "--recenter needs --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
 
 
-def test_the_probe_of_a_model_is_scored_on_all_labels_of_other_data(made, here):
-    classifier = WindowClassifier.load(here / "model.safetensors")
-    recording(here / "new" / "x.edf", 77)
-    own = json.loads(run("evaluate", "model.safetensors", "new", "--own-probe", "--json").stdout)
-    assert own["rows"][0]["tested"] == 30
-    run("prepare", "folder", "new", "new.store", "--seconds", 2, "--class", "slow", "--class", "fast")
-    windows = WindowStore(here / "new.store").windows
-    assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(windows) == labels_of(windows))
-    assert score_own_probe(classifier.features_, windows)[0]["accuracy"] == own["rows"][0]["accuracy"]
-
-
 def load_of(signals: Windows):
     from polyadic import SALS
     from polyadic.spectral import STFT
@@ -422,9 +378,6 @@ def test_info_describes_each_kind_of_file(made, here):
     run("predict", "model.safetensors", "s.store", "-o", "l.csv")
     np.savez(here / "w.npz", X=np.zeros((4, 2, 8)), y=np.zeros(4, int))
     np.savez(here / "other.npz", a=np.zeros(3))
-    signals = synthetic(60, 2, 32)
-    np.savez(here / "small.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
-    run("run", "--data", "small.npz", "--rank", 2, "--seeds", 1, "--sweeps", 1, "--out", "results", "--json")
     lines = "\n".join(f"{n / 50},1" for n in range(100))
     (here / "r.csv").write_text(f"time,left\n{lines}\n")
     wanted = {
@@ -433,11 +386,6 @@ def test_info_describes_each_kind_of_file(made, here):
         "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
-        "results": {"kind": "results of polyadic run", "rows": 4, "path": "results"},
-        "results/results.json": {
-            "kind": "results of polyadic run",
-            "methods": ["CPD", "ATD, paper", "PCA", "hand features"],
-        },
         "f.csv": {"kind": "table of features", "rows": 180},
         "l.csv": {"kind": "table of labels", "rows": 180},
         "r.csv": {"kind": "recording", "fs": 50.0, "seconds": 2.0},
@@ -455,12 +403,21 @@ def test_info_describes_each_kind_of_file(made, here):
         assert str(here) not in shown
 
 
+def test_info_reads_tables_with_the_options_that_it_recommends(here):
+    lines = [f"{n / 50},{np.sin(n)},{n // 50 % 2}" for n in range(100)]
+    (here / "t.csv").write_text("\n".join(["when,left,walking", *lines]) + "\n")
+    said = polyadic("info", "t.csv", cwd=here, code=1).stderr
+    assert "name the column of times (--time), or give the rate in Hz (--fs" in " ".join(said.split())
+    for words in (("--time", "when"), ("--time", "when", "--label", "walking")):
+        facts = json.loads(run("info", "t.csv", *words, "--json").stdout)
+        assert (facts["channels"], facts["fs"], facts["label"]) == (["left"], 50.0, "walking")
+        assert facts["annotations"] == {"0": 1, "1": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("m.safetensors", b"nothing", "damaged, truncated or not a model file"),
-        ("r.json", b"[1", "damaged or not JSON"),
-        ("r.json", b'{"a": 1}', "not results of polyadic"),
         ("a.npz", b"PK nothing", "cannot be read"),
         ("a.npy", b"\x93NUMPY\x01\x00", "cannot be read"),
         ("notes.txt", b"hello", "is not a file that polyadic reads"),
@@ -484,20 +441,15 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("fti",), 2, "No such command"),
         (("fit", "absent"), 2, "does not exist"),
         (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
-        (("fit", "w.npz", "--preset", "nothing", "--force"), 1, "nothing"),
         (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
+        (("predict", "w.npz", "plain.safetensors"), 2, "'w.npz' is a .npz file, not a model file. The model comes"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
-        (("predict", "model.safetensors", "w.npz", "-o", "."), 1, "--out must be a file"),
         (("predict", "model.safetensors", "rate.npz"), 1, "the model was fitted to 100 Hz"),
-        (("predict", "plain.safetensors", "recordings"), 1, "has no probe"),
         (("transform", "plain.safetensors", "recordings"), 1, "Write a store with polyadic prepare"),
         (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "No recordings found in empty"),
-        (("evaluate", "model.safetensors", "w.npz"), 1, "evaluate needs labels, but w.npz has none"),
         (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--repeats", "2"), 1, "--own-probe uses no split"),
-        (("evaluate", "plain.safetensors", "y.npz", "--own-probe"), 1, "has no probe"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or an integer"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "3"), 1, "need --protocol subject"),
-        (("evaluate", "plain.safetensors", "y.npz", "--transductive"), 1, "need --protocol subject"),
         (("evaluate", "plain.safetensors", "y.npz", "--protocol", "subject"), 1, "windows must have subjects"),
         (("evaluate", "model.safetensors", "w.npz"), 1, "To label new recordings, use polyadic predict"),
         (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),

@@ -73,6 +73,22 @@ def test_every_line_shown_can_be_given(words, tmp_path, monkeypatch):
     parsed(words, tmp_path)
 
 
+def test_commands_have_the_options_that_messages_about_recordings_recommend():
+    def recommended(*patterns: str) -> set[str]:
+        files = [file for pattern in patterns for file in (ROOT_FOLDER / "src" / "polyadic" / "data").glob(pattern)]
+        assert files
+        return {
+            option for file in files for option in re.findall(r"(?<=[\s\"'(])--[a-z][a-z-]+", file.read_text("utf-8"))
+        }
+
+    options = {" ".join(path): {name for one in command.params for name in one.opts} for path, command in leaves()}
+    readers = [name for name, known in options.items() if "--scoring" in known]
+    assert {"prepare folder", "fit", "tune", "predict", "transform", "evaluate", "report", "rank"} == set(readers)
+    for name in readers:
+        assert recommended("**/*.py") <= options[name], name
+    assert recommended("readers/table*.py", "recordings.py") <= options["info"]
+
+
 @pytest.mark.parametrize("path", [path for path, _ in leaves()], ids=" ".join)
 def test_every_command_is_on_the_page(path):
     text = PAGE.read_text(encoding="utf-8")

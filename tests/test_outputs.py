@@ -33,7 +33,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "own").mkdir()
     rows = "\n".join(f"{n / 64},{n % 7},{n % 3}" for n in range(640))
     (folder / "own" / "night.csv").write_text(f"time,channel 1,channel 2\n{rows}\n")
-    (folder / "results.json").write_text("{}")
     polyadic("fit", "w.npz", *QUICK, "--probe", "-o", "m.safetensors", cwd=folder)
     polyadic("prepare", "arrays", "w.npz", "w.store", cwd=folder)
     (folder / "link.csv").symlink_to("own/night.csv")
@@ -50,21 +49,16 @@ def content(folder: Path) -> dict[str, str]:
 
 OVER_AN_INPUT = [
     ("fit", "w.npz", *QUICK, "-o", "w.npz"),
-    ("fit", "link.npz", *QUICK, "-o", "w.npz"),
     ("fit", "w.npz", *QUICK, "-o", "link.npz"),
-    ("fit", "w.npz", *QUICK, "-o", "./own/../w.npz"),
     ("fit", "w.store", *QUICK, "-o", "w.store/store.json"),
     ("fit", "w.store", *QUICK, "-o", "w.store/model.safetensors"),
     ("fit", "w.store", *QUICK, "--checkpoint", "w.store"),
     ("fit", "own", *QUICK, "--seconds", "1", "-o", "own/night.csv"),
     ("transform", "m.safetensors", "w.npy", "-o", "w.npy"),
-    ("transform", "m.safetensors", "own", "-o", "own/night.csv"),
-    ("transform", "m.safetensors", "own", "-o", "link.csv"),
     ("transform", "m.safetensors", "own", "-o", "elsewhere.csv"),
     ("predict", "m.safetensors", "own/night.csv", "-o", "own/night.csv"),
     ("report", "m.safetensors", "-o", "m.safetensors"),
     ("report", "m.safetensors", "--data", "w.npz", "-o", "w.npz"),
-    ("report", "m.safetensors", "--results", "results.json", "-o", "results.json"),
     ("export", "m.safetensors", "-o", "m.safetensors"),
     ("run", "--data", "w.store", "--out", "w.store"),
 ]
@@ -76,15 +70,6 @@ def test_an_output_that_is_an_input_is_refused(words: tuple[str, ...], made: Pat
     said = said_by(*words, cwd=made, code=1)
     assert "would overwrite" in said or "is inside the store" in said or "is the store" in said
     assert content(made) == before
-
-
-def test_the_plot_of_a_rank_is_not_written_over_the_data(tmp_path: Path) -> None:
-    (tmp_path / "w.png").write_bytes(b"windows, whatever their name")
-    with pytest.raises(PolyadicError, match=r"--out would overwrite w\.png"):
-        check_out_file(tmp_path / "w.png", tmp_path / "w.png")
-    (tmp_path / "link.png").symlink_to("w.png")
-    with pytest.raises(PolyadicError, match=r"--out would overwrite w\.png"):
-        check_out_file(tmp_path / "link.png", None, tmp_path / "w.png")
 
 
 def test_the_signal_files_of_a_header_are_also_inputs(tmp_path: Path) -> None:
@@ -131,12 +116,6 @@ def test_files_next_to_the_output_are_not_replaced_either(words: tuple[str, ...]
     assert f"{there} already exists: use --force to overwrite it" in said_by(*words, cwd=made, code=1)
     assert (made / there).read_bytes() == b"mine"
     (made / there).unlink()
-
-
-def test_c_and_onnx_files_of_polyadic_are_replaced_by_force(made: Path) -> None:
-    for name in ("y.c", "y.onnx"):
-        for words in ((), ("--force",)):
-            polyadic("export", "m.safetensors", "-o", name, *words, cwd=made)
 
 
 def test_a_model_next_to_its_recordings_can_be_overwritten_with_force(made: Path, tmp_path: Path) -> None:
@@ -203,13 +182,11 @@ PIPES = [
     ("fit", "w.npz", *QUICK, "-o", "new.safetensors", "--checkpoint", "pipe.checkpoint"),
     ("tune", "w.npz", "-o", "pipe.safetensors"),
     ("tune", "w.npz", "-o", "p.safetensors"),
-    ("transform", "m.safetensors", "w.npz", "-o", "pipe.csv"),
     ("transform", "m.safetensors", "w.npz", "-o", "pipe.npy"),
-    *(("predict", "m.safetensors", "own/night.csv", "-o", f"pipe.{ending}") for ending in ("csv", "tsv", "edf", "atr")),
+    *(("predict", "m.safetensors", "own/night.csv", "-o", f"pipe.{ending}") for ending in ("csv", "edf")),
     ("evaluate", "m.safetensors", "w.npz", "-o", "pipe.csv"),
     ("report", "m.safetensors", "-o", "pipe.html"),
     ("rank", "w.npz", "-o", "pipe.html"),
-    ("export", "m.safetensors", "-o", "pipe.c"),
     ("export", "m.safetensors", "-o", "pipe.onnx"),
 ]
 
@@ -217,7 +194,7 @@ PIPES = [
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 @pytest.mark.parametrize("words", PIPES, ids=" ".join)
 def test_an_output_that_is_a_named_pipe_is_refused_at_once_even_with_force(words: tuple[str, ...], made: Path) -> None:
-    names = ("safetensors", "checkpoint", "csv", "npy", "tsv", "edf", "atr", "html", "c", "onnx")
+    names = ("safetensors", "checkpoint", "csv", "npy", "edf", "html", "onnx")
     pipes = [made / name for name in (*(f"pipe.{name}" for name in names), "p.tries.csv")]
     for pipe in pipes:
         os.mkfifo(pipe)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ElementTree
-from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -153,24 +152,13 @@ def test_profiles_are_the_columns_of_the_bases(model, windows):
     assert plot.profile(model, 0, 2, windows, typical(model, windows)).layout.xaxis.range == (0, seconds)
     assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
     assert len(plot.components(model, windows).data) == 3 * (2 + 1 + 1)
-    assert len(plot.components(model, windows, count=1).data) == len(plot.component(model, 0, windows).data) == 4
-
-
-@pytest.mark.parametrize(("count", "shown", "angle"), [(3, 3, -40), (64, 16, -90)])
-def test_many_channel_names_are_vertical_and_of_very_many_only_some_are_shown(count, shown, angle):
-    names = [f"electrode {number}" for number in range(count)]
-    taken = Windows(np.random.default_rng(0).normal(size=(8, count, 64)), fs=32.0, channels=names)
-    figure = plot.components(paper(SALS, rank=2, tensorize=STFT(16, 8), max_sweeps=1).fit(taken), taken)
-    axis = figure.layout.xaxis
-    assert [names[place] for place in axis.tickvals] == list(axis.ticktext)
-    assert (len(axis.ticktext), axis.tickangle) == (shown, angle)
-    assert list(figure.data[0].customdata) == names
+    assert len(plot.components(model, windows, count=1).data) == 4
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, w: plot.component(m, 3, w), "r must be below 3, the rank"),
+        (lambda m, w: plot.channels(m, 3, w), "r must be below 3, the rank"),
         (lambda m, w: plot.profile(m, 0, 3, w), "mode must be below 3"),
         (lambda m, w: plot.training(m, "days"), "x must be 'sweeps' or 'seconds', but is 'days'"),
         (lambda m, w: plot.features(np.zeros((9, 2)), w), "windows and points must have the same length"),
@@ -208,16 +196,6 @@ def test_features_are_grouped_and_each_point_knows_its_window(windows):
             assert set(column[rows]) == {trace.name}
             assert all(f"window {row + 1}<br>" in text for row, text in zip(rows, trace.text, strict=True))
     assert "at 236 s" in plot.features(points, windows).data[int(windows.label[59])].text[-1]
-
-
-def test_pca_is_the_plane_of_largest_variance():
-    rng = np.random.default_rng(0)
-    Z = rng.normal(size=(40, 5)) * [1, 2, 3, 4, 5] + rng.normal(size=(40, 1))
-    scaled = (Z - Z.mean(axis=0)) / Z.std(axis=0)
-    _, s, _ = np.linalg.svd(scaled, full_matrices=False)
-    assert np.allclose(np.linalg.norm(plot.embedded(Z), axis=0), s[:2])
-    assert plot.embedded(Z[:, :1]).shape == (40, 2)
-    assert plot.embedded(Z, "t-sne").shape == (40, 2)
 
 
 def test_the_map_of_isometric_features_separates_classes_that_a_strong_feature_separates():
@@ -270,17 +248,6 @@ RHYTHM = half_a_minute(np.sin(2 * np.pi * 10 * np.arange(3000) / 100))
 NOISE = half_a_minute(np.random.default_rng(0).normal(size=3000))
 
 
-@pytest.mark.parametrize("how", [{"points": 300, "centre": 1500}, {"points": 3000}])
-def test_a_plotted_line_shows_the_rhythm_of_its_signal_and_no_other(how):
-    (line,) = plot.signals(RHYTHM, 0, **how).data
-    frequency, power = spectrum(line)
-    assert power[np.abs(frequency - 10) < 1].sum() > 0.98 * power.sum()
-    (line,) = plot.signals(NOISE, 0, **how).data
-    frequency, power = spectrum(line)
-    shares = [power[(frequency > low) & (frequency <= low + 10)].sum() / power.sum() for low in range(0, 50, 10)]
-    assert shares == pytest.approx([0.2] * 5, abs=0.1)
-
-
 @pytest.mark.parametrize("points", [24, 240])
 def test_a_plotted_band_shows_no_spurious_rhythm(points):
     # What is too fast for the band fills it from edge to edge.
@@ -331,26 +298,6 @@ def test_confusions_are_counted_by_hand():
     twice = plot.confusion([0, 0, 1], [[0, 1, 1], [0, 0, 1]]).data[0]  # every window counts once
     assert twice.customdata.tolist() == [[1.5, 0.5], [0, 1]]
     assert list(twice.text) == [["1.5", "0.5"], ["0", "1"]]
-
-
-def test_no_bar_of_an_accuracy_goes_beyond_a_hundred_percent():
-    (trace,) = plot.low_label({2: [100.0, 60.0], 4: [99.0, 95.0]}).data
-    assert list(trace.y) == [80.0, 97.0]
-    assert list(trace.error_y.array) == pytest.approx([20.0, np.sqrt(8)])
-    assert list(trace.error_y.arrayminus) == pytest.approx([np.sqrt(800), np.sqrt(8)])
-
-
-def test_the_loss_has_an_axis_of_its_own_scaled_to_the_sweeps_after_the_first(model):
-    by_name = {trace.name: trace for trace in plot.training(model, "seconds").data}
-    assert np.allclose(by_name["loss"].x, np.cumsum(model.history_["seconds"]))
-    assert np.allclose(by_name["fit, augmented view"].y, model.history_["fit_augmented"])
-    longer = copy(model)
-    history = {"loss": [900.0, 500.0, 480.0, 475.0], "fit": [899.0, 499.0, 479.0, 474.0], "tikhonov": [1.0] * 4}
-    longer.history_ = history | {"seconds": [1.0] * 4}
-    figure = plot.training(longer)
-    assert [(trace.name, trace.yaxis) for trace in figure.data] == [("loss", "y"), ("fit", "y2"), ("Tikhonov", "y2")]
-    assert figure.layout.yaxis.range == pytest.approx((475 - 2, 500 + 2))
-    assert (figure.layout.yaxis.type, figure.layout.yaxis2.type) == (None, "log")
 
 
 def test_names_are_plain_text_and_not_too_long():
@@ -442,12 +389,12 @@ def test_plots_of_features_show_their_values(windows):
 @pytest.mark.long
 def test_a_figure_for_a_paper_is_a_pdf(windows, tmp_path):
     pytest.importorskip("kaleido")
-    figure = plot.component(paper(SALS, rank=2, max_sweeps=1).fit(windows), 0, windows)
+    figure = plot.components(paper(SALS, rank=2, max_sweeps=1).fit(windows), windows)
     try:
-        save_figure(figure, tmp_path / "component.pdf")
+        save_figure(figure, tmp_path / "components.pdf")
     except MissingExtraError as error:
         pytest.skip(str(error))
-    assert (tmp_path / "component.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "components.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_plots_say_which_extra_they_need(monkeypatch, tmp_path):
@@ -487,11 +434,3 @@ def test_sketches_are_sound_svg_and_names_are_escaped(model, windows):
     assert heads.count("<svg") == 2
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["<b>", "x", "y"])
     assert "<b>" not in model_html(paper(SALS, rank=2, max_sweeps=1).fit(frame))
-
-
-def test_bars_of_a_sketch_are_as_long_as_their_weights(windows):
-    weights = np.array([1.0, -0.5, 0.25, 0.0, 0.75, 0.5] * 2)
-    nameless = paper(SALS, rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
-    tree = ElementTree.fromstring(picture(nameless.axes()[0], weights))
-    heights = np.array([float(bar.get("height")) for bar in tree.iter("rect")])
-    assert heights / heights.max() == pytest.approx(np.abs(weights), abs=0.01)

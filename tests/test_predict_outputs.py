@@ -6,7 +6,6 @@ import csv
 import datetime
 import json
 import shutil
-import warnings
 from pathlib import Path
 
 import edfio
@@ -144,26 +143,6 @@ def test_a_copy_of_a_recording_with_gaps_is_refused_for_it_would_lose_its_times(
     failed = polyadic("predict", made / "sleep.safetensors", "gaps.edf", "-o", "copy.edf", cwd=tmp_path, code=1)
     assert "has gaps (EDF+D)" in " ".join(failed.stderr.split())
     assert not (tmp_path / "copy.edf").exists()
-
-
-def test_own_tables_in_a_folder_of_recordings_can_be_replaced(made: Path, tmp_path: Path) -> None:
-    shutil.copytree(made / "sleep" / "S01", tmp_path / "new")
-    for more in ((), ("--force",)):
-        polyadic("predict", made / "sleep.safetensors", "new", "-o", "new/labels.csv", *more, cwd=tmp_path)
-
-
-def test_labels_of_a_wfdb_record_are_annotations_that_the_library_reads(made: Path, tmp_path: Path) -> None:
-    record = made / "ecg" / "S01" / "r.hea"
-    polyadic("predict", made / "ecg.safetensors", record, "-o", "p.atr", cwd=tmp_path)
-    for name in ("r.hea", "r.dat"):
-        (tmp_path / name.replace("r.", "p.")).write_bytes(record.with_name(name).read_bytes().replace(b"r ", b"p ", 1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import wfdb
-
-        found = wfdb.rdann(str(tmp_path / "p"), "atr")
-    assert len(found.sample) == 12
-    assert set(found.aux_note) <= {"(N", "(AFIB"}
 
 
 def test_flat_and_noisy_windows_are_unusual_and_keep_label_and_probability(made: Path, tmp_path: Path) -> None:

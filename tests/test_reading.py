@@ -468,15 +468,19 @@ def test_recordings_of_a_higher_rate_are_refused_with_the_option_that_helps(tmp_
 def test_identical_recordings_under_two_names_are_detected(tmp_path):
     people.wearables(tmp_path / "in", 3)
     shutil.copy(tmp_path / "in" / "p01.csv", tmp_path / "in" / "p09.csv")
-    said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
+    reading = ("--seconds", 2, "--label", "activity")
+    said = polyadic("fit", "in", *reading, *QUICK, cwd=tmp_path)
     assert "'p01', 'p09' are the same recording under several names" in said.stderr
     refused = polyadic("evaluate", "model.safetensors", "in", cwd=tmp_path, code=1)
     assert "p01 and p09 are the same recording with two subjects" in refused.stderr
-    prepare = ("prepare", "folder", "in", "s.store", "--seconds", 2, "--label", "activity")
+    prepare = ("prepare", "folder", "in", "s.store", *reading)
     polyadic(*prepare, cwd=tmp_path)
     for command in (
         ("tune", "s.store", "-o", "t.safetensors"),
-        ("tune", "in", "--seconds", 2, "--label", "activity", "-o", "t.safetensors"),
+        ("tune", "in", *reading, "-o", "t.safetensors"),
+        ("rank", "s.store"),
+        ("fit", "in", *reading, "--probe", "-o", "t.safetensors"),
+        ("fit", "s.store", "--check", "-o", "t.safetensors"),
         ("report", "model.safetensors", "--data", "s.store", "-o", "r.html"),
         ("evaluate", "model.safetensors", "s.store"),
         ("fit", "s.store", "--protocol", "subject", "-o", "t.safetensors"),

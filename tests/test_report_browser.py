@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -154,30 +153,6 @@ def test_the_keyboard_alone_opens_leafs_and_closes(page):
     assert page.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-def brightness(page, selector: str, what: str) -> float:
-    text = page.page.locator(selector).first.evaluate(f"one => getComputedStyle(one).{what}")
-    return sum(float(part) for part in text[text.index("(") + 1 : -1].split(",")[:3]) / 3
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.long
-def test_dark_and_light_follow_the_reader_and_the_button(running, written, scheme):
-    with Page(running, written, scheme=scheme) as page:
-        page.draw_all()
-        tick = '[data-figure="low-label"] .xtick text'
-        dark = [scheme == "dark"]
-        for turn in range(3):
-            if turn:
-                page.page.locator("#theme").click()
-                page.page.wait_for_timeout(300)
-                dark.append(not dark[-1])
-            assert (brightness(page, "body", "backgroundColor") < 60) == dark[-1]
-            assert (brightness(page, "body", "color") > 180) == dark[-1]
-            assert (brightness(page, tick, "fill") > 180) == dark[-1]
-            assert page.page.locator("#theme").inner_text() == ("Light" if dark[-1] else "Dark")
-        assert page.complaints == []
-
-
 @pytest.mark.parametrize("width", [360, pytest.param(1600, marks=pytest.mark.long)])
 def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
     with Page(running, written, width=width) as page:
@@ -264,31 +239,6 @@ def test_paper_has_every_section_and_figure_and_the_page_is_as_before(running, w
         assert luminance(printed["text"]) < 0.1
         assert page.page.evaluate(state) == before
         assert page.complaints == []
-
-
-CHAINS = ("Fp1 F7 T3 T5 O1", "Fp2 F8 T4 T6 O2", "Fp1 F3 C3 P3 O1", "Fp2 F4 C4 P4 O2")
-BIPOLAR = [f"{first}-{second}" for chain in CHAINS for first, second in pairwise(chain.split())]
-TEN_TWENTY = [*dict.fromkeys(" ".join(CHAINS).split()), "Fz", "Cz", "Pz"]
-
-
-@pytest.mark.parametrize(
-    ("names", "shown"),
-    [
-        pytest.param([f"EEG {name}-REF" for name in TEN_TWENTY], TEN_TWENTY, id="19"),
-        pytest.param(BIPOLAR, [], id="bipolar"),
-    ],
-)
-@pytest.mark.long
-def test_names_on_a_head_do_not_overlap(running, tmp_path, names, shown):
-    X = np.random.default_rng(0).normal(size=(12, len(names), 64))
-    model = paper(SALS, rank=1, tensorize=STFT(16, 8), max_sweeps=1).fit(Windows(X, fs=32.0, channels=names))
-    report.write(tmp_path / "r.html", model)
-    for width in (360, 1600):
-        with Page(running, tmp_path / "r.html", width=width) as page:
-            page.open_component()
-            assert page.overlaps() == []
-            written = page.page.locator("#detail .figure").first.locator(".textpoint text").all_text_contents()
-            assert written == (2 * shown if width > 360 else [])  # on a phone there is no room for names
 
 
 def luminance(colour: str) -> float:

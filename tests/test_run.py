@@ -105,18 +105,10 @@ def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):
         (("--preset", "har"), "--preset is for recordings"),
         (("--data", "missing.npz"), "does not exist"),
         (("--data", "damaged.npz"), "damaged.npz cannot be read"),
-        (("--data", "other.npz"), "the file must contain X, or X_train and X_test, but contains neither"),
-        (("--data", "short.npz"), r"label must have shape \(6,\), one entry per window, but has shape \(5,\)"),
         (("--data", "good.npz", "--protocol", "person"), "'person' is not one of"),
-        (
-            ("--data", "good.npz", "--preset", "hal"),
-            "name must be one of sleep_edf, har, ptb_xl, ptb_xl_100hz, mgh, but is 'hal'",
-        ),
+        (("--data", "good.npz", "--preset", "hal"), "name must be one of sleep_edf, har, ptb_xl, .* but is 'hal'"),
         (("--data", "good.npz", "--protocol", "subject"), "needs the subject of every window"),
         (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
-        (("--data", "fractions.npz"), "label must hold classes"),
-        (("--data", "rates.npz"), "fs must be one positive number in Hz"),
-        (("--data", "uneven.npz"), "X_train and X_test must have windows of the same shape"),
         (("--data", "good.npz", "--out", "good.npz"), "good.npz"),
         (("--data", "slow.npz", "--preset", "har"), "is too low for har"),
         (("--data", "one.npz"), "labels must have at least two classes among the training windows, but have one"),
@@ -124,15 +116,10 @@ def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):
 )
 def test_impossible_requests_give_a_one_line_error_with_exit_code_1_or_2(tmp_path, arguments, message):
     (tmp_path / "damaged.npz").write_bytes(b"PK\x03\x04 not really")
-    np.savez(tmp_path / "other.npz", Q=np.zeros(3))
-    np.savez(tmp_path / "short.npz", X=np.ones((6, 2, 64)), y=np.zeros(5))
     np.savez(tmp_path / "good.npz", X=np.random.default_rng(0).normal(size=(40, 2, 64)), y=np.arange(40) % 2)
     good = np.load(tmp_path / "good.npz")
-    np.savez(tmp_path / "fractions.npz", X=good["X"], y=np.linspace(0, 1, 40))
-    np.savez(tmp_path / "rates.npz", **good, fs=[50, 50])
     np.savez(tmp_path / "slow.npz", **good, fs=20)
     np.savez(tmp_path / "one.npz", X=good["X"], y=np.zeros(40, int))
-    np.savez(tmp_path / "uneven.npz", X_train=np.ones((3, 2, 64)), X_test=np.ones((3, 2, 32)))
     result = polyadic("run", "--seeds", "1", "--sweeps", "1", *arguments, cwd=tmp_path, code=(1, 2))
     assert re.search(message, re.sub(r"[│╭╮╰╯─\s]+", " ", result.stderr))
 
@@ -183,14 +170,7 @@ def test_a_preset_compares_the_papers_methods_with_its_settings(tmp_path):
     words = (
         "--data",
         str(tmp_path / "har.npz"),
-        "--preset",
-        "har",
-        "--seeds",
-        "1",
-        "--sweeps",
-        "1",
-        "--probe",
-        "plain",
+        *["--preset", "har", "--seeds", "1", "--sweeps", "1", "--probe", "plain"],
     )
     written = json.loads(run(*words, "--json", "--out", str(tmp_path / "a")).stdout)
     assert [entry["method"] for entry in written["summary"]] == ["ATD", "ATD_ss-", "GR-SALS", "SALS"]

@@ -42,7 +42,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "w.npy", signals.X)
     rows = "\n".join(f"{n / signals.fs},{n % 7},{n % 3}" for n in range(640))
     (folder / "night.csv").write_text(f"time,{','.join(signals.channels)}\n{rows}\n")
-    (folder / "results.json").write_text(json.dumps({"command": "polyadic run", "rows": []}))
     features = CPD(rank=2, tensorize=STFT(n_fft=16, hop=8), max_sweeps=1, device="cpu").fit(signals)
     WindowClassifier(features).fit(signals).save(folder / "m.safetensors")
     write_windows(signals, folder / "w.store")
@@ -58,7 +57,7 @@ def imported_by(commands: list[str], folder: Path) -> set[str]:
 
 
 def test_info_imports_no_array_engine(made: Path) -> None:
-    names = ["m.safetensors", "w.npz", "w.npy", "results.json", "w.store"]
+    names = ["m.safetensors", "w.npz", "w.npy", "w.store"]
     assert not imported_by([f"info {name}" for name in names], made) & HEAVY
     assert imported_by(["info night.csv"], made) & HEAVY == {"pandas"}
 

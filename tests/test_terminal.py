@@ -8,20 +8,17 @@ import os
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import edfio
 import numpy as np
 import pytest
 from command_line import Command, polyadic
-from problems import paper
 from terminals import in_a_terminal
 
-from polyadic import ATD, load
+from polyadic import load
 from polyadic._util.progress import file_bar, stage_bar, sweep_bar
 from polyadic._util.terminal import echo, print_json, print_table, printable
-from polyadic.augment import Jitter
 from polyadic.data import synthetic
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\x08[/b][red]b\u202e\r\nZZ"
@@ -209,27 +206,6 @@ def test_a_result_that_cannot_be_printed_is_an_error_with_a_sentence(here):
     assert done.stderr == "polyadic: [Errno 28] No space left on device\n"
 
 
-class Broken(io.StringIO):
-    def write(self, text: str) -> int:
-        raise BrokenPipeError(32, "Broken pipe")
-
-    def flush(self) -> None:
-        self.write("")
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_from_python_a_broken_standard_error_costs_nothing_either(terminal, monkeypatch):
-    stream = Broken()
-    stream.isatty = lambda: terminal  # type: ignore[method-assign]
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    X = np.random.default_rng(0).normal(size=(30, 2, 16))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = paper(ATD, 2, augment=Jitter(0.1), max_sweeps=3, device="cpu", verbose=1).fit(X)
-    assert model.n_sweeps_ == 3
-
-
 # -------------------------------------------------------------------------------------------------------- encodings
 
 
@@ -252,22 +228,3 @@ def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
     for line in lines:
         done = polyadic(*line.split()[1:], cwd=here, PYTHONIOENCODING=encoding, PYTHONWARNINGS="ignore")
         assert done.stdout
-
-
-def test_json_is_the_same_in_every_encoding(tmp_path):
-    X = np.random.default_rng(0).normal(size=(40, 2, 64))
-    np.savez(tmp_path / "w.npz", X=X, fs=10, y=np.array(["zügig", "langsam ±"])[np.arange(40) % 2])
-    outcome = []
-    for encoding in ("utf-8", "ascii"):
-        done = polyadic(*FIT.split()[1:], "--probe", "--json", "--force", cwd=tmp_path, PYTHONIOENCODING=encoding)
-        outcome.append(json.loads(done.stdout)["classes"])
-    assert outcome[0] == outcome[1] == ["langsam ±", "zügig"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="names are Unicode there")
-def test_a_file_name_that_is_not_valid_text_can_be_printed(tmp_path):
-    name = os.fsdecode(b"w\xff.npz")
-    np.savez(tmp_path / name, X=np.zeros((3, 2, 8)))
-    for words in (("info", name), ("info", name, "--json")):
-        done = polyadic(*words, cwd=tmp_path)
-        assert "w\ufffd.npz" in done.stdout or "w\\udcff.npz" in done.stdout

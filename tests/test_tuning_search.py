@@ -10,13 +10,13 @@ import pytest
 from command_line import polyadic
 from typer.testing import CliRunner
 
-from polyadic import CPD, load, plot, tune
+from polyadic import CPD, load, tune
 from polyadic.cli import app
 from polyadic.cli import tune as command
 from polyadic.core import moments
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import labels_of
+from polyadic.evaluate import WindowClassifier, labels_of
 from polyadic.spectral import recommended_stft
 from polyadic.tuning import journal, run
 from polyadic.tuning.search import Search, Try, best_try, score_subjects
@@ -197,6 +197,29 @@ def test_an_interrupt_keeps_the_best_so_far_and_claims_no_score_of_left_out_subj
         assert tuning.reason.startswith("Stopped before the search could be validated on left-out subjects")
 
 
+def test_an_interrupt_during_the_final_comparison_keeps_the_best_so_far(windows, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WindowClassifier, "predict", stop)
+        tuning = tune(windows, tries=2, folds=2)
+    assert (tuning.interrupted, tuning.nested) == (True, {})
+    assert tuning.model.predict(windows[:3]).shape == (3,)
+
+
+def test_an_interrupt_during_the_final_fit_says_what_is_saved_and_how_to_resume(windows, tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Search, "classifier", stop)
+    stopped = CliRunner().invoke(app, ["tune", "w.npz", "--tries", "1", "--folds", "2"])
+    assert "stopped; the tries so far are saved in model.tries.jsonl. To resume:" in stopped.output
+    assert (tmp_path / "model.tries.jsonl").exists()
+
+
 def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_force(windows, tmp_path, monkeypatch):
     np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
     monkeypatch.chdir(tmp_path)
@@ -280,16 +303,6 @@ def test_the_space_has_the_recommended_settings_and_only_views_that_suit(windows
     assert triads["rotation 20°"].triads == ((1, 0, 3), (4, 5, 6))
 
 
-def test_neighbours_differ_in_one_thing_and_hops_follow_frames(windows):
-    space = Space.of(windows)
-    for name in space.values:
-        for settings in space.neighbours(space.recommended, (name,)):
-            assert set(settings.changed_from(space.recommended)) <= {name, "hop"}
-            assert name != "shrinkage"  # which has no effect without whitening
-    assert space.with_value(Settings(32, 4), "n_fft", 64) == Settings(64, 8)
-    assert [settings.hop for settings in space.neighbours(Settings(32, 4), ("hop",))] == [8, 16]
-
-
 # --------------------------------------------------------------------- command
 
 
@@ -325,16 +338,3 @@ def test_without_time_only_the_recommended_settings_are_tried_and_there_is_no_pl
     recentred = replace(tuning, settings=replace(tuning.settings, recenter=True))
     assert "predictions need at least 20 windows of each subject" in recentred.summary()
     assert "cannot be exported to C or ONNX" in recentred.summary()
-
-
-def test_the_plot_has_a_row_for_each_value_of_a_setting_that_was_varied():
-    tries = [
-        {"n_fft": 32, "rank": 8, "view": NO_VIEW, "score": 0.7, "full": True},
-        {"n_fft": 32, "rank": 16, "view": NO_VIEW, "score": 0.8, "full": False},
-    ]
-    figure = plot.tuning(tries, {"n_fft": 32, "rank": 16, "view": NO_VIEW})
-    assert list(figure.layout.yaxis.ticktext) == ["rank: 8", "16 *"]
-    assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [
-        ("scored with two probe settings", [80.0], [1]),
-        ("scored with all probe settings", [70.0], [0]),
-    ]

@@ -9,22 +9,24 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from polyadic._util.version import __version__
 
-__all__ = ["commit", "provenance"]
+__all__ = ["commit", "provenance", "versions"]
 
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def versions() -> dict[str, str]:
+    """Return the versions of Python, polyadic and the main dependencies."""
+    return {
+        "python": platform.python_version(),
+        "polyadic": __version__,
+        **{name: version(name) for name in _PACKAGES},
+    }
 
 
 def commit() -> str | None:
@@ -84,9 +86,5 @@ def provenance(device: str) -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit(),
         "machine": machine,
-        "versions": {
-            "python": platform.python_version(),
-            "polyadic": __version__,
-            **{name: _version(name) for name in _PACKAGES},
-        },
+        "versions": versions(),
     }

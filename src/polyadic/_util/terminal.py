@@ -90,11 +90,11 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: s
     columns = [[*column] for column in zip(heads, *rows, strict=True)]
     # Headings may have two lines; names from data have one.
     columns = [["\n".join(map(printable, head.split("\n"))), *map(printable, cells)] for head, *cells in columns]
-    widths = [3 + max(Text(line).cell_len for cell in column for line in cell.split("\n")) for column in columns]
+    widths = [2 + max(Text(line).cell_len for cell in column for line in cell.split("\n")) for column in columns]
     first = 1
     while first < len(columns):
         last = first + 1
-        while last < len(columns) and widths[0] + sum(widths[first : last + 1]) <= shown.width:
+        while last < len(columns) and 2 + widths[0] + sum(widths[first : last + 1]) <= shown.width:
             last += 1
         heading = Text(printable(title), "table.title") if title and first == 1 else None
         table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)

@@ -119,7 +119,7 @@ def plain_warnings() -> Iterator[None]:
         text = " ".join(str(message).split())
         estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
         if estimators is not None:
-            text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps.")
+            text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps of fit.")
         echo(f"polyadic: warning: {text}", err=True, colour="yellow")
 
     warnings.showwarning = show

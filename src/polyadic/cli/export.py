@@ -13,7 +13,7 @@ from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.windows import counted, open_model, opened
-from polyadic.errors import PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -50,15 +50,7 @@ def export(
         typer.Option(metavar="NAME,NAME,…", help="Channel names to store in the file, separated by commas."),
     ] = "",
     int8: Annotated[bool, typer.Option("--int8", help="Use 8-bit weights.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="DATA",
-            exists=True,
-            help="Windows on which to compare the file with the model: a store, arrays or recordings.",
-        ),
-    ] = None,
+    data: options.DataOption = None,
     header_only: Annotated[
         bool, typer.Option("--header-only", help="Write a single .h file.", rich_help_panel=_C)
     ] = False,
@@ -92,7 +84,7 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Export a model as C code or as an ONNX graph.
+    """Export a model as C code or as an ONNX graph, and compare it with the model on --data.
 
     The export turns raw windows into features and, if the model has a probe (classifier), into class probabilities. C
     code needs only math.h and no heap. An ONNX graph needs onnxruntime.
@@ -114,7 +106,12 @@ def export(
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            windows = stack.enter_context(opened(data, {}, model=loaded, labels=None, hidden=hidden))
+            try:
+                windows = stack.enter_context(opened(data, {}, model=loaded, labels=None, hidden=hidden))
+            except DataError as error:
+                raise DataError(
+                    f"{error}\n(export has no such options: use polyadic prepare, and its store as --data)"
+                ) from error
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
             settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 import warnings
@@ -12,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polyadic._util.files import check_output, check_regular_file, open_atomically, write_atomically
+from polyadic._util.files import check_output, open_atomically, write_atomically
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 if TYPE_CHECKING:
@@ -37,18 +36,6 @@ def require(package: str, what: str, extra: str) -> None:
 
     if find_spec(package) is None:
         raise MissingExtraError(f"{what} {package}, which is not installed: pip install 'polyadic[{extra}]'")
-
-
-def read_results(path: Path) -> dict[str, Any]:
-    """Read the results.json of `polyadic run`."""
-    check_regular_file(path)
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path.name} is damaged or not JSON: {error}") from error
-    if not isinstance(content, dict) or "command" not in content or not isinstance(content.get("rows"), list):
-        raise DataError(f"{path.name} is JSON, but not results of polyadic run")
-    return content
 
 
 def check_out_file(

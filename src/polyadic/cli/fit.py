@@ -56,6 +56,7 @@ _LABEL_HINT = (
     ". Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
+_PAPER, _CHECKPOINTS = "The paper's methods (--method atd, sals, gr-sals)", "Checkpoints"
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
 _OF_ATD = ("augment", "beta", "gamma", "rounds")
@@ -65,6 +66,9 @@ _OF_ATD = ("augment", "beta", "gamma", "rounds")
 def fit(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
+    rank: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns). Default: 32.")
+    ] = None,
     probe: Annotated[
         options.ProbeKind | None,
         typer.Option(
@@ -73,6 +77,7 @@ def fit(
             f"the model. {options.PROBE_KINDS} Without a KIND: auto.",
         ),
     ] = None,
+    prior: options.Prior = None,
     recenter: Annotated[
         bool,
         typer.Option(
@@ -87,6 +92,11 @@ def fit(
             "--check", help="Also fit random halves of the subjects ten times, and save which components replicate."
         ),
     ] = False,
+    restarts: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of random starts; the fit with the lowest loss is kept."),
+    ] = None,
+    consensus: options.Consensus = False,
     method: Annotated[
         Method | None,
         typer.Option(
@@ -96,9 +106,27 @@ def fit(
             "gr-sals.",
         ),
     ] = None,
+    preset: options.Preset = None,
+    protocol: Annotated[
+        options.Protocol | None,
+        typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
+    ] = None,
+    sweeps: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50."),
+    ] = None,
+    n_fft: options.Nfft = None,
+    hop: options.Hop = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
     beta: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="X", help="Weight of the self-supervised loss of --method atd. Default: 2."),
+        typer.Option(
+            min=0.0,
+            metavar="X",
+            help="Weight of the self-supervised loss of --method atd. Default: 2.",
+            rich_help_panel=_PAPER,
+        ),
     ] = None,
     augment: Annotated[
         str | None,
@@ -106,52 +134,43 @@ def fit(
             metavar="KIND",
             help="Second views of --method atd: jitter:DEGREE, bandpass:LOW-HIGH,…, scale:FACTOR, shift:SHARE, "
             "drop:SHARE or neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
+            rich_help_panel=_PAPER,
         ),
     ] = None,
-    prior: options.Prior = None,
-    preset: options.Preset = None,
-    protocol: Annotated[
-        options.Protocol | None,
-        typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of windows per batch.", rich_help_panel=_PAPER)
     ] = None,
-    rank: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns). Default: 32.")
-    ] = None,
-    sweeps: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50."),
-    ] = None,
-    restarts: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of random starts; the fit with the lowest loss is kept."),
-    ] = None,
-    consensus: options.Consensus = False,
-    batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of windows per batch.")] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Weight of a batch in the update of the bases.")
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, metavar="X", help="Weight of a batch in the update of the bases.", rich_help_panel=_PAPER
+        ),
     ] = None,
     solver: Annotated[
         Literal["blend", "memory"] | None,
-        typer.Option(help="How a mini-batch of atd, sals or gr-sals moves the bases."),
+        typer.Option(help="How a mini-batch of atd, sals or gr-sals moves the bases.", rich_help_panel=_PAPER),
     ] = None,
-    n_fft: options.Nfft = None,
-    hop: options.Hop = None,
     shuffle: Annotated[
-        Literal["full", "block"], typer.Option(help="Visit windows in random order, or shard by shard for slow disks.")
+        Literal["full", "block"],
+        typer.Option(
+            help="Order of windows: random, or within blocks of 256 MiB, for slow disks.", rich_help_panel=_PAPER
+        ),
     ] = "full",
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
     checkpoint: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Checkpoint of the fit, kept after it. Default: the name of the model file with .checkpoint "
             "appended, removed after the fit.",
+            rich_help_panel=_CHECKPOINTS,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint, if there is one.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Resume from the checkpoint, if there is one.", rich_help_panel=_CHECKPOINTS),
+    ] = False,
     checkpoint_every: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.", rich_help_panel=_CHECKPOINTS)
     ] = 60.0,
     moments: Annotated[
         bool,
@@ -203,7 +222,8 @@ def fit(
         return
     if scheduler is not None and (chosen_method != "cpd" or protocol is not None or are_recordings(data)):
         raise PolyadicError("--scheduler is for --method cpd and all windows of a store: polyadic prepare writes one")
-    with opened(data, given, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
+    compares = probe is not None or check
+    with opened(data, given, compares=compares, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
         describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyadic._util.files import check_regular_file
 from polyadic._util.terminal import console, echo, print_json, printable
 from polyadic.cli import options
-from polyadic.cli.files import read_results
 from polyadic.cli.prepare import summary
 from polyadic.cli.windows import scarcities
 from polyadic.errors import DataError, PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.data.recordings import Recording
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -39,28 +42,28 @@ _STORE, _FOLDER = "store of windows", "folder of recordings"
 Facts = dict[str, Any]
 
 
+@partial(options.reads_recordings, only=("channels", "fs", "resample", "label", "subject", "time"))
 def info(
     path: Annotated[
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A model, a store, results of [bold]run[/bold], arrays, a recording or a folder.",
+            help="A model, a store, arrays, a recording or a folder of recordings.",
             exists=True,
         ),
     ],
     verify: Annotated[
         bool, typer.Option("--verify", help="Read a whole store and compare it with its checksums.")
     ] = False,
-    fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate of tables that do not contain it.")
-    ] = None,
     json: options.Json = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
-    """Describe a file or folder: a model, store, recording, results or arrays.
+    """Describe a file or folder: a model, store, recording or arrays.
 
-    Shows shapes, channels, labels, settings, provenance and size.
+    Shows shapes, channels, labels, settings and size.
     """
-    facts = describe(path, fs)
+    facts = describe(path, given)
     if verify:
         if facts["kind"] != _STORE:
             raise PolyadicError(f"--verify is for stores, but {path.name} is not one: other files have no checksums")
@@ -96,19 +99,22 @@ def info(
     console().print(grid)
 
 
-def describe(path: Path, fs: float | None = None) -> Facts:
-    """Return the contents of a file or folder as JSON values; `kind` says what it is."""
+def describe(path: Path, given: Mapping[str, Any]) -> Facts:
+    """Return the contents of a file or folder as JSON values; `kind` says what it is.
+
+    `given` has the fields of a `Reading` that were set; they apply to recordings.
+    """
     if path.is_dir():
-        return {"path": path.name or path.absolute().name, **_folder(path, fs)}
+        return {"path": path.name or path.absolute().name, **_folder(path, given)}
     check_regular_file(path)
     from polyadic.data.folders import ENDINGS
     from polyadic.data.readers.arrays import ARRAYS
     from polyadic.data.readers.common import ending_of
 
     suffix = ending_of(path)
-    recording = partial(_recording, fs=fs)
-    table = partial(_table, fs=fs)
-    readers: dict[str, Any] = {".safetensors": _model, ".json": _results, **dict.fromkeys(ARRAYS, _arrays)}
+    recording = partial(_recording, given=given)
+    table = partial(_table, given=given)
+    readers: dict[str, Any] = {".safetensors": _model, **dict.fromkeys(ARRAYS, _arrays)}
     read = table if suffix == ".csv" else recording if suffix in ENDINGS else readers.get(suffix)
     if read is None:
         known = sorted({*readers, *ENDINGS})
@@ -183,7 +189,7 @@ def _worded(value: Any) -> Any:
     return f"{value.get('type')}({fields})"
 
 
-def _folder(path: Path, fs: float | None) -> Facts:
+def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data import WindowStore
     from polyadic.data.folders import find_recordings
     from polyadic.data.store import is_store
@@ -201,13 +207,10 @@ def _folder(path: Path, fs: float | None) -> Facts:
             "settings": store.settings,
             "bytes": sum(file.stat().st_size for file in path.iterdir()),
         }
-    if (path / "results.json").exists():
-        inside = describe(path / "results.json")
-        return {**inside, "models": sorted(file.name for file in path.glob("*.safetensors")), "path": path.name}
     try:
         files, left_out = find_recordings(path, on_error="skip")
     except DataError as error:
-        raise PolyadicError(f"{path.name} is not a store and contains no results or recordings: {error}") from error
+        raise PolyadicError(f"{path} is not a store and contains no recordings: {error}") from error
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
     return {
@@ -218,7 +221,7 @@ def _folder(path: Path, fs: float | None) -> Facts:
         "left_out": _by_reason(left_out),
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
         "recordings_by_rate": _count_rates(files),
-        **_first_recording(dict(zip(names, files, strict=True)), fs),
+        **_first_recording(dict(zip(names, files, strict=True)), given),
     }
 
 
@@ -251,30 +254,17 @@ def _by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:
     return files
 
 
-def _first_recording(files: dict[str, Path], fs: float | None) -> Facts:
+def _first_recording(files: dict[str, Path], given: Mapping[str, Any]) -> Facts:
     """Describe the first readable recording, and list the unreadable ones before it by the reason."""
     unreadable: dict[str, str] = {}
     for name, file in files.items():
         try:
-            _, *facts = _recording(file, fs).items()  # all but the kind
+            _, *facts = _recording(file, given).items()  # all but the kind
         except DataError as error:
             unreadable[name] = str(error)
         else:
             return {"unreadable": _by_reason(unreadable), "first": name, **dict(facts)}
     return {"unreadable": _by_reason(unreadable)}
-
-
-def _results(path: Path) -> Facts:
-    """Describe the results of `polyadic run`."""
-    content = read_results(path)
-    rows = [row for row in content["rows"] if isinstance(row, dict)]
-    named = ("title", "data", "protocol", "probe", "seeds", "command", "date", "commit", "machine", "versions")
-    return {
-        "kind": "results of polyadic run",
-        **{key: content[key] for key in named if key in content},
-        "methods": list(dict.fromkeys(str(row.get("method")) for row in rows)),
-        "rows": len(rows),
-    }
 
 
 def _arrays(path: Path) -> Facts:
@@ -304,54 +294,41 @@ def _arrays(path: Path) -> Facts:
     return {"kind": "windows in arrays" if windows else "arrays", "arrays": found}
 
 
-def _table(path: Path, fs: float | None) -> Facts:
+def _table(path: Path, given: Mapping[str, Any]) -> Facts:
     """Describe a table written by `transform` or `predict`, or else a recording."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         heads = file.readline().strip().split(",")
         own, known = heads[:3] == ["subject", "recording", "start"], ("time", "label", "confidence", "unusual")
         if not own or "label" not in heads[3:5]:
-            return _recording(path, fs)
+            return _recording(path, given)
         rows = sum(1 for _ in file)
     kind = "labels" if all(head in known or head.startswith("p(") for head in heads[3:]) else "features"
     return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
 
 
-def _recording(path: Path, fs: float | None) -> Facts:
+def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data import read_recording
     from polyadic.data.readers import edf, wfdb
     from polyadic.data.readers.common import ending_of, is_table
-    from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject
     from polyadic.data.recordings import quality
 
-    fs = fs if is_table(path) else None  # other formats contain it
     rates: dict[str, float] = {}
+    columns: Facts = {}
     if ending_of(path) in (".edf", ".bdf"):
-        known = edf.read_channels(path)
-        rates = {name: rate for name, (rate, _) in known.items()}
-        if not known:
-            return {
-                "kind": "annotations",
-                "annotations": dict(Counter(note.text for note in edf.read_annotations(path))),
-            }
+        rates = {name: rate for name, (rate, _) in edf.read_channels(path).items()}
+        if not rates:
+            notes = Counter(note.text for note in edf.read_annotations(path))
+            return {"kind": "annotations", "annotations": dict(notes)}
     elif ending_of(path) == ".hea":
         rates = wfdb.read_rates(path)
-    mixed = len(set(rates.values())) > 1
-    whole = all(max(rates.values()) % rate == 0 for rate in rates.values())
-    columns: Facts = {}
-    try:
-        how = ("hold" if whole else "polyphase") if mixed else None
-        found = read_recording(path, fs=fs, resample=how, keep_slow=how)
-        samples, annotations = found.signal.shape[1], found.annotations
-    except DataError:
-        guess = guess_columns(path) if is_table(path) else TableColumns()
-        if not guess.channels or guess.label is guess.subject is None:
-            raise
-        columns = {"label": guess.label, "subject": guess.subject}
-        each = (
-            [read_csv(path, fs, columns=guess)] if guess.subject is None else read_csv_by_subject(path, fs, "", guess)
-        )
-        found, samples = each[0], sum(one.signal.shape[1] for one in each)
-        annotations = tuple(note for one in each for note in one.annotations)
+    if is_table(path):
+        parts, columns = _read_table(path, given)
+    else:
+        whole = all(max(rates.values()) % rate == 0 for rate in rates.values())
+        mixed = ("hold" if whole else "polyphase") if len(set(rates.values())) > 1 else None
+        how = given.get("resample", mixed)
+        parts = [read_recording(path, channels=given.get("channels"), resample=how, keep_slow=how)]
+    found, samples = parts[0], sum(part.signal.shape[1] for part in parts)
     units = dict(zip(found.channels, found.units, strict=True))
     return {
         "kind": "recording",
@@ -365,5 +342,30 @@ def _recording(path: Path, fs: float | None) -> Facts:
         "flat_channels": list(quality(found).get("flat", {})),
         **({"began": found.began} if found.began else {}),
         **columns,
-        "annotations": dict(Counter(note.text for note in annotations)),
+        "annotations": dict(Counter(note.text for part in parts for note in part.annotations)),
     }
+
+
+def _read_table(path: Path, given: Mapping[str, Any]) -> tuple[list[Recording], Facts]:
+    """Read a table, and return its recordings and the columns of labels and subjects, which are guessed if need be."""
+    from polyadic.data import read_recording
+    from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject
+    from polyadic.data.reading import Reading
+
+    reading = Reading(**given)
+    shared: dict[str, Any] = {"channels": reading.channels, "time": reading.time, "resample": reading.resample}
+    columns = TableColumns(**shared, label=reading.label, subject=reading.subject_column)
+    if columns.label is columns.subject is None:
+        try:
+            return [read_recording(path, fs=reading.fs, **shared)], {}
+        except DataError:
+            guess = guess_columns(path)
+            if not guess.channels or guess.label is guess.subject is None:
+                raise
+            signals = reading.channels or [name for name in guess.channels if name != reading.time]
+            columns = replace(guess, channels=signals, time=reading.time or guess.time, resample=reading.resample)
+    if columns.subject is None:
+        parts = [read_csv(path, reading.fs, columns=columns)]
+    else:
+        parts = read_csv_by_subject(path, reading.fs, columns)
+    return parts, {"label": columns.label, "subject": columns.subject}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -17,7 +17,7 @@ from polyadic._util.terminal import printable
 from polyadic.cli.exits import exit_on_interrupt
 from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
 
-_RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
+_RECORDINGS = "Reading recordings (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
 
 
@@ -31,8 +31,10 @@ PROBE_KINDS = (
 """Help text for the kinds of probes."""
 
 
-def _check_data(path: Path) -> Path:
-    """Check that a path exists, and return it in a form that has a name for messages."""
+def _check_data(path: Path | None) -> Path | None:
+    """Check that a path exists, if one is given, and return it in a form that has a name for messages."""
+    if path is None:
+        return None
     if not path.exists():
         folder = path.parent
         names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
@@ -43,9 +45,15 @@ def _check_data(path: Path) -> Path:
 
 
 def _check_model(ctx: typer.Context, path: Path) -> Path:
-    if _check_data(path).is_dir():
+    from polyadic.data.folders import ENDINGS
+    from polyadic.data.readers.arrays import ARRAYS
+    from polyadic.data.readers.common import ending_of
+
+    _check_data(path)
+    if path.is_dir() or ending_of(path) in (*ARRAYS, *ENDINGS):
+        kind = "folder" if path.is_dir() else f"{ending_of(path)} file"
         raise typer.BadParameter(
-            f"{str(path)!r} is a folder, not a model file. The model comes first: polyadic {ctx.info_name} "
+            f"{str(path)!r} is a {kind}, not a model file. The model comes first: polyadic {ctx.info_name} "
             "model.safetensors; polyadic fit writes one."
         )
     return path
@@ -98,23 +106,30 @@ Data = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="A store (folder of windows written by [bold]polyadic prepare[/bold]), a .npz or .npy file of windows, or "
-        "recordings: an EDF, BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set) or CSV file, or a folder of them.",
+        help="A store (folder of windows written by [bold]polyadic prepare[/bold]), a .npz, .npy or .mat file of "
+        "windows, or recordings: a file of EDF, BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set), FIF or a table "
+        "(CSV, Parquet, Excel), or a folder of them.",
         callback=_check_data,
     ),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DATA", help="A store, a file of windows, or recordings.", callback=_check_data),
 ]
 SkipErrors = Annotated[
     OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=_RECORDINGS)
 ]
 
 
-def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
+def reads_recordings(function: Callable[..., None], only: Collection[str] = ()) -> Callable[..., None]:
     """Add the options for reading recordings to a command: one for each field of `Reading`.
 
     Parameters
     ----------
     function : the command; receives the options that were set as `given`, by the field names of a `Reading`
+    only : the fields to add; all if empty
     """
+    chosen = [field for field in fields(Reading) if not only or field.name in only]
     hints = get_type_hints(function, include_extras=True)
     kinds = get_type_hints(Reading) | dict.fromkeys(("channels", "classes", "rename"), list[str])
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -123,7 +138,7 @@ def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
         for name, parameter in inspect.signature(function).parameters.items()
         if name != "given"
     ]
-    for field in fields(Reading):
+    for field in chosen:
         about = {name: value for name, value in field.metadata.items() if name != "flag"}
         option = typer.Option(option_name(field.name), rich_help_panel=_RECORDINGS, **about)
         kind: Any = kinds[field.name]
@@ -132,7 +147,7 @@ def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def command(**values: Any) -> None:
-        options = {field.name: values.pop(field.name) for field in fields(Reading)}
+        options = {field.name: values.pop(field.name) for field in chosen}
         given = {name: value for name, value in options.items() if value not in (None, [])}
         if "channels" in given:
             given["channels"] = tuple(given["channels"])

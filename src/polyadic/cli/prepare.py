@@ -28,6 +28,7 @@ app = typer.Typer(
     epilog="""
 [bold]Examples[/bold]
 
+Recordings, cut into windows of 30 s; or windows in a file of arrays:
   polyadic prepare folder recordings my.store --seconds 30
   polyadic prepare arrays windows.npz my.store --fs 100
 """,

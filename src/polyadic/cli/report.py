@@ -10,7 +10,7 @@ import typer
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.files import check_out_file, read_results, require
+from polyadic.cli.files import check_out_file, require
 from polyadic.cli.fit import checked
 from polyadic.cli.windows import are_recordings, describe, open_model, opened
 from polyadic.errors import PolyadicError
@@ -32,32 +32,16 @@ With a check of which components replicate, however long it takes:
 
 The model alone:
   polyadic report model.safetensors
-
-With the comparison of methods from polyadic run:
-  polyadic report run/cpd.safetensors --results run/results.json
 """
 
 
 @options.reads_recordings
 def report(
     model: options.Model,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DATA",
-            help="Store, .npz or .npy file of windows, or recordings; needed to show windows and scores.",
-            exists=True,
-        ),
-    ] = None,
+    data: options.DataOption = None,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
         "report.html"
     ),
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="results.json of [bold]polyadic run[/bold], to include its comparison.", exists=True
-        ),
-    ] = None,
     protocol: Annotated[
         options.Protocol | None,
         typer.Option(
@@ -86,9 +70,10 @@ def report(
 ) -> None:
     """Write an HTML report of a model: components, windows, scores and training.
 
-    The report is one file that works offline. The probe (a classifier on the features) is scored on subjects that
-    neither it nor the features have seen: one subject is left out at a time or, with more than 20, one of five groups,
-    twice. Features are refitted in every fold, unless the model was fitted with --protocol subject.
+    The report is one file that works offline. Windows and scores need --data. The probe (a classifier on the features)
+    is scored on subjects that neither it nor the features have seen: one subject is left out at a time or, with more
+    than 20, one of five groups, twice. Features are refitted in every fold, unless the model was fitted with
+    --protocol subject.
     """
     from polyadic import report as reports
     from polyadic._util.files import digest
@@ -97,9 +82,8 @@ def report(
     from polyadic.data.batches import choose_device
 
     require("plotly", "report needs", "report")
-    check_out_file(out, model, data, results, endings=(".html", ".htm"), force=force)
+    check_out_file(out, model, data, endings=(".html", ".htm"), force=force)
     loaded = open_model(model, device)
-    result = None if results is None else read_results(results)
     hidden = quiet or json
     with ExitStack() as stack:
         windows = None
@@ -113,7 +97,6 @@ def report(
             out,
             loaded,
             windows,
-            result=result,
             origin=provenance(str(choose_device(device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
             protocol=protocol,

@@ -323,6 +323,8 @@ def _explanation(result: dict[str, Any]) -> str:
             if result["probe"] == "auto"
             else f"Scores of a logistic regression on {result['probe']} features."
         )
+    if "fit" in result["summary"][0]:
+        sentences.append("fit is 1 − the relative error of the decomposition.")
     return " ".join([*sentences, "Mean ± standard deviation over the seeds."])
 
 

@@ -80,23 +80,29 @@ def tune(
     for path in files.values():
         check_out_file(path, data, endings=(path.suffix,), force=force or resume)
     hidden = quiet or json
-    with opened(data, given, on_error=on_error, hidden=hidden) as windows:
-        describe(windows, hidden)
-        with stage_bar("tuning", hidden, "searches") as show:
-            found = run(
-                windows,
-                minutes=minutes,
-                tries=tries,
-                folds=folds,
-                random_state=seed,
-                device=device,
-                journal=journal,
-                on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),
-            )
-        # predict flags windows unlike these as unusual.
-        found.model.features_.typical_ = typical_windows(found.model.features_, windows)
-    found.model.save(out)
-    _write(found, files)
+    how_to_resume = f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}"
+    try:
+        with opened(data, given, on_error=on_error, hidden=hidden) as windows:
+            describe(windows, hidden)
+            with stage_bar("tuning", hidden, "searches") as show:
+                found = run(
+                    windows,
+                    minutes=minutes,
+                    tries=tries,
+                    folds=folds,
+                    random_state=seed,
+                    device=device,
+                    journal=journal,
+                    on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),
+                )
+            # predict flags windows unlike these as unusual.
+            found.model.features_.typical_ = typical_windows(found.model.features_, windows)
+        found.model.save(out)
+        _write(found, files)
+    except KeyboardInterrupt as stop:
+        if journal.exists():
+            stop.args = (how_to_resume,)
+        raise
     if not found.interrupted:
         journal.unlink(missing_ok=True)
     if json:
@@ -115,7 +121,7 @@ def tune(
         others = ", ".join(f"{path.name} ({about[kind]})" for kind, path in files.items() if path.exists())
         echo(f"wrote {out.name} (the model), {others}")
     if found.interrupted:
-        raise KeyboardInterrupt(f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}")
+        raise KeyboardInterrupt(how_to_resume)
 
 
 def _write(found: Any, files: dict[str, Path]) -> None:

@@ -59,6 +59,7 @@ def opened(
     *,
     model: Any = None,
     labels: bool | None = True,
+    compares: bool | None = None,
     on_error: str = "raise",
     shuffle: str = "full",
     hidden: bool = False,
@@ -67,7 +68,8 @@ def opened(
 
     For a model, recordings are cut as for its fit, options that contradict it are an error, channels are matched by
     name, and units are converted. With `labels=None`, labels are read if there are any. `given` has the fields of a
-    `Reading` that were set.
+    `Reading` that were set. A command that compares subjects (by default: one that needs labels) refuses a recording
+    that belongs to two of them.
     """
     from polyadic.data.channels import match_signals, unknown_units
     from polyadic.data.reading import Reading
@@ -80,9 +82,9 @@ def opened(
             windows = _cut(data, Path(folder), reading, labels, shuffle, hidden, **options)
         else:
             windows = _cut_already(data, given, shuffle)
+        if compares if compares is not None else labels:
+            refuse_copies(windows)
         if model is not None:
-            if labels:
-                refuse_copies(windows)
             units = getattr(model, "units_", ())
             note = unknown_units(windows, units, data.name)
             windows = match_signals(windows, model.fs_, model.channel_names_, data.name, units=units)
@@ -101,7 +103,8 @@ def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any) -> Windows:
     for name in given:
         if name != "fs" or data.is_dir():
             raise PolyadicError(
-                f"{option_name(name)} is for recordings, but {data.name} already contains windows: leave it out"
+                f"{option_name(name)} is for recordings, but {data.name} already contains windows: leave it out, or "
+                "cut the recordings again with it (polyadic prepare folder)"
             )
     if not data.is_dir() and data.suffix.lower() not in ARRAYS:
         windows = ", ".join(ARRAYS)
@@ -241,17 +244,9 @@ def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[s
 
 def _subject_notes(windows: Windows) -> list[str]:
     """Return notes if every file is taken as a subject, or if every subject has windows of one class only."""
-    from polyadic.data.subjects import FILE, suggest_pattern
+    from polyadic.data.subjects import note_on_files
 
-    index, notes = windows.index, []
-    names = sorted(set(index.names[index.present()].tolist()))
-    suggested = suggest_pattern(names) if index.subjects_from == FILE and index.n_subjects == len(names) else None
-    if suggested:
-        pattern, count = suggested
-        notes.append(
-            f"Each of {len(names):,} files is taken as one subject. If subjects have several files, say so: --subject "
-            f"'{pattern}' finds {count:,} in their names."
-        )
+    notes = list(filter(None, [note_on_files(windows.index)]))
     known = (windows.label >= 0) & (windows.subject != "")
     pairs = set(zip(windows.label[known].tolist(), windows.subject[known].tolist(), strict=True))
     classes, subjects = ({pair[place] for pair in pairs} for place in (0, 1))

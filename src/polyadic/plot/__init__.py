@@ -1,16 +1,16 @@
 """Plots of models, features and scores: functions that return plotly figures, to show, change or save.
 
     from polyadic import plot
-    figure = plot.component(model, 3, windows)
+    figure = plot.components(model, windows)
     figure.show()
-    figure.write_image("component.pdf", width=700)  # or .svg, .png; needs Chrome or Chromium
+    figure.write_image("components.pdf", width=700)  # or .svg, .png; needs Chrome or Chromium
 
 Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 """
 
 from __future__ import annotations
 
-from polyadic.plot.components import class_means, component, components, profile, spectrum_by_class
+from polyadic.plot.components import class_means, components, profile, spectrum_by_class
 from polyadic.plot.fits import ranks, readout, replicability, statistics, training, tuning
 from polyadic.plot.scalp import channels
 from polyadic.plot.scores import comparison, confusion, low_label, reliability, subjects
@@ -21,7 +21,6 @@ __all__ = [
     "channels",
     "class_means",
     "comparison",
-    "component",
     "components",
     "confusion",
     "embedded",

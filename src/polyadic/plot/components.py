@@ -18,7 +18,7 @@ from polyadic.plot.style import LESS, MORE, NEUTRAL, PALETTE, compact, line_up, 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["checked_axes", "class_means", "component", "components", "in_unit", "profile", "spectrum_by_class"]
+__all__ = ["checked_axes", "class_means", "components", "in_unit", "profile", "spectrum_by_class"]
 
 _ROW = 96
 _BAR = 24
@@ -45,37 +45,11 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     """
     check_is_fitted(model)
     check_integer("count", count, 1)
-    return _rows_of_components(model, data, range(min(int(count), model.rank)))
-
-
-def component(model: Any, r: int, data: Any = None) -> Figure:
-    """Plot the weights of one component in every mode, side by side.
-
-    Parameters
-    ----------
-    model : fitted
-    r : number of the component, from 0
-    data : as for `components`
-
-    Examples
-    --------
-    >>> from polyadic import SALS
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
-    >>> [axis.title.text for axis in component(model, 1).select_xaxes()]
-    ['mode 1', 'mode 2']
-    """
-    checked_axes(model, r, data)
-    figure = _rows_of_components(model, data, [r])
-    figure.update_layout(height=300, showlegend=True).update_traces(showlegend=False, selector={"type": "scatter"})
-    return figure.update_yaxes(domain=[0, 1], showticklabels=True, title_text="")
-
-
-def _rows_of_components(model: Any, data: Any, numbers: Sequence[int]) -> Figure:
-    axes, rows = model.axes(data), len(numbers)
+    axes, rows = model.axes(data), min(int(count), model.rank)
     figure = new_figure(height=60 + _ROW * rows, showlegend=False)
     width = 1 / len(axes)
     for row, column in np.ndindex(rows, len(axes)):
-        r, axis, last = numbers[row], axes[column], row == rows - 1
+        axis, last = axes[column], row == rows - 1
         x = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width], "showticklabels": last}
         x |= {"title": {"text": axis.title if last else ""}}
         if axis.kind == "channel":
@@ -85,9 +59,9 @@ def _rows_of_components(model: Any, data: Any, numbers: Sequence[int]) -> Figure
             slope = {"tickangle": -40} if len(names) <= _MOST_SLOPED else {"tickangle": -90, "tickfont": {"size": 10}}
             x |= {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
         y = {"domain": [1 - (row + 0.88) / rows, 1 - row / rows], "showticklabels": False}
-        y |= {"title": {"text": str(r + 1)}} if column == 0 else {}
+        y |= {"title": {"text": str(row + 1)}} if column == 0 else {}
         where = panel(figure, row * len(axes) + column, x, y)
-        for part, weights in enumerate(axis.by_part(model.factors_[column][:, r])):
+        for part, weights in enumerate(axis.by_part(model.factors_[column][:, row])):
             if axis.kind == "channel":
                 figure.add_bar(
                     y=compact(weights),

@@ -18,8 +18,8 @@ __all__ = ["Component", "Place", "describe_components", "large_but_not_replicati
 _EXPRESSING = 3
 _NOTABLE = 0.2
 """Cohen's d of a small effect; if all effects are smaller, no class is named."""
-_RHYTHMS = ((0.0, "delta"), (4.0, "theta"), (8.0, "alpha"), (12.0, "sigma"), (16.0, "beta"), (30.0, "gamma"))
-"""Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles."""
+_RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0, "beta": 16.0, "gamma": 30.0}
+"""Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles, and slow the baseline."""
 _EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
 _LARGE = 10.0
@@ -124,13 +124,15 @@ def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> Place:
     others = count_peaks(weights) - 1
     text = f"{peak} {axis.unit}".strip() + ends + (f" and {others} more" if others else "")
     if axis.kind == "frequency" and axis.unit == "Hz" and positions(axes[0].labels):
-        rhythm = [name for least, name in _RHYTHMS if peak_and_ends[0] >= least][-1]
+        rhythm = [name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]
         text = f"{rhythm}, {text}"
     return Place(text, peak_and_ends[0])
 
 
 def _rounded(axis: Axis, value: float) -> str:
     """Format a position with enough decimals to distinguish it from its neighbours."""
+    if value == 0:
+        return "0"
     steps = np.abs(np.diff(axis.positions))
     step = float(steps.min()) if len(steps) else 1.0
     digits = max(0 if step >= _COARSE else 1, int(np.ceil(-np.log10(step)))) if step > 0 else 3

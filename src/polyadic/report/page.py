@@ -6,15 +6,15 @@ import base64
 import gzip
 import json
 import os
-import platform
 import re
 from collections.abc import Callable, Mapping
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any
 
 from polyadic import augment
 from polyadic._util.files import write_atomically
 from polyadic._util.immutable import complete_repr
+from polyadic._util.provenance import versions
 from polyadic._util.version import __version__
 from polyadic.core.persist import encode
 from polyadic.data.splits import PROTOCOLS, Protocol
@@ -32,7 +32,6 @@ from polyadic.report.headline import headline, methods_of
 
 __all__ = ["BIBTEX", "render", "write"]
 
-_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 _SHOWN, _SHOWN_ON_PHONES = 12, 6
 """Number of components shown initially, on large and on small screens."""
 _COSTS = ("seconds", "sweeps", "fit")
@@ -160,7 +159,7 @@ def render(
         "components": _component_rows(contents),
         "large_hidden": large_but_not_replicating(contents.components),
         "settings": _parameter_texts(model),
-        "origin": dict.fromkeys(_ORIGIN) | {"versions": _versions()} | dict(origin or {}),
+        "origin": dict.fromkeys(_ORIGIN) | {"versions": versions()} | dict(origin or {}),
         "figure_names": set(drawn),
         "map_methods": list(dict.fromkeys(method for method, _ in maps)),
         "map_colours": list(dict.fromkeys(colour for _, colour in maps)),
@@ -184,12 +183,6 @@ def render(
 def _packed(content: bytes) -> str:
     """Compress content and encode it in characters that are safe in HTML; the browser decompresses it."""
     return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of polyadic, Python and the main dependencies."""
-    python = {"python": platform.python_version(), "polyadic": __version__}
-    return python | {name: metadata.version(name) for name in _PACKAGES}
 
 
 def _template() -> Any:
@@ -266,7 +259,7 @@ def _fit_script(model: Any, windows: Windows | None, source: str) -> str:
     if windows is not None:
         protocol = next((name for name in PROTOCOLS if own_split(model, windows, [name]) is not None), None)
     names["polyadic.data"] = sorted([read.partition("(")[0], *["split"] * (protocol is not None)])
-    lines = [f"# {', '.join(f'{name} {version}' for name, version in _versions().items())}"]
+    lines = [f"# {', '.join(f'{name} {version}' for name, version in versions().items())}"]
     lines += [f"from {module} import {', '.join(imported)}" for module, imported in sorted(names.items()) if imported]
     lines += ["", f"windows = {read}"]
     if protocol is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,11 @@ def tune(
 
     search = new_search(0, windows)
     best = search.run().settings
-    nested, total = ({}, {}) if search.interrupted else _validate(windows, outer, new_search)
+    nested: dict[str, dict[str, float]] = {}
+    total: dict[str, float] = {}
+    if not search.interrupted:
+        with suppress(KeyboardInterrupt):
+            nested, total = _validate(windows, outer, new_search)
     settings, reason = _choose(search, best, nested)
     return Tuning(
         model=search.classifier(settings),
@@ -229,8 +234,7 @@ def _validate(
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Search without each group of subjects in turn, and classify the windows of the group.
 
-    Returns the balanced accuracy of the tuned and of the recommended settings, for each subject and in all; empty if
-    interrupted.
+    Returns the balanced accuracy of the tuned and of the recommended settings, for each subject and in all.
     """
     truth = labels_of(windows)
     predicted = {"tuned": truth.copy(), "recommended": truth.copy()}
@@ -238,7 +242,7 @@ def _validate(
         search = new_search(number, windows[train])
         tuned = search.run().settings
         if search.interrupted:
-            return {}, {}
+            raise KeyboardInterrupt
         # All windows of the left-out subjects, because recentring needs their means.
         rows = np.setdiff1d(np.arange(len(windows)), train)
         for name, settings in (("tuned", tuned), ("recommended", search.space.recommended)):
