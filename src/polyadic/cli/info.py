@@ -367,5 +367,5 @@ def _read_table(path: Path, given: Mapping[str, Any]) -> tuple[list[Recording], 
     if columns.subject is None:
         parts = [read_csv(path, reading.fs, columns=columns)]
     else:
-        parts = read_csv_by_subject(path, reading.fs, columns)
+        parts = read_csv_by_subject(path, reading.fs, "", columns)
     return parts, {"label": columns.label, "subject": columns.subject}
