@@ -252,8 +252,8 @@ def _subject_notes(windows: Windows) -> list[str]:
     classes, subjects = ({pair[place] for pair in pairs} for place in (0, 1))
     if len(pairs) == len(subjects) > 1 and len(classes) > 1:
         notes.append(
-            f"Every subject ({windows.index.describe_subjects()}) has windows of one class only, so scores may tell subjects "
-            "apart instead of classes. If these are not the subjects, set them with --subject."
+            f"Every subject ({windows.index.describe_subjects()}) has windows of one class only, so scores may tell "
+            "subjects apart instead of classes. If these are not the subjects, set them with --subject."
         )
     return notes
 

@@ -197,13 +197,13 @@ def score_splits(
             )
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = features_of(model, windows[used], on_rows)
-    labels, levels = labels_of(windows), statistic_columns(model)
+    labels, columns = labels_of(windows), statistic_columns(model)
     results = []
     for seed, part in parts.items():
         train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))
         about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
         subject, groups = windows.subject[part.test], groups_of(windows[part.train])
-        by_probe = score_features(kinds, *train, *test, subject, groups, levels, own_prior(model))
+        by_probe = score_features(kinds, *train, *test, subject, groups, columns, own_prior(model))
         results += [{"probe": kind, **about, **result} for kind, result in by_probe.items()]
     return results
 
