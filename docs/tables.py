@@ -214,6 +214,32 @@ def speed_growth() -> str:
     return _markdown(["", "sizes", "exponent of the passes", "exponent of a sweep"], rows, 2)
 
 
+def dask() -> str:
+    """Return the seconds, bytes and memory of fits on Dask clusters, and the computed cluster."""
+    result = _json("cluster/cluster.json")
+    first = result["rows"][0]["seconds"]
+    rows = [
+        [
+            f"{row['workers']}",
+            f"{row['seconds']:.1f}",
+            f"{first / row['seconds']:.2f}",
+            f"{row['travelled_bytes'] / 2**20:.1f}",
+            f"{row['worker_bytes'] / 2**20:.0f}",
+        ]
+        for row in result["rows"]
+    ]
+    model = result["model"]
+    heads = ["workers", "fit, s", "speed-up", "travelled, MiB", "memory of a worker beyond the imports, MiB"]
+    return _markdown(heads, rows) + (
+        f"\n{result['windows']:,} windows of 7 × 3000 in a store; one process without Dask takes "
+        f"{result['one_process_seconds']:.1f} s; load average before the run {result['load']:.1f}. Computed from the "
+        f"first row for {model['windows']:,} windows: {model['workers']} workers on a network of 10 Gbit/s would take "
+        f"{model['seconds']:,.0f} s, {model['travel_seconds']:,.0f} s of them for sums, and one worker "
+        f"{model['one_process_seconds']:,.0f} s ([`cluster.json`](results/cluster/cluster.json), by `python -m paper "
+        "cluster`).\n"
+    )
+
+
 def compared_speed() -> str:
     """Return the time of a sweep compared with a textbook implementation and TensorLy, on two cores."""
     cpu = _json("speed/speed-cpu.json")
@@ -378,6 +404,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-fits-cpu": partial(speed_fits, "cpu"),
     "speed-fits-cuda": partial(speed_fits, "cuda"),
     "speed-growth": speed_growth,
+    "dask": dask,
     "speed-compared": compared_speed,
     "startup": startup,
     "replication": replication,
