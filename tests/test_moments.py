@@ -92,6 +92,8 @@ def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
     assert load(tmp_path / "model.safetensors").n_sweeps_ == model.n_sweeps_
     with pytest.raises(ModelFileError, match="holds no sums"):
         Moments.load(tmp_path / "model.safetensors")
+    with pytest.raises(ModelFileError, match="not a model"):
+        load(tmp_path / "core.moments")
 
 
 def test_sums_hold_no_single_window(sites, stages):

@@ -40,7 +40,8 @@ def footer(result: Result) -> str:
     machine = result["machine"]
     where = machine_name({"processor": machine["processor"], "threads": machine["threads"]})
     where = f"{machine['gpu']} ({where})" if "gpu" in machine else where
-    load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
+    load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}"
+    load += f", after it: {result['load_after']:.1f}." if "load_after" in result else "." if load else ""
     small = " Sizes of a quick run: the figures are not representative." if result.get("quick") else ""
     return f"`{result['command']}`, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
 
