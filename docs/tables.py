@@ -243,6 +243,8 @@ def speed_store() -> str:
 
 def dask() -> str:
     """Return the seconds, bytes and memory of fits on Dask clusters, and the computed cluster."""
+    if not (RESULTS / "cluster/cluster.json").exists():
+        return "Not measured yet: `python -m paper cluster` writes it.\n"
     result = _json("cluster/cluster.json")
     first = result["rows"][0]["seconds"]
     rows = [
