@@ -253,7 +253,7 @@ def dask() -> str:
             f"{row['seconds']:.1f}",
             f"{first / row['seconds']:.2f}",
             f"{row['travelled_bytes'] / 2**20:.1f}",
-            f"{row['worker_bytes'] / 2**20:.0f}",
+            f"{row['worker_bytes'] / 2**20:.0f}" if row["worker_bytes"] else "–",
         ]
         for row in result["rows"]
     ]

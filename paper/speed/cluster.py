@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ def run(out: Path, quick: bool = False, as_json: bool = False) -> Row:
 def _measure(client: Any, path: Path, workers: int, whole: CPD) -> Row:
     # Workers import torch with their first chunk.
     client.run(_import)
-    before = client.run(_memory)
+    before = client.run(_reset_peak)
     travelled: list[int] = []
     real, size = cluster._computed, cluster._CHUNK_BYTES
 
@@ -83,7 +83,7 @@ def _measure(client: Any, path: Path, workers: int, whole: CPD) -> Row:
     finally:
         cluster._computed, cluster._CHUNK_BYTES = real, size
     seconds = time.perf_counter() - begun
-    after = client.run(_memory)
+    after = client.run(_peak)
     losses = [one.history_["loss"][-1] for one in (model, whole)]
     sweeps = sum(model.history_["seconds"])
     return {
@@ -102,8 +102,18 @@ def _import() -> None:
     import polyadic.estimators  # noqa: F401
 
 
-def _memory() -> int:
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def _reset_peak() -> int:
+    """Forget the peak memory of this process so far, and return its memory now, in bytes."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _of_status("VmRSS")
+
+
+def _peak() -> int:
+    return _of_status("VmHWM")
+
+
+def _of_status(name: str) -> int:
+    return 1024 * int(re.findall(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)[0])
 
 
 def _model(result: Row) -> Row:
@@ -135,7 +145,7 @@ def markdown(result: Row) -> str:
             f"{first / row['seconds']:.2f}",
             f"{row['sweep_seconds']:.1f}",
             f"{row['travelled_bytes'] / 2**20:.1f}",
-            f"{row['worker_bytes'] / 2**20:.0f}",
+            f"{row['worker_bytes'] / 2**20:.0f}" if row["worker_bytes"] else "–",
             f"{row['loss_difference']:.0e}",
         ]
         for row in result["rows"]
