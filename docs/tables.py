@@ -179,7 +179,12 @@ def speed_sweeps() -> str:
         sweeps = [_number(row["sweep"]["sweep_seconds"]) for row in (cpu, cuda)]
         paper = cpu["sweep"]
         rows.append([NAMES[cpu["dataset"]], f"{paper['paper_windows']:,}", *sweeps, _number(paper["paper_seconds"])])
-    return _markdown(["s per sweep", "windows", "2 CPU cores", "H200", "the paper"], rows)
+    har = [next(row["sweep"]["features"] for row in rows if row["dataset"] == "har") for rows in files]
+    rates = [features["windows_per_second"] for features in har]
+    return _markdown(["s per sweep", "windows", "2 CPU cores", "H200", "the paper"], rows) + (
+        f"\nFeatures: {rates[1] / 1e6:.1f} million HAR windows per second on the H200, {rates[0]:,.0f} on two CPU "
+        "cores.\n"
+    )
 
 
 def speed_fits(device: str) -> str:
@@ -214,9 +219,61 @@ def speed_growth() -> str:
     return _markdown(["", "sizes", "exponent of the passes", "exponent of a sweep"], rows, 2)
 
 
+def speed_store() -> str:
+    """Return sentences on fits of a store, on PCA, and on the load of the machine."""
+    result = _json("speed/speed-cpu.json")
+    small, large = result["store"]
+    memory = [f"{row['memory_bytes'] / 2**20:.0f}" for row in (small, large)]
+    own, pca = (result["pca"][f"{name}_seconds"]["median"] for name in ("polyadic", "pca"))
+    text = (
+        f"**From a store** on two CPU cores, a fit of {large['windows']:,} windows of 7 × 3000 takes "
+        f"{large['fit_seconds']:.1f} s, {large['ratio']:.1f} times as long as one `transform` of them; its peak memory "
+        f"is {memory[1]} MiB, and {memory[0]} MiB for {small['windows']:,} windows. A default fit of "
+        f"{result['pca']['windows']:,} windows of HAR's shape takes {own:.2f} s, scikit-learn's PCA(32) of the same "
+        f"spectra {pca:.2f} s.\n"
+    )
+    loads = [result["load"], result.get("load_after", result["load"])]
+    if max(loads) > 1:
+        text += (
+            f"\nThe CPU was busy with other work in this run (load average {loads[0]:.1f} before and {loads[1]:.1f} "
+            "after it), so that its seconds are several times too long. Ratios are affected less.\n"
+        )
+    return text
+
+
+def dask() -> str:
+    """Return the seconds, bytes and memory of fits on Dask clusters, and the computed cluster."""
+    if not (RESULTS / "cluster/cluster.json").exists():
+        return "Not measured yet: `python -m paper cluster` writes it.\n"
+    result = _json("cluster/cluster.json")
+    first = result["rows"][0]["seconds"]
+    rows = [
+        [
+            f"{row['workers']}",
+            f"{row['seconds']:.1f}",
+            f"{first / row['seconds']:.2f}",
+            f"{row['travelled_bytes'] / 2**20:.1f}",
+            f"{row['worker_bytes'] / 2**20:.0f}" if row["worker_bytes"] else "–",
+        ]
+        for row in result["rows"]
+    ]
+    model = result["model"]
+    heads = ["workers", "fit, s", "speed-up", "travelled, MiB", "memory of a worker beyond the imports, MiB"]
+    return _markdown(heads, rows) + (
+        f"\n{result['windows']:,} windows of 7 × 3000 in a store, in chunks of 16 MiB; one process without Dask takes "
+        f"{result['one_process_seconds']:.1f} s; load average before the run {result['load']:.1f}. Computed from the "
+        f"first row for {model['windows']:,} windows: {model['workers']} workers on a network of 10 Gbit/s would take "
+        f"{model['seconds']:,.0f} s, {model['travel_seconds']:,.0f} s of them for sums, and one worker "
+        f"{model['one_process_seconds']:,.0f} s ([`cluster.json`](results/cluster/cluster.json), by `python -m paper "
+        "cluster`).\n"
+    )
+
+
 def compared_speed() -> str:
     """Return the time of a sweep compared with a textbook implementation and TensorLy, on two cores."""
     cpu = _json("speed/speed-cpu.json")
+    if not {"textbook", "tensorly", "mttkrp"} <= cpu.keys():
+        return "Not measured yet.\n"
     rows = [
         [
             "ATD, one sweep of HAR",
@@ -378,6 +435,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-fits-cpu": partial(speed_fits, "cpu"),
     "speed-fits-cuda": partial(speed_fits, "cuda"),
     "speed-growth": speed_growth,
+    "speed-store": speed_store,
+    "dask": dask,
     "speed-compared": compared_speed,
     "startup": startup,
     "replication": replication,
@@ -398,9 +457,8 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def statements() -> list[tuple[str, str]]:
     """Return pages and the statements they must contain, with figures computed from the results files."""
-    cpu, cuda = (_json(f"speed/speed-{device}.json")["rows"] for device in ("cpu", "cuda"))
     return [
-        *_statements_on_speed(cpu, cuda),
+        *_statements_on_speed(),
         *_statements_on_memory(),
         *_statements_on_results(),
         *_statements_on_views(),
@@ -408,23 +466,10 @@ def statements() -> list[tuple[str, str]]:
     ]
 
 
-def _statements_on_speed(cpu: list[dict[str, Any]], cuda: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+def _statements_on_speed() -> Iterable[tuple[str, str]]:
     timed = _json("speed/har-default-cpu.json")["rows"]
     default, rocket = (next(row for row in timed if row["method"] == name) for name in ("ATD()", "MiniRocket"))
     yield "which-tool.md", f"takes {rocket['probe']:.0f} s on HAR, where polyadic's takes {default['probe']:.1f} s"
-    har = [next(row["sweep"] for row in rows if row["dataset"] == "har") for rows in (cpu, cuda)]
-    rates = [row["features"]["windows_per_second"] for row in har]
-    yield (
-        "speed.md",
-        f"{rates[1] / 1e6:.1f} million HAR windows per second on the H200, {rates[0]:,.0f} on two CPU cores",
-    )
-    result = _json("speed/speed-cpu.json")
-    small, large = result["store"]
-    yield "speed.md", f"takes {large['fit_seconds']:.1f} s, {large['ratio']:.1f} times as long as one `transform`"
-    yield "speed.md", f"{small['memory_bytes'] / 2**20:.0f} and {large['memory_bytes'] / 2**20:.0f} MiB"
-    pca = result["pca"]
-    times = [pca[f"{name}_seconds"]["median"] for name in ("polyadic", "pca")]
-    yield "speed.md", f"takes {times[0]:.2f} s, scikit-learn's PCA(32) of the same spectra {times[1]:.2f} s"
     gains = {row["dataset"]: row["gain"] for row in _json("memory/reuse-cpu.json")["rows"]}
     yield "measurements.md", f"{gains['sleep_edf']:.2f} times as long at the shape of Sleep-EDF"
     yield "measurements.md", f"{gains['ptb_xl']:.2f} times at that of PTB-XL"

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import delayed
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels.people import FILES, Count, drawn, halves, read_set
 from paper.markdown import table
-from paper.results import provenance, show, stage_bar, write_result
+from paper.results import provenance, run_cells, show, write_result
 from paper.speed.tables import footer
 from polyadic import CPD
 from polyadic.core.passes import LARGEST_CORE
@@ -47,15 +48,16 @@ def run(out: Path, data: Path, seeds: int = 3, splits: int = 4, quiet: bool = Fa
         **provenance("cpu"),
         "rows": [],
     }
-    with stage_bar("compression", quiet or as_json, "fits") as update:
-        done = 0
-        for name in FILES:
-            for seed in range(seeds):
-                update(done, len(FILES) * seeds, name)
-                result["rows"] += _compare(data, name, seed, splits)
-                done += 1
-                write_result(out / "compression.json", result)
-                (out / "compression.md").write_text(markdown(result))
+    out.mkdir(parents=True, exist_ok=True)
+    tasks = {
+        f"{name} {seed} {splits}": delayed(_compare)(data, name, seed, splits)
+        for name in FILES
+        for seed in range(seeds)
+    }
+    cells = run_cells("compression", tasks, out / "compression.jsonl", hidden=quiet or as_json)
+    result["rows"] = [row for rows in cells.values() for row in rows]
+    write_result(out / "compression.json", result)
+    (out / "compression.md").write_text(markdown(result))
     show(result, markdown(result), f"compression.json and compression.md to {out}/", as_json)
     return result
 

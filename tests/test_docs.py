@@ -64,9 +64,22 @@ BEFORE = {
     "rank.md": """
         X = rng.normal(size=(12, 9, 128)).astype(np.float32)
         """,
-    "scale.md": """
+    "large-data.md": """
+        import sys, types
+        from distributed import LocalCluster
         from polyadic.data.store_writer import write_windows
         store = write_windows(synthetic(80), "sleep.store")
+        for name in ("north", "south"):
+            write_windows(synthetic(80), f"{name}.store")
+
+        class SLURMCluster(LocalCluster):
+            def __init__(self, cores, processes, memory, walltime):
+                super().__init__(1, processes=False, dashboard_address=None)
+
+            def scale(self, n=0, jobs=0):
+                super().scale(1 if jobs else n)
+
+        sys.modules["dask_jobqueue"] = types.SimpleNamespace(SLURMCluster=SLURMCluster)
         model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)
         """,
     "start.md": """

@@ -71,6 +71,18 @@ def test_the_order_and_number_of_files_does_not_matter(stages):
     assert Moments.merge(parts).of().energy == energies[1]
 
 
+def test_contributions_without_a_name_are_all_counted(windows):
+    parts = [Moments.collect(part, "floor") for part in (windows[:300], windows[300:360], windows[360:])]
+    assert Moments.merge([Moments.merge(parts[:1]), Moments.merge(parts[1:])]).n_windows == 900
+
+
+def test_windows_of_unknown_subjects_count(windows):
+    subjects = np.where(np.arange(900) < 100, "", windows.subject)
+    moments = Moments.collect(windows, groups=subjects)
+    assert moments.n_windows == 900
+    assert "(unknown)" in moments.groups
+
+
 def test_a_saved_file_is_the_same_sums(stages, tmp_path):
     for stage in STAGES:
         for name in ("west", "merged"):
@@ -92,6 +104,8 @@ def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
     assert load(tmp_path / "model.safetensors").n_sweeps_ == model.n_sweeps_
     with pytest.raises(ModelFileError, match="holds no sums"):
         Moments.load(tmp_path / "model.safetensors")
+    with pytest.raises(ModelFileError, match="not a model"):
+        load(tmp_path / "core.moments")
 
 
 def test_sums_hold_no_single_window(sites, stages):

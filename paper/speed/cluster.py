@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,9 @@ from polyadic import CPD
 from polyadic.data import WindowStore
 from polyadic.scale import cluster
 
-_WINDOWS = 8_000
+_WINDOWS = 4_000
+_CHUNK_BYTES = 2**24
+"""Size of a chunk, smaller than by default, so that there are several for each worker."""
 _WORKERS = (1, 2, 4)
 _CLUSTER = 64
 _NETWORK = 1.25e9
@@ -53,6 +55,7 @@ def run(out: Path, quick: bool = False, as_json: bool = False) -> Row:
                 Client(local) as client,
             ):
                 result["rows"].append(_measure(client, path, workers, whole))
+    result["load_after"] = os.getloadavg()[0]
     result["model"] = _model(result)
     write_result(out / "cluster.json", result)
     (out / "cluster.md").write_text(markdown(result))
@@ -63,9 +66,9 @@ def run(out: Path, quick: bool = False, as_json: bool = False) -> Row:
 def _measure(client: Any, path: Path, workers: int, whole: CPD) -> Row:
     # Workers import torch with their first chunk.
     client.run(_import)
-    before = client.run(_memory)
+    before = client.run(_reset_peak)
     travelled: list[int] = []
-    real = cluster._computed
+    real, size = cluster._computed, cluster._CHUNK_BYTES
 
     def counted(tasks: Sequence[Any]) -> Iterator[Any]:
         for sums in real(tasks):
@@ -74,13 +77,13 @@ def _measure(client: Any, path: Path, workers: int, whole: CPD) -> Row:
 
     model = CPD(device="cpu")
     begun = time.perf_counter()
-    cluster._computed = counted
+    cluster._computed, cluster._CHUNK_BYTES = counted, _CHUNK_BYTES
     try:
         fit_quietly(model, [str(path)])
     finally:
-        cluster._computed = real
+        cluster._computed, cluster._CHUNK_BYTES = real, size
     seconds = time.perf_counter() - begun
-    after = client.run(_memory)
+    after = client.run(_peak)
     losses = [one.history_["loss"][-1] for one in (model, whole)]
     sweeps = sum(model.history_["seconds"])
     return {
@@ -99,8 +102,18 @@ def _import() -> None:
     import polyadic.estimators  # noqa: F401
 
 
-def _memory() -> int:
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def _reset_peak() -> int:
+    """Forget the peak memory of this process so far, and return its memory now, in bytes."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _of_status("VmRSS")
+
+
+def _peak() -> int:
+    return _of_status("VmHWM")
+
+
+def _of_status(name: str) -> int:
+    return 1024 * int(re.findall(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)[0])
 
 
 def _model(result: Row) -> Row:
@@ -132,7 +145,7 @@ def markdown(result: Row) -> str:
             f"{first / row['seconds']:.2f}",
             f"{row['sweep_seconds']:.1f}",
             f"{row['travelled_bytes'] / 2**20:.1f}",
-            f"{row['worker_bytes'] / 2**20:.0f}",
+            f"{row['worker_bytes'] / 2**20:.0f}" if row["worker_bytes"] else "–",
             f"{row['loss_difference']:.0e}",
         ]
         for row in result["rows"]
@@ -140,10 +153,10 @@ def markdown(result: Row) -> str:
     heads = ["workers", "fit, s", "speed-up", "its sweeps, s", "travelled, MiB", "memory of a worker, MiB"]
     model = result["model"]
     text = (
-        f"{result['windows']:,} windows of 7 × 3000 in a store; memory beyond the imports. One process without Dask, "
-        f"with all threads of torch: {result['one_process_seconds']:.1f} s. Computed from the first row, for "
-        f"{model['windows']:,} such windows: {model['workers']} workers {model['seconds']:,.0f} s, of which "
-        f"{model['travel_seconds']:,.0f} s for sums on a network of 10 Gbit/s; one worker "
+        f"{result['windows']:,} windows of 7 × 3000 in a store, in chunks of 16 MiB; memory beyond the imports. One "
+        f"process without Dask, with all threads of torch: {result['one_process_seconds']:.1f} s. Computed from the "
+        f"first row, for {model['windows']:,} such windows: {model['workers']} workers {model['seconds']:,.0f} s, of "
+        f"which {model['travel_seconds']:,.0f} s for sums on a network of 10 Gbit/s; one worker "
         f"{model['one_process_seconds']:,.0f} s.\n"
     )
     return "\n".join(

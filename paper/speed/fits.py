@@ -46,7 +46,7 @@ def random_windows(shape: tuple[int, ...], device: torch.device, seed: int = 0) 
     X = torch.empty(shape, dtype=torch.int16, device=device)
     for block in torch.split(X, max(1, 2**26 // math.prod(shape[1:]))):
         steps = torch.randint(-20, 21, block.shape, generator=generator, device=device, dtype=torch.int16)
-        torch.cumsum(steps, dim=2, dtype=torch.int16, out=block)
+        block.copy_(torch.cumsum(steps, dim=2, dtype=torch.float32))
     return X
 
 

@@ -97,6 +97,7 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
             else:
                 result[name] = found
             result["part_seconds"][name] = time.perf_counter() - begun
+            result["load_after"] = os.getloadavg()[0]
             # Write files after every part, so that an interrupted run keeps its results.
             write_result(out / f"speed-{device.type}.json", result)
             (out / f"speed-{device.type}.md").write_text(tables.markdown(result))

@@ -31,6 +31,12 @@ def markdown(result: Result) -> str:
         text.append(_comparison_text(result))
     if result.get("mttkrp"):
         text.append(_step_table(result["mttkrp"]))
+    if "earlier" in result:
+        one = result["earlier"]
+        parts = ", ".join(one["parts"])
+        text.append(
+            f"Sweeps and comparisons ({parts}) are those of {one['date']}, commit {one['commit']}: {one['reason']}.\n"
+        )
     text += [f"**Failed**: {name}: {error}\n" for name, error in result.get("failed", {}).items()]
     return "\n".join([*text, footer(result)])
 
@@ -40,7 +46,8 @@ def footer(result: Result) -> str:
     machine = result["machine"]
     where = machine_name({"processor": machine["processor"], "threads": machine["threads"]})
     where = f"{machine['gpu']} ({where})" if "gpu" in machine else where
-    load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
+    load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}"
+    load += f", after it: {result['load_after']:.1f}." if "load_after" in result else "." if load else ""
     small = " Sizes of a quick run: the figures are not representative." if result.get("quick") else ""
     return f"`{result['command']}`, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
 

@@ -148,6 +148,8 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     True
     """
     arrays, header = read(path)
+    if "moments" in header:
+        raise ModelFileError(f"{path} holds sums over windows, not a model: polyadic fit --moments fits one to them")
     try:
         model = _estimator(header["estimator"])._from_file(arrays, header, tensorize, augment)
     except ModelFileError:

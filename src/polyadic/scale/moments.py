@@ -269,7 +269,10 @@ class Moments:
                 if digest in sites or entry["name"] in names:
                     raise PolyadicError(f"{entry['name'] or 'a contribution'} is among the sums twice: merge it once")
             sites |= other.sites
-        sums = {name: part for moments in ordered for name, part in moments.sums.items()}
+        sums: dict[str, Any] = {}
+        for moments in ordered:
+            for name, part in moments.sums.items():
+                sums[name if name not in sums else f"{name} ({len(sums) + 1})"] = part
         merged = replace(first, sites=sites, sums=sums)
         return merged if keep_groups and first.stage == "core" else replace(merged, sums={"all": merged._total()})
 
@@ -403,11 +406,15 @@ class Moments:
 
 
 def _masks(groups: ArrayLike, count: int, most: int) -> tuple[list[str], list[Tensor]]:
-    """Return the names of the groups and the mask (N,) of each; subjects share groups if there are more than `most`."""
+    """Return the names of the groups and the mask (N,) of each; subjects share groups if there are more than `most`.
+
+    Windows of unknown subjects are a group of their own.
+    """
     known, subjects = known_labels(groups, count, "groups")
-    names, codes = np.unique(np.asarray(subjects).astype(str), return_inverse=True)
-    member = np.full(count, -1)
-    member[known] = codes % most
+    column = np.full(count, "(unknown)", dtype=object)
+    column[known] = np.asarray(subjects).astype(str)
+    names, codes = np.unique(column.astype(str), return_inverse=True)
+    member = codes % most
     labels = names.tolist() if len(names) <= most else [f"group {number + 1}" for number in range(most)]
     return labels, [torch.from_numpy(member == number) for number in range(len(labels))]
 
