@@ -188,8 +188,9 @@ def test_a_fit_reads_every_window_once_before_and_once_in_each_of_its_two_passes
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("stop", [0, 3, 4, 5, 8])
 def test_an_interrupted_pass_resumes_to_the_bit(stop, tmp_path, monkeypatch):
+    # On a GPU, blocks are larger, and there are fewer of them.
     X = np.random.default_rng(0).normal(size=(200, 3, 128)).astype(np.float32).cumsum(axis=2)
-    whole, save, calls = CPD(3).fit(X), Checkpoints.save_passes, []
+    whole, save, calls = CPD(3, device="cpu").fit(X), Checkpoints.save_passes, []
 
     def interrupt(self, passes, now=False):
         save(self, passes, now)
@@ -200,8 +201,8 @@ def test_an_interrupted_pass_resumes_to_the_bit(stop, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save_passes", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            CPD(3).fit(X, checkpoint=tmp_path / "fit", checkpoint_every=0)
-    resumed = CPD(3).fit(X, checkpoint=tmp_path / "fit", resume=True)
+            CPD(3, device="cpu").fit(X, checkpoint=tmp_path / "fit", checkpoint_every=0)
+    resumed = CPD(3, device="cpu").fit(X, checkpoint=tmp_path / "fit", resume=True)
     assert all(np.array_equal(a, b) for a, b in zip(whole.factors_, resumed.factors_, strict=True))
     np.testing.assert_array_equal(whole.transform(X), resumed.transform(X))
 
