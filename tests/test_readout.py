@@ -18,8 +18,8 @@ from torch import Tensor
 
 from polyadic._util import model_files
 from polyadic.augment import Jitter, Neighbour
+from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
-from polyadic.core.readout_statistics import SAMPLED, Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.readout import PREFIX, QUANTILES, FittedReadout, Readout
 

@@ -60,7 +60,7 @@ from polyadic.scale.gpu import kernels
 from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource
 from polyadic.spectral import recommended_stft
-from polyadic.statistics import statistic_names, window_statistics
+from polyadic.statistics import rounding, statistic_names, window_statistics
 
 __all__ = ["ATD", "CPD", "GRSALS", "SALS", "WindowEstimator", "all_or_nothing", "describe_fit", "labelled_windows"]
 
@@ -616,6 +616,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         has_windows = source.tensorize is not None and source.example().ndim == 3
         return window_statistics if has_windows and readout is not None and readout.statistics > 0 else None
 
+    def _rounding(self, source: WindowSource) -> Tensor | None:
+        return None if self._statistics(source) is None else rounding(*source.example().shape[1:])
+
     def _compressed(self, moments: Moments) -> Moments:
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments
@@ -627,7 +630,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         tensorize = self.tensorize_
         known = tensorize is None or tensorize.describe() is None
         described = repr(persist.encode(tensorize)) if known else id(tensorize)
-        data = (id(source.samples.data), source.dtype, source.device, self.units_)
+        data = (id(source.samples.data), source.dtype, source.device, self.units_, self._statistics(source) is None)
         return (*data, described, repr(self.compression), *further)
 
     @plain_torch()
@@ -1050,7 +1053,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             raise PolyadicError("whiten needs views of the windows themselves, but X is their moments: use whiten=None")
         if moments is not None and readout.whiten is None:
             factors = self._factors(torch.device("cpu"), source.dtype)
-            self.readout_ = readout.fitted(moments.accumulator(factors, float(self.alpha)), self.factors_)
+            collected = moments.accumulator(factors, float(self.alpha))
+            self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
             return
         count, extract = source.n_windows, self._extractor(source.device, source.dtype)
         describe = self._statistics(source)
@@ -1066,7 +1070,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 view, has_view = _views_of(views, X, ids)
                 view = extract(tensors(source.tensorize, view))[0] if len(view) else x[:0]
             collected.add(ids, x, residuals, None if describe is None else describe(X), view, has_view)
-        self.readout_ = readout.fitted(collected, self.factors_)
+        self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
 
     def _fitted_readout(self) -> FittedReadout | None:
         """Return the readout, or None if the features are the coefficients."""

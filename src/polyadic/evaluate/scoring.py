@@ -84,7 +84,7 @@ def score_features(
     y_test: NDArray[Any],
     subject: NDArray[Any] | None = None,
     groups: NDArray[Any] | None = None,
-    levels: Any = None,
+    columns: Any = None,
     prior: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Train every probe on features of training windows and score its predictions for test windows.
@@ -95,7 +95,7 @@ def score_features(
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     subject : (n,), the subject of each test window, for the accuracy of each subject
-    groups, levels : the subject of each training window and the columns of the level block, as for `Probe.fit`
+    groups, columns : the subject of each training window and the columns of statistics, as for `Probe.fit`
     prior : as for `WindowClassifier`
 
     Returns
@@ -104,7 +104,7 @@ def score_features(
     """
     results = {}
     for kind in kinds:
-        fitted = train_probe(kind, Z_train, y_train, groups, levels, prior)
+        fitted = train_probe(kind, Z_train, y_train, groups, columns, prior)
         results[kind] = scores(y_test, fitted.predict(Z_test), subject)
         if hasattr(fitted, "reason_"):
             results[kind]["reason"] = fitted.reason_
@@ -158,13 +158,13 @@ def score_splits(
             )
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = features_of(model, windows[used], on_rows)
-    labels, levels = labels_of(windows), statistic_columns(model)
+    labels, columns = labels_of(windows), statistic_columns(model)
     results = []
     for seed, part in parts.items():
         train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))
         about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
         subject, groups = windows.subject[part.test], groups_of(windows[part.train])
-        by_probe = score_features(kinds, *train, *test, subject, groups, levels, own_prior(model))
+        by_probe = score_features(kinds, *train, *test, subject, groups, columns, own_prior(model))
         results += [{"probe": kind, **about, **result} for kind, result in by_probe.items()]
     return results
 
