@@ -367,12 +367,14 @@ class FittedReadout:
         """
         statistics = None
         if self.n_statistics:
-            if windows is None or windows.ndim != 3 or len(windows) != len(x):
+            if windows is not None and windows.ndim == 3 and len(windows) == len(x):
+                statistics = window_statistics(windows).to(x.device)
+            if statistics is None or statistics.shape[1] != self.n_statistics:
                 given = "is None" if windows is None else f"has shape {tuple(windows.shape)}"
                 raise PolyadicError(
-                    f"this readout has statistics: windows must have shape ({len(x)}, channels, time), but {given}"
+                    f"windows must have shape ({len(x)}, channels, time) and give {self.n_statistics} statistics, but "
+                    f"{given}"
                 )
-            statistics = window_statistics(windows).to(x.device)
         return self._of_statistics(x, statistics).to(x.dtype)
 
     def _of_statistics(self, x: Tensor, statistics: Tensor | None) -> Tensor:

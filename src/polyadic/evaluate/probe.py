@@ -151,7 +151,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         by the variance of the features, which makes the choice independent of their unit
     scale : "plain" for unscaled features, "standardised" for mean 0 and variance 1; "auto" is plain for features with
         statistics, whose scales are right, and otherwise chooses
-    statistics : factor of the (scaled) statistics, `statistic_columns` of `fit`, or "auto" for ¼, ½, 1 or 2
+    statistics : factor of the (scaled) statistics, `statistic_columns` of `fit`, or "auto" for ¼, ½, 1 or 2;
+        0 leaves them out
     unlabelled : "auto" to use rows without a label as above, False to ignore them
     class_weight : "balanced", None, or a dictionary of weights by class
 
@@ -408,9 +409,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         weight = self.class_weight
         for name, is_valid, expected in (
-            ("C", self.C == AUTO or _is_positive(self.C), "'auto' or a positive number"),
+            ("C", self.C == AUTO or (_is_number(self.C) and self.C > 0), "'auto' or a positive number"),
             ("scale", self.scale in (AUTO, *SCALES), "'auto', 'plain' or 'standardised'"),
-            ("statistics", self.statistics == AUTO or _is_positive(self.statistics), "'auto' or a positive number"),
+            ("statistics", self.statistics == AUTO or _is_number(self.statistics), "'auto' or a number from 0"),
             ("unlabelled", self.unlabelled == AUTO or self.unlabelled is False, "'auto' or False"),
             (
                 "class_weight",
@@ -575,9 +576,9 @@ def _temperature(found: _Floats, y: _Rows, class_weight: Any) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
 
 
-def _is_positive(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    return is_number and bool(0 < value < np.inf)
+    return is_number and bool(0 <= value < np.inf)
 
 
 def _described(C: float, scale: str) -> str:

@@ -108,10 +108,10 @@ def regressions(
     `sample_weight` (n,), balanced classes have equal total weight.
     """
     centre = Z.mean(axis=0)
-    # For plain features a common divisor, compensated by C, only sets the scale for the solver's tolerance.
+    # For plain features a common factor, compensated by C, only sets the scale for the solver's tolerance.
     spread = float((Z * gain).var(axis=0).mean()) or 1.0
-    divisor = (StandardScaler().fit(Z).scale_ if scale == "standardised" else np.sqrt(spread)) / gain
-    F, basis = (Z - centre) / divisor, None
+    factor = gain / (StandardScaler().fit(Z).scale_ if scale == "standardised" else np.sqrt(spread))
+    F, basis = (Z - centre) * factor, None
     if F.shape[1] > F.shape[0]:
         basis, coordinates = np.linalg.qr(F.T)  # F = coordinatesᵀ basisᵀ
         F = coordinates.T
@@ -124,7 +124,7 @@ def regressions(
     fits = []
     for C in Cs:
         solver.set_params(C=C if scale == "standardised" else C * spread).fit(F, y, sample_weight=sample_weight)
-        coef = (solver.coef_ if basis is None else solver.coef_ @ basis.T) / divisor
+        coef = (solver.coef_ if basis is None else solver.coef_ @ basis.T) * factor
         fits.append((coef, solver.intercept_ - coef @ centre))
     return fits
 
