@@ -1247,6 +1247,9 @@ def describe_fit(model: CPD) -> str:
     as_tensors = f", as tensors {sizes}" if sizes != shape else ""
     parts = [f"fitted to {count:,} window{'s' * (count != 1)} of {shape}{as_tensors}"]
     parts.append(f"rank {model.factors_[0].shape[1]}, {model.n_parameters_:,} parameters")
+    readout = getattr(model, "readout_", None)
+    if readout is not None and readout.n_block < readout.n_statistics:
+        parts.append(readout.describe_block())
     if losses:
         converged = {True: ", converged", False: ", not converged", None: ""}[getattr(model, "converged_", None)]
         parts.append(f"{sweeps} sweep{'s' * (sweeps != 1)}, loss {losses[-1]:.4g}{converged}")

@@ -286,7 +286,7 @@ class FittedReadout:
             object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
-        block = f" and {self._block_text()}" if self.n_statistics else ""
+        block = f" and {self.describe_block()}" if self.n_statistics else ""
         return f"<FittedReadout of {self.readout}: {self.rank} feature{'s' * (self.rank != 1)}{block}>"
 
     # ------------------------------------------------------------------ features
@@ -349,7 +349,8 @@ class FittedReadout:
         named = list(statistics) if statistics and not self.statistic_axes.shape[1] else numbered
         return [f"z{number + 1}" for number in range(self.rank)] + named[: self.n_block]
 
-    def _block_text(self) -> str:
+    def describe_block(self) -> str:
+        """Return the number of statistics, or of their axes, in words."""
         count, axes = self.n_statistics, self.statistic_axes.shape[1]
         return f"{axes} axes of {count} statistics" if axes else f"{count} statistic{'s' * (count != 1)}"
 
