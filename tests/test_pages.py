@@ -198,7 +198,7 @@ def test_the_glossary_explains_the_terms_of_the_library() -> None:
     text = (DOCS / "glossary.md").read_text(encoding="utf-8")
     terms = {term for row in re.findall(r"^\| \*\*(.+?)\*\*", text, re.MULTILINE) for term in row.split(", ")}
     assert terms >= {
-        *("window", "recording", "subject", "component", "profile", "coefficient", "feature", "readout", "level"),
+        *("window", "recording", "subject", "component", "profile", "coefficient", "feature", "readout", "statistics"),
         *("probe", "sweep", "rank", "view", "augmentation", "store", "tensorizer", "replicability", "recentring"),
         *("whitening", "frame", "checkpoint", "label", "match", "restart", "consensus"),
         *("ATD", "SALS", "HAR", "GeoTec", "PTB-XL", "LOSO", "balanced accuracy", "share", "unusual"),

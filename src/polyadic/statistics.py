@@ -1,7 +1,8 @@
 """Statistics of raw windows: levels, extremes, shape, slow bands and correlations, which spectra of frames do not hold.
 
-To add a statistic, write a function of `Signals` that returns (b, C), (b, C, n) or, of pairs of channels, (b, P), and
-add it to `STATISTICS`; `tests/test_statistics.py` then checks its contract.
+To add a statistic, write a function of `Signals` that returns one value per channel, (b, C), and add it to `STATISTICS`
+(and to `IN_UNITS` if it has the unit of the signal); `tests/test_statistics.py` then checks its contract. One with
+other columns, such as `power` and `corr`, also needs names in `statistic_names`.
 """
 
 from __future__ import annotations

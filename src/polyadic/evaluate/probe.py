@@ -657,7 +657,7 @@ def train_probe(
     probe, words = make_probe(kind), {}
     name, last = probe.steps[-1] if isinstance(probe, Pipeline) else ("", probe)
     known, labels = known_labels(y, len(y))
-    if not isinstance(last, Probe) and not known.all():
+    if not isinstance(last, Probe):
         Z, y, groups = Z[known], labels, None if groups is None else np.asarray(groups)[known]
     if has_fit_parameter(last, "groups"):
         words[f"{name}__groups" if name else "groups"] = groups
