@@ -236,8 +236,9 @@ def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits
     assert {row["probe"] for row in outcome["rows"]} == set(SCALES)
     parts = {seed: split(signals, "paper", random_state=seed) for seed in (0, 1)}
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    Z = np.zeros((240, 11))  # three components and eight levels
-    Z[used] = load(here / "m.safetensors").transform(signals.X[used])
+    transformed = load(here / "m.safetensors").transform(signals.X[used])
+    Z = np.zeros((240, transformed.shape[1]))
+    Z[used] = transformed
     for row in outcome["rows"]:
         part = parts[row["seed"]]
         Z_train, Z_test = (Z[rows] for rows in (part.train, part.test))
