@@ -412,15 +412,6 @@ TABLES: dict[str, Callable[[], str]] = {
         front_end, "profiles", {"non-negative": "**non-negative**", "of either sign": "of either sign"}
     ),
     "features": partial(front_end, "features", {"readout": "**readout**", "coefficients": "coefficients"}),
-    "levels": partial(
-        front_end,
-        "levels",
-        {
-            "weight 0, as the probe chooses": "0",
-            "weight 0.25, as the probe chooses": "**0.25**",
-            "weight 1, as the probe chooses": "1",
-        },
-    ),
     "whitening": partial(
         front_end,
         "whitening",

@@ -71,13 +71,6 @@ class Watching(BaseEstimator, ClassifierMixin):
         return np.repeat(self.classes_[:1], len(Z))
 
 
-class Levelled(SALS):
-    """Features whose last two columns are called levels."""
-
-    def get_feature_names_out(self, input_features=None):
-        return np.array(["z1", "z2", "level x", "level y"])
-
-
 def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_predicts_the_same(features, path):
     model = WindowClassifier(features).fit(SIGNALS)
     Z = features.transform(SIGNALS).astype(float)
@@ -88,7 +81,7 @@ def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_pr
     model.save(path)
     again = WindowClassifier.load(path)
     assert again.probe == "auto"
-    for name in ("C_", "scale_", "levels_", "reason_", "validation_"):
+    for name in ("C_", "scale_", "statistics_", "temperature_", "reason_", "validation_"):
         assert getattr(again.probe_, name) == getattr(model.probe_, name)
     np.testing.assert_array_equal(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS))
     np.testing.assert_array_equal(again.predict(SIGNALS), model.predict(SIGNALS))
@@ -120,10 +113,10 @@ def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
 
 
 def test_the_probe_receives_the_statistic_columns():
-    features = Levelled(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(SIGNALS)
+    features = CPD(4, max_sweeps=2).fit(SIGNALS)
     told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_
-    assert told["statistic_columns"].tolist() == [2, 3]
-    assert WindowClassifier(features).fit(SIGNALS).probe_.levels_ in (True, False)
+    assert told["statistic_columns"].tolist() == list(range(4, len(features.get_feature_names_out())))
+    assert WindowClassifier(features).fit(SIGNALS).probe_.statistics_ in (0.25, 0.5, 1.0, 2.0)
 
 
 def test_a_custom_classifier_is_accepted_and_save_refuses_one_that_cannot_be_stored(features, path):
@@ -423,7 +416,7 @@ def test_recentring_has_no_onnx_form(features, path, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "n_classes"), [("auto", 4), ("plain", 2), ("standardised", 4)])
-def test_component_weights_give_the_logits_from_coefficients_and_levels(kind, n_classes):
+def test_component_weights_give_the_logits_from_coefficients_and_statistics(kind, n_classes):
     windows = SIGNALS[SIGNALS.label < n_classes]
     features = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(windows)
     model = WindowClassifier(features, kind).fit(windows)
@@ -431,11 +424,11 @@ def test_component_weights_give_the_logits_from_coefficients_and_levels(kind, n_
     assert W.shape == (1 if n_classes == 2 else n_classes, 4)
     Z, x = features.transform(windows), features.coefficients(windows)
     logits = model.probe_.decision_function(Z).reshape(len(windows), -1)
-    # What is left of the logits is the same for all windows but for their levels.
+    # What is left of the logits is the same for all windows but for their statistics.
     regression = model.probe_[-1] if kind == "standardised" else model.probe_
     scale = model.probe_[0].scale_ if kind == "standardised" else 1.0
-    of_levels = Z[:, 4:] @ (regression.coef_ / scale)[:, 4:].T
-    rest = logits - x @ W.T - of_levels
+    of_statistics = Z[:, 4:] @ (regression.coef_ / scale)[:, 4:].T
+    rest = logits - x @ W.T - of_statistics
     assert np.abs(x @ W.T).max() > 1e-3
     np.testing.assert_allclose(rest, np.broadcast_to(rest[:1], rest.shape), atol=1e-6 * np.abs(logits).max())
 

@@ -97,7 +97,7 @@ def model(windows):
     ("value", "text"),
     [
         (CPD(rank=4, tensorize=STFT(32, 16)), "CPD(rank=4, tensorize=STFT(n_fft=32, hop=16))"),
-        (CPD(readout=Readout(levels=0)), "CPD(readout=Readout(levels=0))"),
+        (CPD(readout=Readout(statistics=0)), "CPD(readout=Readout(statistics=0))"),
         (ATD(), "ATD()"),
         (ATD(beta=1.0, augment=Jitter(0.1)), "ATD(augment=Jitter(degree=0.1), beta=1.0)"),
         (STFT(32, 16, floor=(1.0, 2.0)), "STFT(n_fft=32, hop=16, floor=(1.0, 2.0))"),
@@ -112,7 +112,7 @@ def test_reprs_show_only_what_differs_from_the_defaults(value, text):
 def test_a_fit_does_not_change_the_repr_and_str_shows_its_result(windows, model, tmp_path):
     assert repr(model) == "CPD(max_sweeps=3, rank=3)"
     sweeps = f"3 sweeps, loss {model.history_['loss'][-1]:.4g}, not converged"
-    outcome = f"fitted to 60 windows of 3 × 256, as tensors 3 × 33 × 25; rank 3, 300 parameters; {sweeps}"
+    outcome = f"fitted to 60 windows of 3 × 256, as tensors 3 × 33 × 25; rank 3, 390 parameters; {sweeps}"
     assert str(model) == f"CPD(max_sweeps=3, rank=3)\n{outcome}"
     assert str(CPD()) == "CPD()"
     model.save(tmp_path / "m.safetensors")

@@ -19,7 +19,6 @@ from polyadic.core.algebra import squared_norms
 from polyadic.core.compression import Compression, ModeSums, choose_ranks, largest_core
 from polyadic.core.moments import Block, Moments
 from polyadic.core.passes import Passes
-from polyadic.core.readout_statistics import levels_and_variances
 from polyadic.core.step import Objective, State, feature_extractor, step
 from polyadic.data import batches
 from polyadic.data.batches import Samples, WindowSource
@@ -249,15 +248,6 @@ def test_the_readout_from_moments_is_that_of_a_pass_over_the_windows(offset):
     again = model.fit_readout(X)
     np.testing.assert_allclose(features, again.transform(X), atol=2e-3)
     np.testing.assert_allclose(quantiles, again.readout_.quantiles, rtol=1e-3)
-
-
-def test_levels_keep_their_digits_beside_a_large_offset():
-    X = draw(20, 2, 50)
-    for values in (X + 1e6, (X + 1e4).float(), (1e25 * X).float()):
-        levels, variances = levels_and_variances(values)
-        exact = values.double()
-        np.testing.assert_allclose(levels, exact.mean(dim=2), rtol=1e-6)
-        np.testing.assert_allclose(variances, exact.var(dim=2, correction=0), rtol=1e-4)
 
 
 def test_moments_keep_a_sample_of_windows_when_there_are_many():

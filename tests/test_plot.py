@@ -370,17 +370,20 @@ def test_components_that_replicate_are_distinguished_from_others_and_numbered_fr
 def test_plots_of_features_show_their_values(windows):
     model = ATD(rank=3, max_sweeps=2).fit(windows)
     Z = model.transform(windows)
-    spectral, level = plot.readout(model, Z).data
-    assert np.concatenate([spectral.y, level.y]) == pytest.approx(Z.std(axis=0), rel=1e-4)
-    assert list(level.customdata) == [f"level {name}" for name in CHANNELS]
-    figure = plot.levels(model, Z, windows.label, windows.classes)
-    means = windows.X.mean(axis=2).astype(np.float64)
-    scaled = (means - means.mean(axis=0)) / means.std(axis=0)
+    spectral, statistics = plot.readout(model, Z).data
+    assert np.concatenate([spectral.y, statistics.y]) == pytest.approx(Z.std(axis=0), rel=1e-4)
+    names = list(model.get_feature_names_out()[3:])
+    assert list(statistics.customdata) == names
+    figure = plot.statistics(model, Z, windows.label, windows.classes)
+    shown = list(figure.layout.yaxis.ticktext)
+    assert len(shown) == 16
+    scaled = (Z[:, 3:] - Z[:, 3:].mean(axis=0)) / np.maximum(Z[:, 3:].std(axis=0), 1e-12)
+    columns = [number for number, name in enumerate(names) if name in shown]
     for trace in figure.data:
         own = windows.label == windows.classes.index(trace.name)
-        assert np.asarray(trace.x) == pytest.approx(scaled[own].mean(axis=0), abs=1e-3)
-    with pytest.raises(PolyadicError, match="no level features"):
-        plot.levels(paper(SALS, rank=2, max_sweeps=1, tensorize=STFT(32, 16)).fit(windows), Z, windows.label)
+        assert np.asarray(trace.x) == pytest.approx(scaled[own][:, columns].mean(axis=0), abs=1e-3)
+    with pytest.raises(PolyadicError, match="no statistics"):
+        plot.statistics(paper(SALS, rank=2, max_sweeps=1, tensorize=STFT(32, 16)).fit(windows), Z, windows.label)
 
 
 # ---------------------------------------------------------------------- files

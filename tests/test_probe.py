@@ -33,7 +33,7 @@ def example(rows: int = 240, width: int = 6, classes: int = 3, spread: float = 1
 
 
 def leaking(seed: int = 0):
-    """Return a weak feature that generalises, and a level block that separates classes only within known subjects."""
+    """Return a weak feature that generalises, and statistics that separate classes only within known subjects."""
     rng = np.random.default_rng(seed)
     y, people = np.arange(400) % 2, np.arange(400) // 40
     codes = 3 * rng.normal(size=(10, 2, 30))
@@ -49,53 +49,72 @@ NEWTON = {"solver": "newton-cholesky", "max_iter": 1000}
 """Another solver than the probe's: it reaches the optimum itself in a few steps, however the features are scaled."""
 
 
-def slow_search(Z, y, people, levels, tolerance):
-    """Search all settings the obvious way, with one pipeline per setting and fold."""
-    fold = group_folds(y, people, 5)
-    used = {True: np.arange(Z.shape[1]), False: np.setdiff1d(np.arange(Z.shape[1]), levels)}
-    table = {}
-    for scale in ("plain", "standardised"):
-        for level, columns in used.items():
-            unit = Z[:, columns].var(axis=0).mean() if scale == "plain" else 1.0
-            for C in 10.0 ** np.arange(-4, 3) / unit:
-                guess = np.empty_like(y)
-                for left_out in range(5):
-                    train, test = fold != left_out, fold == left_out
-                    regression = LogisticRegression(C=C, class_weight="balanced", tol=tolerance, **NEWTON)
-                    steps = [StandardScaler(), regression] if scale == "standardised" else [regression]
-                    fitted = make_pipeline(*steps).fit(Z[train][:, columns], y[train])
-                    guess[test] = fitted.predict(Z[test][:, columns])
-                table[C, scale, level] = balanced_accuracy_score(y, guess)
-    return table
+def slow_scores(Z, y, people, statistics, settings):
+    """Score settings the obvious way, with one pipeline per setting and fold: balanced accuracies."""
+    fold, scores = group_folds(y, people, 5), []
+    for C, scale, weight in settings:
+        gain = np.where(np.isin(np.arange(Z.shape[1]), statistics), weight, 1.0)
+        guess = np.empty_like(y)
+        for left_out in range(5):
+            train, test = fold != left_out, fold == left_out
+            weigh = FunctionTransformer(lambda F, gain=gain: F * gain)
+            regression = LogisticRegression(C=C, class_weight="balanced", tol=1e-7, **NEWTON)
+            steps = [StandardScaler()] if scale == "standardised" else []
+            guess[test] = make_pipeline(*steps, weigh, regression).fit(Z[train], y[train]).predict(Z[test])
+        scores.append(balanced_accuracy_score(y, guess))
+    return scores
 
 
-def test_settings_are_chosen_together_as_a_slow_search_over_all_of_them_would(monkeypatch):
+@pytest.mark.parametrize(
+    ("parameters", "columns", "scales", "count"),
+    [({}, [], ("plain", "standardised"), 12), ({}, [4, 5], ("plain",), 9), ({"scale": "standardised"}, [4], (), 9)],
+)
+def test_settings_have_the_scores_of_a_slow_search_and_the_best_is_chosen(
+    parameters, columns, scales, count, monkeypatch
+):
     monkeypatch.setattr(regression, "_SEARCH_TOLERANCE", 1e-7)
     Z, y, people = example()
-    probe = Probe().fit(Z, y, groups=people, statistic_columns=[4, 5])
-    expected = slow_search(Z, y, people, [4, 5], 1e-7)
-    assert len(probe.validation_) == len(expected) == 28
-    for (C, scale, level), score in expected.items():
-        (entry,) = [
-            row
-            for row in probe.validation_
-            if (row["scale"], row["levels"]) == (scale, level) and np.isclose(row["C"], C)
-        ]
-        assert entry["balanced_accuracy"] == pytest.approx(score, abs=1e-12)
-    best = max(expected.values())
-    assert expected[min(expected, key=lambda s: (abs(s[0] - probe.C_), s[1:] != (probe.scale_, probe.levels_)))] == best
+    probe = Probe(**parameters).fit(Z, y, groups=people, statistic_columns=columns)
+    tried = [(row["C"], row["scale"], row["statistics"] or 1.0) for row in probe.validation_]
+    scores = [row["balanced_accuracy"] for row in probe.validation_]
+    assert len(set(tried)) == count
+    assert {scale for _, scale, _ in tried} == set(scales or ("standardised",))
+    assert scores == pytest.approx(slow_scores(Z, y, people, columns, tried), abs=1e-12)
+    best = max(scores)
+    assert scores[tried.index((probe.C_, probe.scale_, probe.statistics_ or 1.0))] == pytest.approx(best)
     assert f"balanced accuracy {100 * best:.1f} % (optimistic: the setting was chosen by it)" in probe.reason_
     assert "12 subjects in 5 folds" in probe.reason_
 
 
-def test_features_that_hold_only_within_subjects_are_rejected_by_groups_and_chosen_by_shuffled_folds():
+def test_the_weight_of_statistics_is_chosen_last_and_c_follows_their_variance():
+    Z, y, people = example()
+    probe = Probe().fit(Z, y, people, [4, 5])
+    first, second = probe.validation_[:6], probe.validation_[6:]
+    assert {row["statistics"] for row in first} == {0.5}
+    assert [row["statistics"] for row in second] == [0.25, 1.0, 2.0]
+
+    def score(row):
+        return round(row["balanced_accuracy"], 12)
+
+    best = max(first, key=score)
+
+    def relative(row):
+        gain = np.array([1, 1, 1, 1, row["statistics"], row["statistics"]])
+        return row["C"] * (Z * gain).var(axis=0).sum() / 4
+
+    assert [relative(row) for row in first] == pytest.approx(10.0 ** np.arange(-3, 3))
+    assert len({round(relative(row), 9) for row in second}) == 1
+    assert relative(second[0]) in [pytest.approx(relative(row)) for row in first if score(row) == score(best)]
+
+
+def test_features_that_hold_only_within_subjects_get_less_weight_by_groups_than_by_shuffled_folds():
     Z, y, people, block = leaking()
     by_people = Probe().fit(Z, y, groups=people, statistic_columns=block)
     shuffled = Probe().fit(Z, y, groups=np.random.default_rng(0).permutation(400) % 5, statistic_columns=block)
-    assert by_people.levels_ is False
-    assert shuffled.levels_ is True
+    assert by_people.statistics_ == 0.25
+    assert np.abs(by_people.coef_[:, 2:]).mean() < 0.5 * np.abs(shuffled.coef_[:, 2:]).mean()
     new, truth, _, _ = leaking(seed=1)
-    assert by_people.score(new, truth) > shuffled.score(new, truth) + 0.1
+    assert by_people.score(new, truth) > shuffled.score(new, truth)
 
 
 def test_without_groups_neighbouring_rows_are_left_out_together():
@@ -105,7 +124,8 @@ def test_without_groups_neighbouring_rows_are_left_out_together():
     Z = np.hstack([1.5 * y[:, None] + rng.normal(size=(600, 2)), shared + 0.3 * rng.normal(size=shared.shape)])
     blocks = Probe().fit(Z, y, statistic_columns=slice(2, None))
     shuffled = Probe().fit(Z, y, groups=rng.permutation(600) % 5, statistic_columns=slice(2, None))
-    assert (blocks.levels_, shuffled.levels_) == (False, True)
+    scores = [max(row["balanced_accuracy"] for row in probe.validation_) for probe in (blocks, shuffled)]
+    assert scores[0] < scores[1] - 0.05
     assert "5 contiguous blocks" in blocks.reason_
 
 
@@ -127,8 +147,9 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
         (np.arange(3), None, "3 labels are too few"),
     ):
         probe = Probe().fit(Z[rows], y[rows], groups=groups, statistic_columns=[5])
-        assert (probe.scale_, probe.levels_, probe.validation_) == ("plain", True, [])
-        assert probe.C_ * Z[rows].var(axis=0).mean() == pytest.approx(1)
+        assert (probe.scale_, probe.statistics_, probe.validation_) == ("plain", 0.5, [])
+        variance = (Z[rows] * [1, 1, 1, 1, 1, 0.5]).var(axis=0).sum() / 5
+        assert probe.C_ * variance == pytest.approx(1)
         assert "fixed settings" in probe.reason_
         assert why in probe.reason_
     enough = np.arange(module.FEWEST_LABELS)
@@ -137,15 +158,15 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
 
 def test_given_settings_are_kept_and_the_others_are_chosen():
     Z, y, people = example()
-    given = Probe(C=0.3, scale="standardised", levels=False).fit(Z, y, people, [5])
-    assert (given.C_, given.scale_, given.levels_, given.validation_) == (0.3, "standardised", False, [])
-    assert given.reason_.endswith("as given; probabilities assume equally frequent classes")
+    given = Probe(C=0.3, scale="standardised", statistics=2).fit(Z, y, people, [5])
+    assert (given.C_, given.scale_, given.statistics_, given.validation_) == (0.3, "standardised", 2.0, [])
+    assert given.reason_.endswith("weight 2: as given; probabilities assume equally frequent classes")
     half = Probe(C=0.3).fit(Z, y, people)
-    assert [(row["C"], row["scale"], row["levels"]) for row in half.validation_] == [
+    assert [(row["C"], row["scale"], row["statistics"]) for row in half.validation_] == [
         (0.3, "plain", None),
         (0.3, "standardised", None),
     ]
-    assert half.levels_ is None
+    assert half.statistics_ is None
 
 
 def test_the_unit_of_the_features_changes_nothing():
@@ -188,8 +209,8 @@ def test_coefficients_are_those_of_scikit_learn_with_the_scaling_folded_in(class
     centred = StandardScaler(with_std=scale == "standardised")
     direct = LogisticRegression(C=0.02, class_weight=weight, tol=1e-10, **NEWTON)
     direct = make_pipeline(centred, direct).fit(Z, y)
-    np.testing.assert_allclose(probe.decision_function(Z), direct.decision_function(Z), atol=1e-4)
-    np.testing.assert_allclose(probe.predict_proba(Z), direct.predict_proba(Z), atol=1e-4)
+    logits = probe.temperature_ * probe.decision_function(Z)
+    np.testing.assert_allclose(logits, direct.decision_function(Z), atol=1e-4)
     np.testing.assert_array_equal(probe.predict(Z), direct.predict(Z))
     assert probe.coef_.shape == (1 if classes == 2 else classes, 6)
     np.testing.assert_allclose(probe.predict_proba(Z).sum(axis=1), 1)
@@ -211,15 +232,27 @@ def test_features_wider_than_the_rows_give_the_result_of_the_direct_fit(scale, c
     np.testing.assert_allclose(logits.squeeze(), direct.decision_function(new), atol=1e-5)
 
 
-def test_columns_of_an_unused_level_block_have_no_weight():
-    Z, y, people, block = leaking()
-    probe = Probe(levels=False).fit(Z, y, people, block)
-    assert probe.coef_.shape == (1, 32)
-    assert not probe.coef_[:, block].any()
-    assert probe.coef_[:, :2].all()
-    changed = Z.copy()
-    changed[:, block] = 1e9
-    np.testing.assert_array_equal(probe.predict_proba(Z), probe.predict_proba(changed))
+@pytest.mark.parametrize("scale", ["plain", "standardised"])
+def test_statistics_are_multiplied_by_their_weight_and_left_out_with_weight_0(scale):
+    Z, y, people = example()
+    parameters = {"C": 0.1, "scale": scale}
+    twice = Probe(**parameters, statistics=2.0).fit(Z, y, people, [4, 5])
+    # As if the scaled features had been given twice as large.
+    F = StandardScaler().fit_transform(Z) if scale == "standardised" else Z
+    by_hand = Probe(C=0.1, scale="plain").fit(F * [1, 1, 1, 1, 2, 2], y, people)
+    logits, expected = twice.decision_function(Z), by_hand.decision_function(F * [1, 1, 1, 1, 2, 2])
+    np.testing.assert_allclose(twice.temperature_ * logits, by_hand.temperature_ * expected, atol=1e-2)
+    without, changed = Probe(**parameters, statistics=0).fit(Z, y, people, [4, 5]), Z.copy()
+    changed[:, 4:] = 1e9
+    assert not without.coef_[:, 4:].any()
+    np.testing.assert_array_equal(without.predict_proba(Z), without.predict_proba(changed))
+
+
+def test_features_that_are_all_statistics_have_no_weight():
+    Z, y, people = example()
+    every = Probe().fit(Z, y, people, slice(None))
+    assert every.statistics_ is None
+    np.testing.assert_array_equal(every.coef_, Probe().fit(Z, y, people).coef_)
 
 
 def test_probabilities_are_those_of_logistic_function_and_softmax():
@@ -264,8 +297,10 @@ def test_input_that_cannot_be_used_is_refused_with_a_sentence(change, said):
         ({"C": "best"}, "C must be"),
         ({"C": True}, "C must be"),
         ({"scale": "none"}, "scale must be"),
-        ({"levels": "yes"}, "levels must be"),
-        ({"levels": False}, "requires statistic_columns"),
+        ({"statistics": "yes"}, "statistics must be"),
+        ({"statistics": -1.0}, "statistics must be"),
+        ({"statistics": False}, "statistics must be"),
+        ({"unlabelled": True}, "unlabelled must be"),
         ({"class_weight": "even"}, "class_weight must be"),
     ],
 )
@@ -309,7 +344,7 @@ def test_a_packed_probe_is_restored_to_the_bit(names):
     again = Probe.unpack(*probe.pack(), features=6)
     assert type(again) is Probe
     assert again.get_params() == probe.get_params()
-    for name in ("C_", "scale_", "levels_", "validation_", "reason_", "n_features_in_"):
+    for name in (*(f"{name}_" for name in module._STORED), "n_features_in_"):
         assert getattr(again, name) == getattr(probe, name)
     assert again.classes_.tolist() == names
     np.testing.assert_array_equal(again.predict_proba(Z), probe.predict_proba(Z))

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from polyadic._util import model_files
 from polyadic.augment import Jitter, Neighbour
+from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
-from polyadic.core.readout_statistics import SAMPLED, Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.readout import PREFIX, QUANTILES, FittedReadout, Readout
+from polyadic.statistics import rounding, statistic_names, window_statistics
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 
@@ -49,6 +50,10 @@ class Problem:
         return khatri_rao(self.factors)
 
     @property
+    def statistics(self) -> Tensor:
+        return window_statistics(self.windows)
+
+    @property
     def reconstructions(self) -> Tensor:
         return self.x @ self.patterns.T
 
@@ -69,19 +74,20 @@ def problem(count: int = 60, sizes: tuple[int, ...] = (3, 4, 5), rank: int = 4, 
 
 
 def collected(case: Problem, readout: Readout, batch: int = 17) -> Accumulator:
-    accumulator = readout.accumulator(case.rank, len(case.x), case.windows.shape[1])
+    accumulator = readout.accumulator(case.rank, len(case.x), case.statistics.shape[1])
     for ids in torch.arange(len(case.x)).split(batch):
         add(accumulator, case, ids)
     return accumulator
 
 
 def add(accumulator: Accumulator, case: Problem, ids: Tensor) -> None:
-    accumulator.add(ids, case.x[ids], case.residuals[ids], case.windows[ids], case.views[ids])
+    statistics = case.statistics[ids] if accumulator.n_statistics else None
+    accumulator.add(ids, case.x[ids], case.residuals[ids], statistics, case.views[ids])
 
 
 def fitted(case: Problem, readout: Readout | None = None) -> FittedReadout:
     readout = Readout() if readout is None else readout
-    return readout.fitted(collected(case, readout), case.factors)
+    return readout.fitted(collected(case, readout), case.factors, rounding(*case.windows.shape[1:]))
 
 
 def spectral(case: Problem, readout: Readout | None = None) -> Tensor:
@@ -206,7 +212,7 @@ def test_windows_that_are_all_equal_give_zeros_and_a_warning():
     case = problem()
     case = replace(case, x=case.x[:1].repeat(len(case.x), 1))
     with pytest.warns(RuntimeWarning, match="all unlabelled windows are equal"):
-        model = fitted(case, Readout(levels=0))
+        model = fitted(case, Readout(statistics=0))
     assert not model.features(case.x).any()
     assert_close(model.inverse(model.features(case.x)) @ case.patterns.T, case.reconstructions)
 
@@ -216,7 +222,7 @@ def test_windows_that_are_all_equal_give_zeros_and_a_warning():
 
 def axis_patterns(case: Problem) -> Tensor:
     """The direction in which a reconstruction moves with each feature: (I·J·…, R)."""
-    model = fitted(case, Readout(levels=0))
+    model = fitted(case, Readout(statistics=0))
     eye = torch.eye(case.rank, dtype=torch.float64)
     return case.patterns @ (model.inverse(eye) - model.inverse(0 * eye)).T
 
@@ -240,50 +246,81 @@ def test_patterns_that_sum_to_zero_have_a_sign_that_components_do_not_decide():
     assert_close(spectral(flipped), spectral(case), 1e-7)
 
 
-# --------------------------------------------------------------------------------- levels
+# ----------------------------------------------------------------------------- statistics
 
 
-def test_levels_are_standardised_means_over_the_root_of_channels_times_their_weight():
+def standardised(statistics: np.ndarray) -> np.ndarray:
+    return np.clip((statistics - statistics.mean(axis=0)) / statistics.std(axis=0), -6, 6)
+
+
+def test_statistics_are_standardised_and_limited_with_the_total_variance_of_the_other_features():
     case = problem()
-    found = fitted(case, Readout(levels=0.5)).features(case.x, case.windows)[:, case.rank :].numpy()
-    for channel in range(3):
-        means = np.array([window[channel].mean() for window in case.windows.numpy()])
-        expected = (means - means.mean()) / means.std() / math.sqrt(3) * 0.5 * math.sqrt(case.rank)
-        assert_close(found[:, channel], expected)
-    assert float((found**2).mean(axis=0).sum()) == pytest.approx(0.25 * case.rank)
+    case.windows[7, 0, 3] += 1e3  # an outlier, limited to six deviations
+    found = fitted(case, Readout(statistics=0.5)).features(case.x, case.windows)[:, case.rank :].numpy()
+    expected = standardised(case.statistics.numpy())
+    assert np.abs(expected).max() == 6
+    assert_close(found, 0.5 * math.sqrt(case.rank / expected.shape[1]) * expected, 1e-8)
+    usual = fitted(problem(), Readout(statistics=0.5)).features(problem().x, problem().windows)[:, case.rank :]
+    assert float((usual**2).mean(dim=0).sum()) == pytest.approx(0.25 * case.rank, rel=0.02)
 
 
-def test_one_pass_serves_readouts_of_any_shrinkage_and_weight_of_levels():
+def test_one_pass_serves_readouts_of_any_shrinkage_and_weight_of_statistics():
     case = problem()
-    statistics = collected(case, Readout(whiten=Jitter(0.1)))
-    for readout in (Readout(), Readout(levels=0), Readout(levels=2.0), Readout(whiten=Jitter(0.1), shrinkage=0.3)):
-        assert_same_readout(readout.fitted(statistics, case.factors), fitted(case, readout))
+    moments = collected(case, Readout(whiten=Jitter(0.1)))
+    for readout in (Readout(), Readout(statistics=2.0), Readout(whiten=Jitter(0.1), shrinkage=0.3)):
+        assert_same_readout(readout.fitted(moments, case.factors), fitted(case, readout))
 
 
-@pytest.mark.parametrize(
-    "channel",
-    [torch.zeros(60, 20), torch.full((60, 20), 1 / 3, dtype=torch.float64), torch.full((60, 20), 1e5 / 3)],
-    ids=["silent", "constant", "large constant"],
-)
-def test_the_level_of_a_channel_that_never_changes_is_zero(channel):
+@pytest.mark.parametrize("value", [0.0, 1 / 3, 1e5 / 3], ids=["silent", "constant", "large constant"])
+def test_statistics_of_a_channel_that_never_changes_are_zero_and_do_not_dilute_the_others(value):
     case = problem()
-    windows = torch.cat([case.windows[:, :2], channel[:, None].double()], dim=1)
-    case_with = replace(case, windows=windows)
-    if channel.dtype == torch.float64:
-        assert float(collected(case_with, Readout()).covariance[-1, -1]) > 0, "rounding does not show"
-    model = fitted(case_with)
-    features = model.features(case.x, windows)
-    assert not features[:, -1].any()
-    assert model.level_gain[-1] == model.level_scale[-1] == 0
-    assert_close(features[:, -3:-1], fitted(case).features(case.x, case.windows)[:, -3:-1])
+    case.windows[:, 2] = value
+    model = fitted(case)
+    features = model.features(case.x, case.windows)[:, case.rank :]
+    own = np.array([name.endswith("2") for name in names(3, 20)])
+    # The floor of a silent channel's powers follows the loudest channel.
+    own &= ~np.array([name.startswith(("power", "std")) for name in names(3, 20)])
+    assert not features[:, own].any()
+    assert (model.statistic_gain[own] == 0).all()
+    assert (model.statistic_scale[own] == 0).all()
+    live = model.statistic_scale > 0
+    expected = math.sqrt(case.rank / live.sum()) * standardised(case.statistics.numpy()[:, live])
+    assert_close(features[:, live], expected, 1e-8)
 
 
-def test_rounding_errors_of_windows_without_mean_are_not_blown_up_to_levels():
+@pytest.mark.parametrize("correction", [0, 1])
+def test_rounding_errors_of_windows_that_were_standardised_one_by_one_are_not_blown_up(correction):
     case = problem()
-    windows = (case.windows - case.windows.mean(dim=2, keepdim=True)).float()
-    windows = windows - windows.mean(dim=2, keepdim=True)
-    assert float(windows.mean(dim=2).abs().max()) > 0
-    assert not fitted(replace(case, windows=windows)).features(case.x, windows)[:, case.rank :].any()
+    centred = case.windows - case.windows.mean(dim=2, keepdim=True)
+    windows = (centred / centred.std(dim=2, keepdim=True, correction=correction)).float()
+    windows = torch.cat([windows, windows[:, :1]], dim=1)  # and one channel twice
+    kinds = names(4, 20)
+    known = [kinds.index(name) for name in ("mean 0", "mean 1", "std 0", "std 1", "corr 0 3")]
+    statistics = window_statistics(windows)
+    assert float(statistics[:, kinds.index("std 0")].std()) > 0
+    features = fitted(replace(case, windows=windows)).features(case.x, windows)[:, case.rank :]
+    assert not features[:, known].any()
+    assert int(features.any(dim=0).sum()) >= len(kinds) - 9
+
+
+def test_more_than_256_statistics_are_reduced_to_64_principal_axes():
+    case = problem(count=300)
+    generator = torch.Generator().manual_seed(1)
+    case = replace(case, windows=torch.randn(300, 16, 30, generator=generator, dtype=torch.float64).cumsum(dim=2))
+    model = fitted(case, Readout(statistics=0.5))
+    features = model.features(case.x, case.windows)[:, case.rank :].numpy()
+    z = (case.statistics - case.statistics.mean(dim=0)).numpy() / case.statistics.numpy().std(axis=0)
+    _, _, axes = np.linalg.svd(z, full_matrices=False)
+    axes = axes[:64] * np.where(axes[:64].sum(axis=1) < 0, -1, 1)[:, None]
+    gain = 0.5 * math.sqrt(case.rank / ((z @ axes.T) ** 2).mean(axis=0).sum())
+    assert features.shape == (300, 64)
+    assert_close(features, gain * np.clip(z, -6, 6) @ axes.T, 1e-7)
+    assert model.feature_names(names(16, 30))[case.rank :] == [f"s{number}" for number in range(1, 65)]
+    assert "64 axes of " in repr(model)
+
+
+def names(channels: int, length: int) -> list[str]:
+    return statistic_names([str(channel) for channel in range(channels)], length)
 
 
 # ------------------------------------------------------------------------------ whitening
@@ -301,7 +338,7 @@ def whitened_by_definition(case: Problem, shrinkage: float, rows: np.ndarray | s
 
 @given(problems, st.floats(0.01, 100))
 @steady
-def test_whitened_features_follow_their_definition_and_leave_levels_alone(case, shrinkage):
+def test_whitened_features_follow_their_definition_and_leave_statistics_alone(case, shrinkage):
     readout = Readout(whiten=Jitter(0.1), shrinkage=shrinkage)
     features = fitted(case, readout).features(case.x, case.windows)
     assert_close(features[:, : case.rank], whitened_by_definition(case, shrinkage), 1e-6)
@@ -310,7 +347,7 @@ def test_whitened_features_follow_their_definition_and_leave_levels_alone(case, 
 
 def test_windows_without_a_view_count_for_the_axes_but_not_for_the_differences():
     case = problem()
-    readout = Readout(whiten=Neighbour(), levels=0)
+    readout = Readout(whiten=Neighbour(), statistics=0)
     accumulator = readout.accumulator(case.rank, len(case.x))
     has_view = torch.arange(len(case.x)) % 3 != 0
     for ids in torch.arange(len(case.x)).split(7):
@@ -356,7 +393,7 @@ def test_whitening_without_shrinkage_is_refused_where_a_feature_never_differs():
     views[:, 0] += 1
     with pytest.raises(PolyadicError, match=r"^shrinkage=0 is too small"):
         fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.0))
-    assert fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.1)).n_features == 7
+    assert fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.1)).n_block > 0
 
 
 # ------------------------------------------------------------------------------- one pass
@@ -367,11 +404,10 @@ def test_whitening_without_shrinkage_is_refused_where_a_feature_never_differs():
 def test_one_pass_in_batches_equals_two_passes_even_far_from_zero(case, batch, offset):
     case = replace(case, x=case.x + offset)
     accumulator = collected(case, Readout(), batch)
-    rows = np.hstack([case.x.numpy(), case.windows.mean(dim=2).numpy()])
+    rows = np.hstack([case.x.numpy(), case.statistics.numpy()])
     assert accumulator.count == len(rows)
     assert_close(accumulator.mean, rows.mean(axis=0), 1e-13)
     assert_close(accumulator.covariance, np.atleast_2d(np.cov(rows.T, bias=True)), 1e-8)
-    assert_close(accumulator.within, case.windows.numpy().var(axis=2).mean(axis=0))
 
 
 def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
@@ -382,14 +418,15 @@ def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
 def test_single_precision_on_any_device_gives_nearly_the_same_readout(device):
     case = problem()
     readout = Readout(whiten=Jitter(0.1))
-    accumulator = readout.accumulator(case.rank, len(case.x), 3)
+    accumulator = readout.accumulator(case.rank, len(case.x), case.statistics.shape[1])
     narrow = [values.float().to(device) for values in (case.x, case.residuals, case.windows, case.views)]
-    accumulator.add(torch.arange(len(case.x), device=device), *narrow)
+    x, residuals, windows, views = narrow
+    accumulator.add(torch.arange(len(case.x), device=device), x, residuals, window_statistics(windows), views)
     model = readout.fitted(accumulator, [factor.float().to(device) for factor in case.factors])
-    features = model.features(narrow[0], narrow[2])
-    assert (features.dtype, features.device) == (torch.float32, narrow[0].device)
+    features = model.features(x, windows)
+    assert (features.dtype, features.device) == (torch.float32, x.device)
     expected = fitted(case, readout).features(case.x, case.windows)
-    assert_close(features.cpu(), expected, 1e-5)
+    assert_close(features.cpu(), expected, 1e-4)
     back = model.inverse(features)
     assert (back.dtype, back.device) == (torch.float32, features.device)
     assert_close(back.cpu(), case.x, 1e-4)
@@ -422,9 +459,6 @@ def test_inverse_gives_the_smallest_coefficients_with_the_exact_reconstruction(w
     assert_close(x, case.reconstructions @ torch.linalg.pinv(K).T, 1e-7)
 
 
-# ------------------------------------------------------------------------ what it tells
-
-
 # ----------------------------------------------------------------------- unusual windows
 
 
@@ -442,9 +476,9 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     accumulator = Accumulator(1, count)
     ids = torch.arange(count, dtype=torch.float64)
     accumulator.add(torch.arange(count), ids[:, None], ids)
-    x, levels, residuals = accumulator.sample()
+    x, statistics, residuals = accumulator.sample()
     kept = min(count, SAMPLED)
-    assert (tuple(x.shape), tuple(levels.shape)) == ((kept, 1), (kept, 0))
+    assert (tuple(x.shape), tuple(statistics.shape)) == ((kept, 1), (kept, 0))
     assert torch.equal(x[:, 0], residuals)
     # One window out of each equal stretch, to one window.
     assert bool((x[:, 0].diff() >= 1).all())
@@ -459,13 +493,13 @@ def test_statistics_take_the_same_memory_for_any_number_of_windows():
 # ---------------------------------------------------------------------------------- files
 
 
-@pytest.mark.parametrize("readout", [Readout(), Readout(levels=0.0), Readout(whiten=Jitter(0.1))])
+@pytest.mark.parametrize("readout", [Readout(), Readout(statistics=0.0), Readout(whiten=Jitter(0.1))])
 def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
     case = problem()
     model = fitted(case, readout)
     model_files.write(tmp_path / "m.safetensors", {**model.arrays(), "other": np.zeros(2)}, {})
     arrays, _ = model_files.read(tmp_path / "m.safetensors")
-    same = FittedReadout.from_arrays(readout, arrays, rank=4, n_channels=3)
+    same = FittedReadout.from_arrays(readout, arrays, rank=4, n_statistics=COUNT)
     features = model.features(case.x, case.windows)
     assert torch.equal(same.features(case.x, case.windows), features)
     assert torch.equal(same.inverse(features), model.inverse(features))
@@ -476,10 +510,13 @@ def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
         same.matrix[...] = 0
 
 
+COUNT = len(statistic_names("abc", 20))
+
 DAMAGED = {
     "centre": [np.zeros(3), np.zeros(4, np.int64), np.full(4, np.nan)],
     "matrix": [np.zeros((5, 5))],
-    "level_scale": [np.array([1.0, -1.0, 1.0]), np.ones(2)],
+    "statistic_scale": [-np.ones(COUNT), np.ones(2)],
+    "statistic_axes": [np.ones((COUNT, 1))],
     "quantiles": [np.ones((2, 5)) * -1e9, np.ones((2, 5)) * np.arange(5)[::-1]],
     "extra": [np.zeros(1)],
 }
@@ -491,7 +528,7 @@ def test_arrays_that_no_fit_of_this_model_gives_are_refused(name):
     without = {key: array for key, array in arrays.items() if key != PREFIX + name}
     for changed in (*([without] if without != arrays else []), *(arrays | {PREFIX + name: a} for a in DAMAGED[name])):
         with pytest.raises(ModelFileError, match="the file's readout"):
-            FittedReadout.from_arrays(Readout(), changed, rank=4, n_channels=3)
+            FittedReadout.from_arrays(Readout(), changed, rank=4, n_statistics=COUNT)
 
 
 # --------------------------------------------------------------------------------- errors
@@ -500,8 +537,8 @@ def test_arrays_that_no_fit_of_this_model_gives_are_refused(name):
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("levels", -0.1),
-        ("levels", "auto"),
+        ("statistics", -0.1),
+        ("statistics", "auto"),
         ("whiten", "jitter"),
         ("whiten", Jitter),
         ("shrinkage", math.nan),
@@ -524,5 +561,5 @@ def test_windows_that_are_not_finite_missing_or_of_another_shape_are_refused():
     with pytest.raises(PolyadicError, match="there are none"):
         Readout().fitted(Readout().accumulator(4, 60), case.factors)
     for wrong in (None, case.windows[:, :2], case.windows[:5]):
-        with pytest.raises(PolyadicError, match=r"windows must have shape \(60, 3, time\), but"):
+        with pytest.raises(PolyadicError, match=r"windows must have shape \(60, channels, time\)"):
             fitted(case).features(case.x, wrong)

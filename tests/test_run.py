@@ -77,7 +77,7 @@ def test_run_without_arguments_takes_built_in_signals(tmp_path):
     written = json.loads(result.stdout)
     assert written["title"] == "built-in signals"
     found = {entry["method"]: entry["parameters"] for entry in written["summary"]}
-    assert found["CPD"] == 8 * (8 + 33 + 25) + 8 * 33 + 72 + 16  # bases, mean spectrum, readout and levels
+    assert found["CPD"] == 8 * (8 + 33 + 25) + 8 * 33 + 72 + 2 * 148  # bases, mean spectrum, readout, statistics
     assert found["ATD, paper"] == 8 * (16 + 33 + 25)
     assert found["PCA"] == 9 * 8 * 33 * 25
 

@@ -77,16 +77,16 @@ def test_no_search_sees_windows_of_the_subjects_it_is_judged_on(windows, monkeyp
 
 def test_settings_that_are_clearly_better_are_chosen():
     rng = np.random.default_rng(1)
-    label = rng.integers(0, 2, 160)
+    label, subject = rng.integers(0, 2, 160), np.arange(160) % 8
     X = rng.normal(size=(160, 3, 64)).astype(np.float32)
-    X[:, 0] += 0.5 * (2 * label - 1)[:, None]  # the class is in the sign of a level, which a spectrum has not
-    levelled = Windows(X, fs=64.0, label=label, subject=np.arange(160) % 8)
-    space = Space.of(levelled)
-    start = replace(space.recommended, levels=0.0)
-    values = {name: (getattr(start, name),) for name in space.values} | {"levels": (0.0, 0.25)}
-    search = Search(levelled, replace(space, recommended=start, values=values), 0, "cpu", max_tries=4)
+    # The class is in the mean, beside offsets of subjects that are larger.
+    X[:, 0] += ((2 * label - 1) + 10 * rng.normal(size=8)[subject])[:, None]
+    moved = Windows(X, fs=64.0, label=label, subject=subject)
+    space = Space.of(moved)
+    values = {name: (getattr(space.recommended, name),) for name in space.values} | {"recenter": (False, True)}
+    search = Search(moved, replace(space, values=values), 0, "cpu", max_tries=4)
     best = search.run()
-    assert best.settings.levels == 0.25
+    assert best.settings.recenter
     assert best.score > search.tries[0].score + 0.2
 
 

@@ -61,7 +61,7 @@ from polyadic.scale.gpu import kernels
 from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource
 from polyadic.spectral import recommended_stft
-from polyadic.statistics import statistic_names, window_statistics
+from polyadic.statistics import rounding, statistic_names, window_statistics
 
 __all__ = ["ATD", "CPD", "GRSALS", "SALS", "WindowEstimator", "all_or_nothing", "describe_fit", "labelled_windows"]
 
@@ -622,6 +622,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         has_windows = source.tensorize is not None and source.example().ndim == 3
         return window_statistics if has_windows and readout is not None and readout.statistics > 0 else None
 
+    def _rounding(self, source: WindowSource) -> Tensor | None:
+        return None if self._statistics(source) is None else rounding(*source.example().shape[1:])
+
     def _compressed(self, moments: Moments) -> Moments:
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments
@@ -633,7 +636,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         tensorize = self.tensorize_
         known = tensorize is None or tensorize.describe() is None
         described = repr(persist.encode(tensorize)) if known else id(tensorize)
-        data = (id(source.samples.data), source.dtype, source.device, self.units_)
+        data = (id(source.samples.data), source.dtype, source.device, self.units_, self._statistics(source) is None)
         return (*data, described, repr(self.compression), *further)
 
     @plain_torch()
@@ -1059,7 +1062,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             raise PolyadicError("whiten needs views of the windows themselves, but X is their moments: use whiten=None")
         if moments is not None and readout.whiten is None:
             factors = self._factors(torch.device("cpu"), source.dtype)
-            self.readout_ = readout.fitted(moments.accumulator(factors, float(self.alpha)), self.factors_)
+            collected = moments.accumulator(factors, float(self.alpha))
+            self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
             return
         count, extract = source.n_windows, self._extractor(source.device, source.dtype)
         describe = self._statistics(source)
@@ -1075,7 +1079,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 view, has_view = _views_of(views, X, ids)
                 view = extract(tensors(source.tensorize, view))[0] if len(view) else x[:0]
             collected.add(ids, x, residuals, None if describe is None else describe(X), view, has_view)
-        self.readout_ = readout.fitted(collected, self.factors_)
+        self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
 
     def _fitted_readout(self) -> FittedReadout | None:
         """Return the readout, or None if the features are the coefficients."""
@@ -1252,6 +1256,9 @@ def describe_fit(model: CPD) -> str:
     as_tensors = f", as tensors {sizes}" if sizes != shape else ""
     parts = [f"fitted to {count:,} window{'s' * (count != 1)} of {shape}{as_tensors}"]
     parts.append(f"rank {model.factors_[0].shape[1]}, {model.n_parameters_:,} parameters")
+    readout = getattr(model, "readout_", None)
+    if readout is not None and readout.n_block < readout.n_statistics:
+        parts.append(readout.describe_block())
     if losses:
         converged = {True: ", converged", False: ", not converged", None: ""}[getattr(model, "converged_", None)]
         parts.append(f"{sweeps} sweep{'s' * (sweeps != 1)}, loss {losses[-1]:.4g}{converged}")

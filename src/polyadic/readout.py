@@ -21,8 +21,8 @@ from torch import Tensor
 from polyadic._util.checks import check_number
 from polyadic._util.immutable import Immutable
 from polyadic._util.threads import thread_pool
+from polyadic.core.accumulator import Accumulator
 from polyadic.core.algebra import gram
-from polyadic.core.readout_statistics import Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.statistics import window_statistics
 
@@ -100,48 +100,51 @@ class Readout(Immutable):
         """Create the accumulator of coefficients and statistics; `n_statistics` is 0 if there are no raw windows."""
         return Accumulator(rank, n_windows, n_statistics if self.statistics > 0 else 0)
 
-    def fitted(self, statistics: Accumulator, factors: Sequence[Tensor | NDArray[Any]]) -> FittedReadout:
-        """Fit the readout of a model with these factors to the statistics of its unlabelled windows.
+    def fitted(
+        self, moments: Accumulator, factors: Sequence[Tensor | NDArray[Any]], rounding: Tensor | None = None
+    ) -> FittedReadout:
+        """Fit the readout of a model with these factors to the moments of its unlabelled windows.
 
         The moments depend on neither `shrinkage` nor a positive `statistics`, so they can be reused for other values.
 
         Parameters
         ----------
-        statistics : from `accumulator`, after all windows have been added
+        moments : from `accumulator`, after all windows have been added
         factors : matrices of shapes (I, R), (J, R), …
+        rounding : (S,), deviations below which statistics count as constant; by default those of float64
 
         Raises
         ------
         PolyadicError : if there are no windows, fewer than 2·R pairs for whitening, or all pairs are equal
         """
         exact = [torch.as_tensor(factor).detach().to("cpu", torch.float64) for factor in factors]
-        if statistics.count == 0:
+        if moments.count == 0:
             raise PolyadicError("a readout must be fitted to at least one window, but there are none")
-        if not (statistics.is_finite() and all(bool(torch.isfinite(factor).all()) for factor in exact)):
+        if not (moments.is_finite() and all(bool(torch.isfinite(factor).all()) for factor in exact)):
             raise PolyadicError(
                 "factors, coefficients, residuals and statistics must be finite, but hold NaN or infinity"
             )
-        rank = statistics.rank
-        covariance = statistics.covariance[:rank, :rank]
+        rank = moments.rank
+        covariance = moments.covariance[:rank, :rank]
         # For matrices this small, waking torch's threads takes longer than the computation.
         with thread_pool():
-            found = _isometric(exact, statistics.mean[:rank], covariance)
+            found = _isometric(exact, moments.mean[:rank], covariance)
             if self.whiten is not None:
-                found = self._whitened(found, covariance, statistics)
-        arrays = {**found._asdict(), **_standardisation(statistics, self.statistics > 0)}
+                found = self._whitened(found, covariance, moments)
+        arrays = {**found._asdict(), **_standardisation(moments, rounding, self.statistics > 0)}
         quantiles = np.zeros((2, len(QUANTILES)))
         fitted = FittedReadout(self, quantiles=quantiles, **{name: array.numpy() for name, array in arrays.items()})
-        return replace(fitted, quantiles=fitted._quantiles_of(statistics))
+        return replace(fitted, quantiles=fitted._quantiles_of(moments))
 
-    def _whitened(self, isometric: _Map, covariance: Tensor, statistics: Accumulator) -> _Map:
+    def _whitened(self, isometric: _Map, covariance: Tensor, moments: Accumulator) -> _Map:
         matrix, back, centre = isometric
-        rank, pairs = statistics.rank, statistics.pairs
+        rank, pairs = moments.rank, moments.pairs
         if pairs < 2 * rank:
             raise PolyadicError(
                 f"whiten needs at least 2·rank = {2 * rank} pairs of a window and its view, but there "
                 f"{'is' if pairs == 1 else 'are'} {pairs}: use more windows, a smaller rank, or whiten=None"
             )
-        S = matrix @ statistics.differences @ matrix.T
+        S = matrix @ moments.differences @ matrix.T
         size = float(S.trace()) / rank
         # An axis without variance has no differences either, and stays 0.
         live = torch.nonzero(matrix.any(dim=1))[:, 0]
@@ -227,13 +230,15 @@ def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
     return torch.where(decisive < 0, -1.0, 1.0).to(plain.dtype)
 
 
-def _standardisation(moments: Accumulator, wanted: bool) -> dict[str, Tensor]:
+def _standardisation(moments: Accumulator, rounding: Tensor | None, wanted: bool) -> dict[str, Tensor]:
     """Return mean and deviation (S,) of the statistics and, of many, their leading principal axes (S, A)."""
     rank = moments.rank
     count = moments.n_statistics if wanted else 0
     mean, covariance = moments.mean[rank : rank + count], moments.covariance[rank:, rank:][:count, :count]
     scale = covariance.diagonal().clamp_min(0).sqrt()
-    scale = torch.where(scale > _CONSTANT * mean.abs(), scale, 0.0)
+    smallest = _CONSTANT * mean.abs()
+    smallest = smallest if rounding is None or not count else torch.maximum(smallest, rounding)
+    scale = torch.where(scale > smallest, scale, 0.0)
     axes = torch.zeros(count, 0, dtype=torch.float64)
     if count > _MOST_STATISTICS:
         inverse = torch.where(scale > 0, 1 / scale, 0.0)
@@ -281,7 +286,7 @@ class FittedReadout:
             object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
-        block = f" and {self._block_text()}" if self.n_statistics else ""
+        block = f" and {self.describe_block()}" if self.n_statistics else ""
         return f"<FittedReadout of {self.readout}: {self.rank} feature{'s' * (self.rank != 1)}{block}>"
 
     # ------------------------------------------------------------------ features
@@ -344,7 +349,8 @@ class FittedReadout:
         named = list(statistics) if statistics and not self.statistic_axes.shape[1] else numbered
         return [f"z{number + 1}" for number in range(self.rank)] + named[: self.n_block]
 
-    def _block_text(self) -> str:
+    def describe_block(self) -> str:
+        """Return the number of statistics, or of their axes, in words."""
         count, axes = self.n_statistics, self.statistic_axes.shape[1]
         return f"{axes} axes of {count} statistics" if axes else f"{count} statistic{'s' * (count != 1)}"
 
@@ -362,12 +368,14 @@ class FittedReadout:
         """
         statistics = None
         if self.n_statistics:
-            if windows is None or windows.ndim != 3 or len(windows) != len(x):
+            if windows is not None and windows.ndim == 3 and len(windows) == len(x):
+                statistics = window_statistics(windows).to(x.device)
+            if statistics is None or statistics.shape[1] != self.n_statistics:
                 given = "is None" if windows is None else f"has shape {tuple(windows.shape)}"
                 raise PolyadicError(
-                    f"this readout has statistics: windows must have shape ({len(x)}, channels, time), but {given}"
+                    f"windows must have shape ({len(x)}, channels, time) and give {self.n_statistics} statistics, but "
+                    f"{given}"
                 )
-            statistics = window_statistics(windows).to(x.device)
         return self._of_statistics(x, statistics).to(x.dtype)
 
     def _of_statistics(self, x: Tensor, statistics: Tensor | None) -> Tensor:
@@ -400,8 +408,8 @@ class FittedReadout:
         norms: Tensor = torch.linalg.vector_norm(features, dim=1)
         return norms
 
-    def _quantiles_of(self, statistics: Accumulator) -> _Array:
-        x, block, residuals = statistics.sample()
+    def _quantiles_of(self, moments: Accumulator) -> _Array:
+        x, block, residuals = moments.sample()
         distances = self.distances(self._of_statistics(x, block if self.n_statistics else None))
         return np.stack([np.quantile(values.numpy(), QUANTILES) for values in (distances, residuals.clamp_min(0))])
 

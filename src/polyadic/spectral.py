@@ -20,7 +20,6 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer
 from polyadic._util.threads import for_each
-from polyadic.core.readout_statistics import levels_and_variances
 from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Scale, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu import kernels
@@ -34,6 +33,7 @@ _FLOORS = ("auto", "channel")
 _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 SHORTEST_FRAME, _LONGEST = 16, 1024
 _MOST_FRAMES = 32
+_SMALLEST_SQUARE = 1e-28
 _FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude"), tuple(2**power for power in range(5, 12))
 """The parts and the frame lengths for which there is a fused kernel."""
 _TOO_LARGE = "the values in X are too large for a Fourier transform in {}: rescale X or pass it as float64"
@@ -308,7 +308,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             if self.floor == "channel":  # in float64: in float32 a square may overflow
                 squares = torch.view_as_real(self._coefficients(piece)).double().square().mean(dim=(0, 2, 3, 4))
             else:
-                squares = levels_and_variances(piece)[1].mean(dim=0)
+                squares = _variances(piece).mean(dim=0)
             sums[number] = squares * len(piece)
 
         for_each(measure, range(len(pieces)))
@@ -547,6 +547,18 @@ def _log_in_place(T: Tensor) -> None:
         np.log(values, out=values)
     else:
         T.log_()
+
+
+def _variances(X: Tensor) -> Tensor:
+    """Return the variance of each channel over each window: (b, C) float64."""
+    # Relative to the first sample, float32 suffices however large an offset is.
+    apart = X - X[:, :, :1]
+    sums, squares = apart.sum(dim=2).double(), torch.einsum("nct,nct->nc", apart, apart).double()
+    if X.dtype != torch.float64:
+        largest = squares.amax(dim=0)  # of each channel; float32 overflows or underflows beyond these limits
+        if not bool((torch.isfinite(largest) & (largest > _SMALLEST_SQUARE)).all()):
+            return _variances(X.double())
+    return (squares / X.shape[2] - (sums / X.shape[2]).square()).clamp_min(0)
 
 
 def _pooled(squares: Tensor, units: Sequence[str]) -> Tensor:

@@ -1,7 +1,8 @@
 """Statistics of raw windows: levels, extremes, shape, slow bands and correlations, which spectra of frames do not hold.
 
-To add a statistic, write a function of `Signals` that returns (b, C), (b, C, n) or, of pairs of channels, (b, P), and
-add it to `STATISTICS`; `tests/test_statistics.py` then checks its contract.
+To add a statistic, write a function of `Signals` that returns one value per channel, (b, C), and add it to `STATISTICS`
+(and to `IN_UNITS` if it has the unit of the signal); `tests/test_statistics.py` then checks its contract. One with
+other columns, such as `power` and `corr`, also needs names in `statistic_names`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["BANDS", "STATISTICS", "Signals", "band_edges", "padded_length", "statistic_names", "window_statistics"]
+__all__ = ["BANDS", "IN_UNITS", "STATISTICS", "Signals", "band_edges", "padded_length", "rounding"]
+__all__ += ["statistic_names", "window_statistics"]
 
 BANDS = 8
 """Maximum number of frequency bands; short windows have fewer."""
@@ -24,6 +26,10 @@ TINY = 1e-30
 """Deviation of a window in which all channels are constant."""
 ZERO_MEAN = 1e-6
 """A mean below this share of the channel's deviation is rounding, and counts as 0."""
+IN_UNITS = ("mean", "min", "max")
+"""Statistics in the unit of the signal; the others are logarithms, shares and ratios."""
+ROUNDING = 1e-5
+"""Bound of the rounding errors of statistics without a unit."""
 
 
 class Signals:
@@ -84,12 +90,12 @@ class Signals:
         return self.centred / torch.where(self._unit > 0, self._unit, 1.0)[:, :, None]
 
 
-def _shape(signals: Signals) -> Tensor:
+def _skewness(signals: Signals) -> Tensor:
     """Skewness: (b, C)."""
     return signals.z.pow(3).mean(dim=2)
 
 
-def _peakedness(signals: Signals) -> Tensor:
+def _log_kurtosis(signals: Signals) -> Tensor:
     """Logarithm of the kurtosis, which is at least 1: (b, C)."""
     return signals.z.square().square().mean(dim=2).clamp_min(1.0).log()
 
@@ -103,7 +109,7 @@ def _crossings(signals: Signals) -> Tensor:
 
 
 def _band_powers(signals: Signals) -> Tensor:
-    """Logarithm of the power in each band of `band_edges`: (b, C, bands)."""
+    """Logarithm of the mean square of each channel in each band of `band_edges`: (b, C, bands)."""
     length = signals.centred.shape[2]
     padded, edges = padded_length(length), band_edges(length)
     spectrum = torch.fft.rfft(signals.centred, n=padded, dim=2)
@@ -127,8 +133,8 @@ STATISTICS: dict[str, Callable[[Signals], Tensor]] = {
     "min": lambda signals: signals.extremes[0],
     "max": lambda signals: signals.extremes[1],
     "std": lambda signals: (signals.deviation + signals.floor).log(),
-    "skew": _shape,
-    "kurt": _peakedness,
+    "skew": _skewness,
+    "kurt": _log_kurtosis,
     "crossings": _crossings,
     "power": _band_powers,
     "corr": _correlations,
@@ -144,7 +150,7 @@ def padded_length(length: int) -> int:
 def band_edges(length: int) -> list[int]:
     """Return the edges of the bands in bins of the padded spectrum, of equal width on a logarithmic scale.
 
-    Bands reach from half a cycle per window to half the sampling rate; empty bands are left out.
+    Bands reach from the first bin above 0 to half the sampling rate; empty bands are left out.
 
     Examples
     --------
@@ -154,7 +160,7 @@ def band_edges(length: int) -> list[int]:
     padded = padded_length(length)
     if padded < 2:
         return []
-    edges = np.geomspace(max(1.0, padded / (2 * length)), padded // 2 + 1, BANDS + 1).round()
+    edges = np.geomspace(1, padded // 2 + 1, BANDS + 1).round()
     return [int(edge) for edge in np.unique(edges)]
 
 
@@ -197,3 +203,17 @@ def statistic_names(channels: Sequence[str], length: int, fs: float | None = Non
         else:
             names += [f"{statistic} {channel}" for channel in channels]
     return names
+
+
+def rounding(n_channels: int, length: int) -> Tensor:
+    """Return the deviation below which a statistic counts as constant: (S,), 0 for one in the unit of the signal.
+
+    The logarithm of the deviation of windows that were standardised one by one, for example, varies by rounding alone.
+
+    Examples
+    --------
+    >>> rounding(1, 1).tolist()  # mean, min, max, std, skew, kurt, crossings
+    [0.0, 0.0, 0.0, 1e-05, 1e-05, 1e-05, 1e-05]
+    """
+    kinds = [name.split()[0] for name in statistic_names(["-"] * n_channels, length)]
+    return torch.tensor([0.0 if kind in IN_UNITS else ROUNDING for kind in kinds], dtype=torch.float64)

@@ -36,7 +36,10 @@ Channels and annotations of a recording:
 
 _SHOWN = 12
 """Maximum number of items of a list that are shown; --json has all."""
-_COUNTED = ("factors.", *(f"readout.{name}" for name in ("matrix", "centre", "level_mean", "level_scale")))
+_COUNTED = (
+    "factors.",
+    *(f"readout.{name}" for name in ("matrix", "centre", "statistic_mean", "statistic_scale", "statistic_axes")),
+)
 """Beginnings of the names of the arrays that `n_parameters_` counts."""
 _STORE, _FOLDER = "store of windows", "folder of recordings"
 Facts = dict[str, Any]

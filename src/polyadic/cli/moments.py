@@ -21,12 +21,12 @@ All sums of one data set, per subject; then fits without reading the data again:
   polyadic fit --moments sleep.moments --rank 8 -o model.safetensors
 
 A fit over several sites. Each site computes a stage, one merges the files, and all go on from the result:
-  polyadic moments recordings --seconds 30 --stage floor -o site1.moments
-  polyadic moments merge site1.moments site2.moments -o floor.moments
-  polyadic moments recordings --seconds 30 --stage axes --from floor.moments -o site1-axes.moments
-  polyadic moments merge site1-axes.moments site2-axes.moments -o axes.moments
-  polyadic moments recordings --seconds 30 --stage core --from axes.moments -o site1-core.moments
-  polyadic moments merge site1-core.moments site2-core.moments -o core.moments
+  polyadic moments recordings --seconds 30 --stage floor -o floor1.moments
+  polyadic moments merge floor1.moments floor2.moments -o floor.moments
+  polyadic moments recordings --seconds 30 --stage axes --from floor.moments -o axes1.moments
+  polyadic moments merge axes1.moments axes2.moments -o axes.moments
+  polyadic moments recordings --seconds 30 --stage core --from axes.moments -o core1.moments
+  polyadic moments merge core1.moments core2.moments -o core.moments
   polyadic fit --moments core.moments -o model.safetensors
 """
 
@@ -81,7 +81,7 @@ def moments(
     check_out_file(out, *data, endings=(".moments",), force=force)
     if str(data[0]) == "merge":
         if len(data) < 2:
-            raise PolyadicError("merge needs the files to merge: polyadic moments merge site1.moments site2.moments")
+            raise PolyadicError("merge needs the files to merge: polyadic moments merge floor1.moments floor2.moments")
         _tell(Moments.merge([Moments.load(path) for path in data[1:]], keep_groups), out, json)
         return
     if len(data) != 1:
@@ -89,6 +89,7 @@ def moments(
             f"DATA must be one path, but there are {len(data)}; to merge files: polyadic moments merge …"
         )
     path = options._check_data(data[0])
+    assert path is not None
     if stage in ("axes", "core") and previous is None:
         raise PolyadicError(f"--stage {stage} needs the merged sums of the stage before: --from FILE")
     before = None if previous is None else Moments.load(previous)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from polyadic._util.threads import for_each
+from polyadic.core.accumulator import SAMPLED, Accumulator, sampled_windows
 from polyadic.core.algebra import khatri_rao, ridge_inverse
 from polyadic.core.compression import Compression
-from polyadic.core.readout_statistics import SAMPLED, Accumulator, sampled_windows
 from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
 
 __all__ = ["Block", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
@@ -154,22 +154,27 @@ class Moments:
             return
         c, statistics = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting = []
-        # Subtract means in float64: a statistic may be large compared with its deviation.
+        # Subtract means in float64: a statistic may be large compared with its deviation. Statistics are in the unit of
+        # the signals, so their squares may be out of the range of float32: they are divided by their largest values.
         mean = torch.cat([c.mean(dim=0, dtype=torch.float64), statistics.mean(dim=0)])
         size = c.shape[1]
-        centred = torch.cat([c - mean[:size].to(c.dtype), (statistics - mean[size:]).to(c.dtype)], dim=1)
+        apart, unit = statistics - mean[size:], torch.ones_like(mean)
+        largest = apart.abs().amax(dim=0)
+        unit[size:] = torch.where(largest > 0, largest, 1.0)
+        centred = torch.cat([c - mean[:size].to(c.dtype), (apart / unit[size:]).to(c.dtype)], dim=1)
         before = self.count - len(c)
         apart, share = mean - self.mean, len(c) / self.count
         weight = before * share
 
         self.mean += apart * share
         if centred.is_cuda:
-            self.scatter += (centred.T @ centred).double().add_(torch.outer(apart, apart), alpha=weight)
+            product = (centred.T @ centred).double().mul_(torch.outer(unit, unit))
+            self.scatter += product.add_(torch.outer(apart, apart), alpha=weight)
             return
 
         def multiply(pair: tuple[slice, slice]) -> None:
             first, second = pair
-            product = (centred[:, first].T @ centred[:, second]).double()
+            product = (centred[:, first].T @ centred[:, second]).double().mul_(torch.outer(unit[first], unit[second]))
             self.scatter[first, second] += product.add_(torch.outer(apart[first], apart[second]), alpha=weight)
 
         for_each(multiply, _block_pairs(centred.shape[1]))
@@ -287,10 +292,13 @@ class Moments:
         """
         if len(self.ids):
             return self.rows.double(), self.details[:, :-1], self.details[:, -1]
-        values, vectors = torch.linalg.eigh(self.scatter / self.count)
+        # Of the correlation matrix: units of statistics and compressed windows may differ by orders of magnitude.
+        deviation = (self.scatter.diagonal() / self.count).sqrt()
+        unit = torch.where(deviation > 0, deviation, 1.0)
+        values, vectors = torch.linalg.eigh(self.scatter / self.count / torch.outer(unit, unit))
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(min(self.count, SAMPLED), len(values), dtype=torch.float64, generator=generator)
-        drawn = self.mean + (noise * values.clamp_min(0).sqrt()) @ vectors.T
+        drawn = self.mean + unit * ((noise * values.clamp_min(0).sqrt()) @ vectors.T)
         rows, statistics = drawn.split([self.compression.size, self.n_statistics], dim=1)
         outside = (1 - self.kept_energy) * self.energy / self.count
         return rows, statistics, rows.square().sum(dim=1) + outside

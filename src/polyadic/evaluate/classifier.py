@@ -32,6 +32,7 @@ from polyadic.evaluate.probe import (
     own_prior,
     statistic_columns,
     train_probe,
+    uses_unlabelled,
 )
 from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.scale.cluster import lazily
@@ -144,7 +145,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
         subjects = groups_of(windows, groups)
-        rows = rows_to_transform(known, subjects, self.recenter, _uses_unlabelled(self.probe))
+        rows = rows_to_transform(known, subjects, self.recenter, uses_unlabelled(self.probe))
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z = features_of(self.features_, _safe_indexing(windows, rows), on_rows)
         if self.recenter:
@@ -309,11 +310,6 @@ def groups_of(windows: Any, groups: ArrayLike | None = None) -> NDArray[Any] | N
     return None
 
 
-def _uses_unlabelled(probe: Any) -> bool:
-    made = make_probe(probe)
-    return isinstance(made, Probe) and made.unlabelled is not False
-
-
 def partly_labelled(labels: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
     """Return a column (N,) with these labels where they are known, and None elsewhere; the labels if all are known."""
     if known.all():
@@ -336,8 +332,8 @@ def rows_to_transform(
     subjects : (N,), the subject of each window
     """
     if not recenter:
-        sample = pool_rows(known, subjects) if unlabelled else []
-        return np.sort(np.concatenate([np.flatnonzero(known), sample])).astype(np.intp)
+        sample = pool_rows(known, subjects) if unlabelled else np.empty(0, np.intp)
+        return np.sort(np.concatenate([np.flatnonzero(known), sample]))
     names = _group_names(subjects, len(known))
     chosen = np.isin(names, np.unique(names[known]))
     _check_sizes(names[chosen])

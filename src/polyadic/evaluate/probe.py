@@ -9,7 +9,6 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,6 +22,7 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter, validate_data
 from torch import Tensor
@@ -41,12 +41,12 @@ from polyadic.evaluate.regression import (
     SCALES,
     WEIGHTS,
     Setting,
+    gains,
     left_out,
     logits,
     regressions,
     settings_of,
     unthreaded,
-    weighted,
     weights_of,
 )
 from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
@@ -61,6 +61,7 @@ __all__ = [
     "own_prior",
     "statistic_columns",
     "train_probe",
+    "uses_unlabelled",
 ]
 
 AUTO = "auto"
@@ -96,8 +97,6 @@ _TEMPERATURE_SPREAD = 0.7
 """Standard deviation of the prior of the temperature's logarithm."""
 _MOST_VALIDATED = 2000
 """Maximum number of labels in the search for settings."""
-_UNSEEN = 20.0
-"""How far the logit of a class that a fold lacks is below the others."""
 
 _Floats = NDArray[np.float64]
 _Mask = NDArray[np.bool_]
@@ -115,6 +114,16 @@ class _Data(NamedTuple):
     @property
     def n_labelled(self) -> int:
         return int((self.codes >= 0).sum())
+
+    @property
+    def blocks(self) -> _Rows:
+        """The group of each labelled row, or the contiguous block that stands in for it."""
+        labelled = self.codes[: self.n_labelled]
+        return contiguous_blocks(labelled, FOLDS) if self.groups is None else self.groups[: self.n_labelled]
+
+    @property
+    def block_name(self) -> str:
+        return "contiguous blocks" if self.groups is None else "subjects"
 
 
 class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -142,7 +151,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         by the variance of the features, which makes the choice independent of their unit
     scale : "plain" for unscaled features, "standardised" for mean 0 and variance 1; "auto" is plain for features with
         statistics, whose scales are right, and otherwise chooses
-    statistics : weight of the statistics (`statistic_columns` of `fit`), or "auto" for ¼, ½, 1 or 2
+    statistics : factor of the (scaled) statistics, `statistic_columns` of `fit`, or "auto" for ¼, ½, 1 or 2;
+        0 leaves them out
     unlabelled : "auto" to use rows without a label as above, False to ignore them
     class_weight : "balanced", None, or a dictionary of weights by class
 
@@ -214,12 +224,10 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = _Data(Z[rows], codes, None if every is None else every[rows], is_statistic)
         with unthreaded(), thread_pool():
             chosen, scores, reason = self._choose(data)
-            data = data._replace(Z=weighted(data.Z, is_statistic, chosen.weight))
-            graph, self.temperature_, more = self._validate(data, chosen, bool(scores))
+            graph, self.temperature_, more = self._validate(data, chosen)
             coef, intercept = self._train(data, chosen, graph, _TOLERANCE)
         self.unlabelled_ = 0 if graph is None else len(pool)
-        self.coef_ = np.where(is_statistic, chosen.weight * coef, coef) / self.temperature_
-        self.intercept_ = intercept / self.temperature_
+        self.coef_, self.intercept_ = coef / self.temperature_, intercept / self.temperature_
         self.class_counts_, self.prior_ = counts.tolist(), None
         self.C_, self.scale_ = chosen.C, chosen.scale
         self.statistics_ = float(chosen.weight) if is_statistic.any() else None
@@ -228,7 +236,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for (C, scale, weight), score in scores.items()
         ]
         block = "" if self.statistics_ is None else f", statistics with weight {self.statistics_:g}"
-        self.reason_ = f"{_described(self.C_, self.scale_)}{block}: {reason}; {more}; {self._assumption()}"
+        self.reason_ = f"{_described(self.C_, self.scale_)}{block}: {reason}; {more}{self._assumption()}"
         return self
 
     def _choose(self, data: _Data) -> tuple[Setting, dict[Setting, float], str]:
@@ -239,73 +247,72 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first = (FIXED_WEIGHT if self.statistics == AUTO else float(self.statistics)) if has_block else 1.0
         others = [weight for weight in WEIGHTS if weight != first] if has_block and self.statistics == AUTO else []
 
-        def candidates(grid: Sequence[float], scales: Sequence[str], weights: Sequence[float]) -> list[Setting]:
+        def candidates(grid: Sequence[float], scales: Sequence[str], weights: Sequence[float]) -> dict[Setting, float]:
             found = settings_of(Z, data.is_statistic, grid, scales, weights)
-            return found if self.C == AUTO else [setting._replace(C=float(self.C)) for setting in found]
+            return found if self.C == AUTO else {setting._replace(C=float(self.C)): C for setting, C in found.items()}
 
         settings = candidates(grid, scales, [first])
-        chosen = fixed = settings[grid.index(FIXED_C)]
-        blocks = contiguous_blocks(y, FOLDS) if data.groups is None else data.groups[: data.n_labelled]
-        count = len(np.unique(blocks))
+        chosen = fixed = list(settings)[grid.index(FIXED_C)]
         if len(settings) == 1 and not others:
             return chosen, {}, "as given"
+        blocks = data.blocks
+        count = len(np.unique(blocks))
         if count == 1 and data.groups is not None:
             return chosen, {}, "the fixed settings, because all labels are from one subject"
         if len(y) < FEWEST_LABELS:
             few = f"{len(y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
             return chosen, {}, f"the fixed settings, because {few}"
         rows = _some_rows(y, _MOST_VALIDATED)
-        Z, y, blocks = Z[rows], y[rows], blocks[rows]
-        fold, scores = group_folds(y, blocks, FOLDS), dict[Setting, float]()
-        weights = self._code_weights()
-        for stage in (settings, others):
-            tried = stage if stage is settings else candidates([c_of(chosen, grid, settings)], [chosen.scale], others)
-            predicted = left_out(Z, y, fold, tried, data.is_statistic, weights)
-            scores |= {setting: float(balanced_accuracy_score(y, guess)) for setting, guess in predicted.items()}
+        fold, scores, tried = group_folds(y[rows], blocks[rows], FOLDS), dict[Setting, float](), settings
+        while tried:
+            predicted = left_out(Z[rows], y[rows], fold, tried, data.is_statistic, self._code_weights())
+            scores |= {setting: float(balanced_accuracy_score(y[rows], guess)) for setting, guess in predicted.items()}
             chosen = max(scores, key=lambda setting: _preference(setting, scores[setting], fixed))
+            # C and scale first, then the weight of the statistics.
+            tried = candidates([settings[chosen]], [chosen.scale], others) if tried is settings else {}
         reason = (
-            f"the best of {len(scores)} settings by leaving out {count} "
-            f"{'contiguous blocks' if data.groups is None else 'subjects'} in {min(count, FOLDS)} folds, balanced "
-            f"accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
+            f"the best of {len(scores)} settings by leaving out {count} {data.block_name} in {min(count, FOLDS)} "
+            f"folds, balanced accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
         )
         return chosen, scores, reason
 
-    def _validate(self, data: _Data, chosen: Setting, validated: bool) -> tuple[Any, float, str]:
+    def _validate(self, data: _Data, chosen: Setting) -> tuple[Any, float, str]:
         """Return the graph of unlabelled rows, or None if it is not used, the temperature, and a few words on both."""
-        pool, y = len(data.codes) - data.n_labelled, data.codes[: data.n_labelled]
-        graph, said = neighbour_graph(data.Z) if pool else None, "no unlabelled windows"
-        blocks = contiguous_blocks(y, FOLDS) if data.groups is None else data.groups[: data.n_labelled]
-        subjects = len(np.unique(blocks))
-        if subjects < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
-            if pool:
-                said = f"{pool:,} unlabelled windows used, too few labels to tell what they gain"
-            return graph, TEMPERATURE, said
+        pool, y, blocks = len(data.codes) - data.n_labelled, data.codes[: data.n_labelled], data.blocks
+        graph = neighbour_graph(data.Z * gains(data.is_statistic, chosen.weight)) if pool else None
+        if len(np.unique(blocks)) < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
+            few = f"{pool:,} unlabelled windows used, too few labels or subjects to tell what they gain; "
+            return graph, TEMPERATURE, few if pool else ""
         fold = group_folds(y, blocks, FOLDS)
-        left = self._left_out(data, fold, chosen, graph)
+        left, said = self._left_out(data, fold, chosen, graph), ""
         if graph is not None:
             without = self._left_out(data, fold, chosen, None)
             scores = [float(balanced_accuracy_score(y, found.argmax(axis=1))) for found in (left, without)]
-            gain = f"{100 * (scores[0] - scores[1]):+.1f} points of balanced accuracy on left-out subjects"
-            said = f"{pool:,} unlabelled windows used, {gain}"
-            if validated and scores[0] < scores[1]:
-                graph, left, said = None, without, f"unlabelled windows not used, because they would bring {gain}"
-        return graph, _temperature(left, y, self.class_weight == "balanced"), said
+            gain = f"{100 * (scores[0] - scores[1]):+.1f} points of balanced accuracy on left-out {data.block_name}"
+            said = f"{pool:,} unlabelled windows used, {gain}; "
+            if len(y) >= FEWEST_LABELS and scores[0] < scores[1]:
+                graph, left, said = None, without, f"unlabelled windows not used, because they would bring {gain}; "
+        return graph, _temperature(left, y, self._code_weights()), said
 
     def _train(self, data: _Data, chosen: Setting, graph: Any, tolerance: float) -> tuple[_Floats, _Floats]:
         """Train on labelled rows and, with a graph, on spread labels: coefficients (K, F) and intercepts (K,)."""
         labelled, weights = data.codes >= 0, self._code_weights()
-        words = chosen.scale, [chosen.C], weights_of(weights, np.unique(data.codes[labelled])), tolerance
+        weights = weights_of(weights, np.unique(data.codes[labelled]))
+        words = chosen.scale, [chosen.C], weights, tolerance, gains(data.is_statistic, chosen.weight)
         (fit,) = regressions(data.Z[labelled], data.codes[labelled], *words)
         if graph is None:
             return fit
         probabilities = softmax(logits(data.Z, *fit), axis=1)
         spread_codes, weight = trusted_labels(graph, data.codes, probabilities)
         used = weight > 0
-        (fit,) = regressions(data.Z[used], spread_codes[used], *words, sample_weight=weight[used])
+        (fit,) = regressions(data.Z[used], spread_codes[used], *words, weight[used])
         return fit
 
     def _left_out(self, data: _Data, fold: _Rows, chosen: Setting, graph: Any) -> _Floats:
-        """Return logits (labelled rows, K) of probes that saw no row of the groups in the row's fold."""
+        """Return logits (labelled rows, K) of probes that saw no row of the groups in the row's fold.
+
+        Those of a class that the other folds lack are −∞.
+        """
         found = np.empty((data.n_labelled, len(self.classes_)))
 
         def leave_out(number: int) -> None:
@@ -314,7 +321,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             kept = ~test if data.groups is None else ~np.isin(data.groups, data.groups[test])
             classes, codes = np.unique(data.codes[kept & (data.codes >= 0)], return_inverse=True)
             codes = np.concatenate([codes, np.full(int((data.codes[kept] < 0).sum()), -1)])
-            scores = np.full((int(test.sum()), found.shape[1]), -_UNSEEN)
+            scores = np.full((int(test.sum()), found.shape[1]), -np.inf)
             if len(classes) > 1:
                 # Classes are numbered from 0 among those that the fold has; weights by class go by their own names.
                 part = _Data(data.Z[kept], codes, None, data.is_statistic)
@@ -402,9 +409,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         weight = self.class_weight
         for name, is_valid, expected in (
-            ("C", self.C == AUTO or _is_positive(self.C), "'auto' or a positive number"),
+            ("C", self.C == AUTO or (_is_number(self.C) and self.C > 0), "'auto' or a positive number"),
             ("scale", self.scale in (AUTO, *SCALES), "'auto', 'plain' or 'standardised'"),
-            ("statistics", self.statistics == AUTO or _is_positive(self.statistics), "'auto' or a positive number"),
+            ("statistics", self.statistics == AUTO or _is_number(self.statistics), "'auto' or a number from 0"),
             ("unlabelled", self.unlabelled == AUTO or self.unlabelled is False, "'auto' or False"),
             (
                 "class_weight",
@@ -537,11 +544,6 @@ def _preference(setting: Setting, score: float, fixed: Setting) -> tuple[Any, ..
     return (round(score, 12), *alike, -abs(np.log(setting.C / fixed.C)), -setting.C)
 
 
-def c_of(chosen: Setting, grid: Sequence[float], settings: Sequence[Setting]) -> float:
-    """Return the value of the grid that a setting among `settings` was made of."""
-    return grid[[setting for setting in settings if setting.scale == chosen.scale].index(chosen)]
-
-
 def _some_rows(y: _Rows, most: int) -> _Rows:
     """Return at most this many rows, at random, with the same share of each class: (n,), sorted."""
     if len(y) <= most:
@@ -554,9 +556,16 @@ def _some_rows(y: _Rows, most: int) -> _Rows:
     return np.sort(np.argsort(rank, kind="stable")[:most])
 
 
-def _temperature(found: _Floats, y: _Rows, balanced: bool) -> float:
-    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards `TEMPERATURE`."""
-    weight = 1 / np.bincount(y)[y] if balanced else np.ones(len(y))
+def _temperature(found: _Floats, y: _Rows, class_weight: Any) -> float:
+    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards `TEMPERATURE`.
+
+    Rows whose class the probe of their fold had not seen (a logit of −∞) say nothing about the final probe.
+    """
+    weight = compute_sample_weight(class_weight, y)
+    seen = np.isfinite(found[np.arange(len(y)), y])
+    found, y, weight = found[seen], y[seen], weight[seen]
+    if len(y) < _FEWEST_PREDICTIONS:
+        return TEMPERATURE
     weight *= len(y) / weight.sum()
 
     def loss(logarithm: float) -> float:
@@ -567,8 +576,9 @@ def _temperature(found: _Floats, y: _Rows, balanced: bool) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
 
 
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and 0 < value < np.inf
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return is_number and bool(0 <= value < np.inf)
 
 
 def _described(C: float, scale: str) -> str:
@@ -646,18 +656,25 @@ def train_probe(
     """
     probe, words = make_probe(kind), {}
     name, last = probe.steps[-1] if isinstance(probe, Pipeline) else ("", probe)
+    known, labels = known_labels(y, len(y))
+    if not isinstance(last, Probe):
+        Z, y, groups = Z[known], labels, None if groups is None else np.asarray(groups)[known]
     if has_fit_parameter(last, "groups"):
         words[f"{name}__groups" if name else "groups"] = groups
     if has_fit_parameter(probe, "statistic_columns"):
         words["statistic_columns"] = statistic_columns
-    known, labels = known_labels(y, len(y))
-    if not isinstance(last, Probe) and not known.all():
-        Z, y, groups = Z[known], labels, None if groups is None else np.asarray(groups)[known]
     # The arguments are passed directly; metadata routing is for the estimators around the probe.
     with config_context(enable_metadata_routing=False), unthreaded() if isinstance(kind, str) else nullcontext():
         probe.fit(Z, y, **words)
     probe.class_counts_ = np.unique(labels, return_counts=True)[1].tolist()
     return probe if prior is None else Probe.of(probe).with_prior(prior)
+
+
+def uses_unlabelled(probe: Any) -> bool:
+    """Return whether a probe, as for `make_probe`, also learns from rows without a label."""
+    made = make_probe(probe)
+    last = made.steps[-1][1] if isinstance(made, Pipeline) else made
+    return isinstance(last, Probe) and last.unlabelled is not False
 
 
 def own_prior(model: Any) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from polyadic._util.threads import for_each
 
 __all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_WEIGHT", "FOLDS", "GRID", "MOST_ITERATIONS", "SCALES", "WEIGHTS"]
-__all__ += ["Setting", "left_out", "logits", "regressions", "settings_of", "unthreaded"]
+__all__ += ["Setting", "gains", "left_out", "logits", "regressions", "settings_of", "unthreaded", "weights_of"]
 
 SCALES = ("plain", "standardised")
 """Unscaled features, or features scaled to mean 0 and variance 1; also the names of the paper's two probes."""
@@ -60,26 +60,26 @@ def unthreaded() -> Iterator[None]:
         yield
 
 
-def weighted(Z: _Floats, is_statistic: _Mask, weight: float) -> _Floats:
-    """Return features (n, F) with the statistics multiplied by their weight."""
-    return Z if weight == 1.0 or not is_statistic.any() else np.where(is_statistic, weight * Z, Z)
+def gains(is_statistic: _Mask, weight: float) -> _Floats:
+    """Return the factor of each feature: the weight for statistics, 1 for the others: (F,)."""
+    return np.where(is_statistic, weight, 1.0)
 
 
 def settings_of(
     Z: _Floats, is_statistic: _Mask, grid: Sequence[float], scales: Sequence[str], weights: Sequence[float]
-) -> list[Setting]:
-    """Return all combinations of C, scale and weight.
+) -> dict[Setting, float]:
+    """Return all combinations of C, scale and weight, with the value of the grid that each has.
 
     Values of C are divided by the variance of the features, summed and divided by the number of components, so that
     the choice depends neither on their unit nor on the number of statistics.
     """
-    settings = []
+    settings: dict[Setting, float] = {}
+    columns = max(int((~is_statistic).sum()), 1)
     for scale in scales:
         for weight in weights:
-            columns = max(int((~is_statistic).sum()), 1)
-            unit = float(weighted(Z, is_statistic, weight).var(axis=0).sum()) / columns or 1.0
-            unit = 1.0 if scale == "standardised" else unit
-            settings += [Setting(C / unit, scale, weight) for C in grid]
+            variance = float((Z * gains(is_statistic, weight)).var(axis=0).sum()) / columns or 1.0
+            unit = 1.0 if scale == "standardised" else variance
+            settings |= {Setting(C / unit, scale, weight): C for C in grid}
     return settings
 
 
@@ -96,6 +96,7 @@ def regressions(
     Cs: Sequence[float],
     class_weight: Any,
     tolerance: float,
+    gain: _Floats | float = 1.0,
     sample_weight: _Floats | None = None,
 ) -> list[tuple[_Floats, _Floats]]:
     """Fit one regression per C to features (n, F): coefficients (K, F) and intercepts (K,), K = 1 for two classes.
@@ -103,13 +104,14 @@ def regressions(
     Each is warm-started from the previous one; ascending values are fastest. The intercept is not penalised, so
     features can be centred first. The penalty is invariant to rotation and the solution lies in the span of the centred
     rows, so with more features than rows, coordinates in that span are used. `tolerance` is on the gradient of the mean
-    loss, for features of mean variance 1. With `sample_weight` (n,), balanced classes have equal total weight.
+    loss, for features of mean variance 1. Features are multiplied by `gain` (F,), standardised ones afterwards. With
+    `sample_weight` (n,), balanced classes have equal total weight.
     """
     centre = Z.mean(axis=0)
-    # For plain features a common divisor, compensated by C, only sets the scale for the solver's tolerance.
-    spread = float(Z.var(axis=0).mean()) or 1.0
-    divisor = StandardScaler().fit(Z).scale_ if scale == "standardised" else np.sqrt(spread)
-    F, basis = (Z - centre) / divisor, None
+    # For plain features a common factor, compensated by C, only sets the scale for the solver's tolerance.
+    spread = float((Z * gain).var(axis=0).mean()) or 1.0
+    factor = gain / (StandardScaler().fit(Z).scale_ if scale == "standardised" else np.sqrt(spread))
+    F, basis = (Z - centre) * factor, None
     if F.shape[1] > F.shape[0]:
         basis, coordinates = np.linalg.qr(F.T)  # F = coordinatesᵀ basisᵀ
         F = coordinates.T
@@ -121,8 +123,8 @@ def regressions(
     solver = LogisticRegression(warm_start=True, tol=tolerance, max_iter=MOST_ITERATIONS, class_weight=class_weight)
     fits = []
     for C in Cs:
-        solver.set_params(C=C if scale == "standardised" else C * divisor**2).fit(F, y, sample_weight=sample_weight)
-        coef = (solver.coef_ if basis is None else solver.coef_ @ basis.T) / divisor
+        solver.set_params(C=C if scale == "standardised" else C * spread).fit(F, y, sample_weight=sample_weight)
+        coef = (solver.coef_ if basis is None else solver.coef_ @ basis.T) * factor
         fits.append((coef, solver.intercept_ - coef @ centre))
     return fits
 
@@ -131,7 +133,7 @@ def left_out(
     Z: _Floats,
     y: NDArray[Any],
     fold: NDArray[np.intp],
-    settings: Sequence[Setting],
+    settings: Iterable[Setting],
     is_statistic: _Mask,
     class_weight: Any = "balanced",
 ) -> dict[Setting, NDArray[Any]]:
@@ -145,15 +147,16 @@ def left_out(
         test, train = fold == number, fold != number
         classes = np.unique(y[train])
         weight = weights_of(class_weight, classes)
-        for (scale, factor), group in groupby(settings, key=lambda setting: setting[1:]):
-            path, F = list(group), weighted(Z, is_statistic, factor)
+        for (scale, factor), group in groupby(predicted, key=lambda setting: setting[1:]):
+            path, gain = list(group), gains(is_statistic, factor)
             if len(classes) == 1:
                 for setting in path:
                     predicted[setting][test] = classes[0]
                 continue
-            fits = regressions(F[train], y[train], scale, [setting.C for setting in path], weight, _SEARCH_TOLERANCE)
+            Cs = [setting.C for setting in path]
+            fits = regressions(Z[train], y[train], scale, Cs, weight, _SEARCH_TOLERANCE, gain)
             for setting, fit in zip(path, fits, strict=True):
-                predicted[setting][test] = classes[logits(F[test], *fit).argmax(axis=1)]
+                predicted[setting][test] = classes[logits(Z[test], *fit).argmax(axis=1)]
 
     for_each(leave_out, range(fold.max() + 1))
     return predicted

@@ -84,7 +84,7 @@ def score_features(
     y_test: NDArray[Any],
     subject: NDArray[Any] | None = None,
     groups: NDArray[Any] | None = None,
-    statistic_columns: Any = None,
+    columns: Any = None,
     prior: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Train every probe on features of training windows and score its predictions for test windows.
@@ -95,7 +95,7 @@ def score_features(
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     subject : (n,), the subject of each test window, for the accuracy of each subject
-    groups, statistic_columns : as for `Probe.fit`
+    groups, columns : the subject of each training window and the columns of statistics, as for `Probe.fit`
     prior : as for `WindowClassifier`
 
     Returns
@@ -104,7 +104,7 @@ def score_features(
     """
     results = {}
     for kind in kinds:
-        fitted = train_probe(kind, Z_train, y_train, groups, statistic_columns, prior)
+        fitted = train_probe(kind, Z_train, y_train, groups, columns, prior)
         results[kind] = scores(y_test, fitted.predict(Z_test), subject)
         if hasattr(fitted, "reason_"):
             results[kind]["reason"] = fitted.reason_

@@ -20,7 +20,9 @@ MOST = 3500
 FEWEST = 250
 """Minimum number of unlabelled windows: of fewer, the nearest neighbours are not near."""
 
-_NEIGHBOURS, _LOCAL = 25, 7
+_NEIGHBOURS, _LOCAL = 10, 7
+_SMALLEST_SCALE = 1e-6
+"""Smallest local scale, relative to the mean distance of neighbours."""
 _ALPHA, _STEPS = 0.9, 60
 _SMOOTHING = 0.05
 _FEW_LABELS = 3
@@ -61,14 +63,14 @@ def _starts(codes: _Rows) -> tuple[_Rows, _Rows]:
 
 
 def neighbour_graph(Z: _Floats) -> Any:
-    """Return the symmetric graph of 25 nearest neighbours of features (n, F), a sparse matrix (n, n).
+    """Return the symmetric graph of 10 nearest neighbours of features (n, F), a sparse matrix (n, n).
 
     Weights are Gaussian, with the distance to the seventh neighbour as local scale (Zelnik-Manor and Perona, 2004).
     """
     count = min(_NEIGHBOURS, len(Z) - 1)
-    distance, neighbour = NearestNeighbors(n_neighbors=count + 1, algorithm="brute").fit(Z).kneighbors(Z)
-    distance, neighbour = distance[:, 1:], neighbour[:, 1:]
-    scale = distance[:, min(_LOCAL, count) - 1] + np.finfo(float).tiny
+    distance, neighbour = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(Z).kneighbors()  # without itself
+    # Among equal windows, such as silent ones, the local scale is 0.
+    scale = np.maximum(distance[:, min(_LOCAL, count) - 1], _SMALLEST_SCALE * (distance.mean() or 1.0))
     weight = np.exp(-np.square(distance) / (scale[:, None] * scale[neighbour]))
     rows = np.repeat(np.arange(len(Z)), count)
     graph = scipy.sparse.csr_matrix((weight.ravel(), (rows, neighbour.ravel())), (len(Z), len(Z)))
@@ -96,7 +98,7 @@ def spread(graph: Any, codes: _Rows, proportions: _Floats) -> _Floats:
         mass = _ALPHA * (step @ mass) + (1 - _ALPHA) * labels
     mass = mass * (proportions / np.maximum(mass.sum(axis=0), np.finfo(float).tiny))
     total = mass.sum(axis=1, keepdims=True)
-    return np.divide(mass, total, out=np.zeros_like(mass), where=total > 0)
+    return np.asarray(np.divide(mass, total, out=np.zeros_like(mass), where=total > 0))
 
 
 def trusted_labels(graph: Any, codes: _Rows, probabilities: _Floats) -> tuple[_Rows, _Floats]:

@@ -19,7 +19,15 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of, partly_labelled
-from polyadic.evaluate.probe import AUTO, features_of, make_probe, own_prior, statistic_columns, train_probe
+from polyadic.evaluate.probe import (
+    AUTO,
+    features_of,
+    make_probe,
+    own_prior,
+    statistic_columns,
+    train_probe,
+    uses_unlabelled,
+)
 from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
 from polyadic.evaluate.unlabelled import pool_rows
 
@@ -90,7 +98,8 @@ class CrossValidation:
     chance : balanced accuracy of guessing, 1 / number of classes
     majority : accuracy of always predicting the most frequent class
     refitted : whether features were refitted in every fold, without the test subjects
-    transductive : whether features may have been learned from the test subjects' windows (never from their labels)
+    transductive : whether features, or the probe's unlabelled windows, may include windows of test subjects (but never
+        their labels)
     folds, repeats, random_state : how subjects were left out; `folds` is a number also for "loso"
     subjects, windows : number of tested subjects and windows
     left_out : number of labelled windows of unknown subjects, which were used neither to train nor to test
@@ -175,8 +184,8 @@ class CrossValidation:
             return "Features were refitted in every fold, without the test subjects."
         if self.transductive:
             return (
-                "Transductive: features were not refitted and may have been learned from the test subjects' windows, "
-                "though not from their labels."
+                "Transductive: features were not refitted, and they and the probe may have been learned from the test "
+                "subjects' windows, though not from their labels."
             )
         return "Features were learned once, from subjects other than the test subjects."
 
@@ -209,8 +218,8 @@ def cross_validate(
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows, and let
         the probe use unlabelled windows of test subjects
     random_state : random seed of the fold assignments
-    rows : rows of the windows to train and test the probe on; by default all. The others are only used to refit
-        features
+    rows : rows of the labelled windows to train and test the probe on; by default all. The others are only used to
+        refit features
     on_fold : called after each fold with its features and its trained probe
     prior : as for `WindowClassifier`; by default that of the model's own probe, if one was set
 
@@ -234,8 +243,9 @@ def cross_validate(
     predicted = np.empty((int(repeats), len(tested)), labels.dtype)
     confidence = np.full(predicted.shape, np.nan)
     reasons: list[str] = []
-    # Unlabelled windows of other subjects; those of test subjects are left out, fold by fold.
-    spare = pool_rows((whole.label >= 0) | (whole.subject == ""), whole.subject)
+    # Unlabelled windows for the probe; those of test subjects are left out, fold by fold.
+    usable = (whole.label < 0) & (whole.subject != "") & uses_unlabelled(probe)
+    spare = pool_rows(~usable, whole.subject)
     fitted, Z = model, None if refit else features_of(model, whole[np.concatenate([tested, spare])])
     for number, (repeat, test) in enumerate(tests, start=1):
         if refit:
@@ -244,8 +254,8 @@ def cross_validate(
             fitted = clone(model).fit(whole[np.flatnonzero(others)])
             Z = features_of(fitted, whole[np.concatenate([tested, spare])])
         assert Z is not None
-        usable = np.full(len(spare), True) if transductive else ~np.isin(whole.subject[spare], subject[test])
-        block, pool = statistic_columns(fitted), (Z[len(tested) :][usable], whole.subject[spare[usable]])
+        own = np.full(len(spare), True) if transductive else ~np.isin(whole.subject[spare], subject[test])
+        block, pool = statistic_columns(fitted), (Z[len(tested) :][own], whole.subject[spare[own]])
         fold = Fold(number, len(tests), Z[: len(tested)], labels, subject, test, block, *pool, probe)
         trained = train_probe(probe, *fold.training(), block, prior or own_prior(model))
         predicted[repeat, test] = trained.predict(fold.Z[test])

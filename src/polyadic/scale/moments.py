@@ -96,7 +96,7 @@ class Moments:
     >>> merged
     <Moments of stage 'core', 60 windows of north, south>
     >>> CPD(rank=2).fit(merged).transform(windows).shape
-    (60, 10)
+    (60, 150)
     """
 
     stage: passes.Name

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from polyadic._util.random_streams import uniform, window_keys
 
-__all__ = ["SAMPLED", "Accumulator", "SampledWindows", "levels_and_variances", "sampled_windows"]
+__all__ = ["SAMPLED", "Accumulator", "SampledWindows", "sampled_windows"]
 
-_SMALLEST_SQUARE = 1e-28
 SAMPLED = 4096
 """Maximum number of windows in the sample."""
 
@@ -31,7 +30,7 @@ class SampledWindows(NamedTuple):
 
 
 class Accumulator:
-    """Statistics of the windows added so far, in float64 on the CPU.
+    """Moments of the windows added so far, and a sample of them, in float64 on the CPU.
 
     Up to 4,096 of the `n_windows` windows are kept as a stratified sample, one at random from each of 4,096 equal
     segments of the data. Their indices depend only on `n_windows`.
@@ -96,11 +95,11 @@ class Accumulator:
         return SampledWindows(kept[:, : self.rank], kept[:, self.rank : -1], kept[:, -1])
 
     def is_finite(self) -> bool:
-        """Return whether all statistics are finite."""
+        """Return whether all values are finite."""
         return all(bool(torch.isfinite(values).all()) for values in self._state.values())
 
     def set(self, count: int, mean: Tensor, scatter: Tensor, kept: Tensor) -> None:
-        """Set the statistics of all windows at once, from `polyadic.core.moments`.
+        """Set the moments of all windows at once, from `polyadic.core.moments`.
 
         Parameters
         ----------
@@ -150,25 +149,6 @@ class Accumulator:
         places = torch.searchsorted(self._sampled, ids).clamp_max(len(self._sampled) - 1)
         chosen = self._sampled[places] == ids
         state["kept"][places[chosen]] = torch.cat([rows, _exact(residuals)[:, None]], dim=1)[chosen]
-
-
-def levels_and_variances(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean of each channel over each window, and the variance around it: (b, C) float64 each.
-
-    Examples
-    --------
-    >>> levels_and_variances(torch.tensor([[[1.0, 3.0]]]))
-    (tensor([[2.]], dtype=torch.float64), tensor([[1.]], dtype=torch.float64))
-    """
-    # Relative to the first sample, float32 suffices however large an offset is.
-    apart = X - X[:, :, :1]
-    sums, squares = apart.sum(dim=2).double(), torch.einsum("nct,nct->nc", apart, apart).double()
-    if X.dtype != torch.float64:
-        largest = squares.amax(dim=0)  # of each channel; float32 overflows or underflows beyond these limits
-        if not bool((torch.isfinite(largest) & (largest > _SMALLEST_SQUARE)).all()):
-            return levels_and_variances(X.double())
-    means = sums / X.shape[2]
-    return X[:, :, 0].double() + means, (squares / X.shape[2] - means.square()).clamp_min(0)
 
 
 def _exact(values: Tensor) -> Tensor:

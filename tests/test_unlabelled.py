@@ -1,0 +1,354 @@
+"""Unlabelled windows in the probe: label spreading against a dense oracle, honest evaluation, and the temperature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import make_moons
+from sklearn.metrics import balanced_accuracy_score
+
+from polyadic import CPD
+from polyadic.data import Windows, synthetic
+from polyadic.evaluate import Probe, WindowClassifier, cross_validate
+from polyadic.evaluate import probe as module
+from polyadic.evaluate.classifier import partly_labelled
+from polyadic.evaluate.probe import TEMPERATURE, _temperature, train_probe
+from polyadic.evaluate.unlabelled import FEWEST, MOST, neighbour_graph, pool_rows, spread, trusted_labels
+
+
+def blobs(rows: int = 600, apart: float = 2.2, width: int = 8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.arange(rows) % 3
+    return apart * rng.normal(size=(3, width))[y] + rng.normal(size=(rows, width)), y
+
+
+def few_labels(y: np.ndarray, count: int) -> np.ndarray:
+    """Return labels with only the first rows of each class known, and -1 elsewhere."""
+    marked = np.full(len(y), -1)
+    for code in np.unique(y):
+        marked[np.flatnonzero(y == code)[:count]] = code
+    return marked
+
+
+# ------------------------------------------------------------------------------- the pool
+
+
+def test_the_pool_holds_as_many_rows_of_each_group_as_possible():
+    groups = np.repeat(["a", "b", "c", "d"], [1000, 300, 40, 5])
+    known = np.zeros(len(groups), bool)
+    known[::10] = True
+    rows = pool_rows(known, groups, most=400)
+    assert len(rows) == len(set(rows.tolist())) == 400
+    assert (np.diff(rows) > 0).all()
+    assert not known[rows].any()
+    counts = {name: int((groups[rows] == name).sum()) for name in "abcd"}
+    assert (counts["c"], counts["d"]) == (36, 4)  # all of them
+    assert abs(counts["a"] - counts["b"]) <= 1
+    # Within a group at random, not the first ones.
+    assert rows[groups[rows] == "a"].max() > 900
+
+
+@pytest.mark.parametrize("groups", [None, np.zeros(9000), np.arange(9000)])
+def test_the_pool_is_bounded_whatever_the_groups(groups):
+    assert len(pool_rows(np.zeros(9000, bool), groups)) == MOST
+    assert len(pool_rows(np.ones(9000, bool), groups)) == 0
+
+
+# ------------------------------------------------------------------------------ spreading
+
+
+def dense_spread(Z: np.ndarray, codes: np.ndarray, proportions: np.ndarray) -> np.ndarray:
+    """Spread labels by (I − αS)⁻¹ Y on a dense matrix, neighbour by neighbour."""
+    count = len(Z)
+    distance = np.sqrt(((Z[:, None] - Z[None]) ** 2).sum(axis=2))
+    order = np.array([[other for other in np.argsort(row) if other != own] for own, row in enumerate(distance)])
+    scale = np.array([distance[row, order[row, 6]] for row in range(count)])
+    W = np.zeros((count, count))
+    for row in range(count):
+        for other in order[row, :25]:
+            weight = np.exp(-(distance[row, other] ** 2) / (scale[row] * scale[other]))
+            W[row, other] = W[other, row] = max(weight, W[row, other])
+    degree = W.sum(axis=1)
+    S = W / np.sqrt(degree[:, None] * degree)
+    Y = np.zeros((count, len(proportions)))
+    for row in np.flatnonzero(codes >= 0):
+        Y[row, codes[row]] = 1 / (codes == codes[row]).sum()
+    mass = np.linalg.solve(np.eye(count) - 0.9 * S, 0.1 * Y)
+    mass *= proportions / mass.sum(axis=0)
+    return mass / mass.sum(axis=1, keepdims=True)
+
+
+def test_spreading_solves_the_linear_system_of_the_dense_graph():
+    Z, y = blobs(200)
+    codes, proportions = few_labels(y, 4), np.array([0.5, 0.2, 0.3])
+    found = spread(neighbour_graph(Z), codes, proportions)
+    np.testing.assert_allclose(found, dense_spread(Z, codes, proportions), atol=5e-3)  # after 60 steps
+    assert (found.argmax(axis=1) == dense_spread(Z, codes, proportions).argmax(axis=1)).mean() > 0.99
+
+
+def test_the_graph_is_symmetric_without_loops_and_stands_equal_windows():
+    Z, y = blobs(120)
+    Z[:40] = Z[0]  # forty silent windows, say
+    graph = neighbour_graph(Z)
+    assert np.isfinite(graph.data).all()
+    assert abs(graph - graph.T).max() == 0
+    assert not graph.diagonal().any()
+    found = spread(graph, few_labels(y, 2), np.ones(3))
+    assert np.isfinite(found).all()
+    assert neighbour_graph(np.zeros((30, 2))).shape == (30, 30)
+
+
+@pytest.mark.parametrize("few", [3, 4])
+def test_spread_labels_weigh_as_much_as_the_true_ones_of_their_class(few):
+    Z, y = blobs(600)
+    codes = few_labels(y, few)
+    codes[np.flatnonzero(codes == 2)[1:]] = -1  # unequal numbers
+    probabilities = np.full((600, 3), 0.1)
+    probabilities[np.arange(600), y] = 0.8
+    probabilities[300:] = [0.8, 0.1, 0.1]  # the probe is wrong there
+    best, weight = trusted_labels(neighbour_graph(Z), codes, probabilities)
+    unlabelled = codes < 0
+    np.testing.assert_array_equal(best[~unlabelled], codes[~unlabelled])
+    np.testing.assert_array_equal(weight[~unlabelled], 1.0)
+    for code in range(3):
+        assert weight[unlabelled & (best == code)].sum() == pytest.approx((codes == code).sum())
+    # With more than three labels of a class, only labels on which graph and probe agree count.
+    differs = unlabelled & (best != probabilities.argmax(axis=1))
+    assert weight[differs].any() == (few == 3)
+    assert (best == y)[weight > 0].mean() > 0.9
+
+
+def test_proportions_follow_the_probe_on_unbalanced_classes():
+    rng = np.random.default_rng(0)
+    y = (rng.random(1000) < 0.1).astype(int)
+    Z = np.where(y == 1, 1.8, 0.0)[:, None] + rng.normal(size=(1000, 4)) * [1, 1, 1, 1]
+    codes = few_labels(y, 4)
+    graph, unlabelled = neighbour_graph(Z), few_labels(y, 4) < 0
+    shares = {}
+    for name, rare in (("right", 0.1), ("equal", 0.5)):
+        mass = spread(graph, codes, np.array([1 - rare, rare]))
+        shares[name] = (mass.argmax(axis=1) == y)[unlabelled].mean()
+    assert shares["right"] > shares["equal"] + 0.05
+
+
+# -------------------------------------------------------------------------------- the probe
+
+
+def test_moons_are_separated_by_two_labels_only_with_unlabelled_rows():
+    Z, y = make_moons(800, noise=0.05, random_state=0)
+    Z = np.hstack([Z, np.sin(3 * Z), np.cos(3 * Z), Z[:, :1] * Z[:, 1:]])
+    marked = few_labels(y, 3)
+    with_pool = Probe().fit(Z, marked)
+    without = Probe(unlabelled=False).fit(Z, marked)
+    assert (with_pool.unlabelled_, without.unlabelled_) == (794, 0)
+    assert balanced_accuracy_score(y, with_pool.predict(Z)) > balanced_accuracy_score(y, without.predict(Z)) + 0.03
+    assert "794 unlabelled windows used, too few labels or subjects to tell" in with_pool.reason_
+
+
+def test_blobs_are_classified_better_with_unlabelled_rows_and_the_reason_states_the_gain():
+    scores = []
+    for seed in range(3):
+        Z, y = blobs(900, 0.7, width=20, seed=seed)
+        marked = few_labels(y, 12)
+        probes = [Probe(unlabelled=value).fit(Z, marked, np.arange(900) // 3 % 6) for value in (False, "auto")]
+        scores.append([balanced_accuracy_score(y, probe.predict(Z)) for probe in probes])
+        assert "864 unlabelled windows used, " in probes[1].reason_
+        assert " points of balanced accuracy on left-out subjects" in probes[1].reason_
+    assert np.diff(scores, axis=1).mean() > 0.02
+
+
+def test_unlabelled_rows_are_dropped_where_they_lower_the_accuracy_on_left_out_subjects(monkeypatch):
+    Z, y = blobs(900)
+    groups, marked = np.arange(900) // 3 % 6, few_labels(y, 50)
+
+    def mislead(graph: Any, codes: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.where(codes < 0, (probabilities.argmax(axis=1) + 1) % 3, codes), np.ones(len(codes))
+
+    monkeypatch.setattr(module, "trusted_labels", mislead)
+    probe = Probe(C=1.0, scale="plain").fit(Z, marked, groups)
+    assert probe.unlabelled_ == 0
+    assert "unlabelled windows not used, because they would bring -" in probe.reason_
+    without = Probe(C=1.0, scale="plain", unlabelled=False).fit(Z, marked, groups)
+    np.testing.assert_array_equal(probe.coef_, without.coef_)
+
+
+@pytest.mark.parametrize("marks", [-1, "", None, np.nan])
+def test_all_marks_of_a_missing_label_are_the_same(marks):
+    Z, y = blobs(400)
+    codes = few_labels(y, 5)
+    text = isinstance(marks, str) or marks is None
+    column = np.array([marks if code < 0 else (f"c{code}" if text else float(code)) for code in codes], object)
+    probe = Probe().fit(Z, column.tolist())
+    assert probe.unlabelled_ == 385
+    np.testing.assert_array_equal(probe.coef_, Probe().fit(Z, codes).coef_)
+    assert probe.classes_.tolist() == (["c0", "c1", "c2"] if text else [0, 1, 2])
+
+
+def test_fewer_unlabelled_rows_than_250_change_nothing():
+    Z, y = blobs(FEWEST + 29)
+    marked = few_labels(y, 10)
+    assert (marked < 0).sum() == FEWEST - 1
+    few = Probe().fit(Z, marked)
+    assert few.unlabelled_ == 0
+    np.testing.assert_array_equal(few.coef_, Probe().fit(Z[marked >= 0], marked[marked >= 0]).coef_)
+
+
+@pytest.mark.parametrize("weight", [None, {"a": 1.0, "b": 5.0, "c": 1.0}])
+def test_class_weights_and_booleans_work_with_unlabelled_rows(weight):
+    Z, y = blobs(600, 0.8)
+    names = np.array([*"abc", ""])[few_labels(y, 6)]
+    groups = np.array(["", "p1", "p2", "p3"])[np.arange(600) // 5 % 4]
+    probe = Probe(class_weight=weight).fit(Z, names, groups)
+    assert probe.unlabelled_ == 582
+    if weight is not None:
+        assert (probe.predict(Z) == "b").sum() > (Probe().fit(Z, names, groups).predict(Z) == "b").sum()
+    yes = Probe().fit(Z, partly_labelled(y[:40] > 0, np.arange(600) < 40))
+    assert yes.classes_.tolist() == [False, True]
+    assert yes.unlabelled_ == 560
+
+
+def test_a_class_of_one_subject_does_not_spoil_the_temperature():
+    Z, y = blobs(600)
+    groups = np.arange(600) // 3 % 6
+    groups[y == 2] = 0  # in its fold, no probe knows the third class
+    alone, shared = Probe(C=1.0).fit(Z, y, groups), Probe(C=1.0).fit(Z, y, np.arange(600) // 3 % 6)
+    assert alone.temperature_ == pytest.approx(shared.temperature_, rel=0.5)
+    only = Probe(C=1.0).fit(Z[y < 2], y[y < 2], np.where(y[y < 2] == 0, np.arange(400) % 2, 2))
+    assert np.isfinite(only.coef_).all()
+    assert 0.1 < only.temperature_ < 3
+
+
+def test_classifiers_other_than_a_probe_are_given_labelled_rows_only():
+    class Watching(BaseEstimator):
+        def fit(self, Z: Any, y: Any, groups: Any = None) -> Watching:
+            self.told_ = len(Z), len(y), list(groups)
+            return self
+
+    Z, y = blobs(9)
+    told = train_probe(Watching(), Z, np.where(np.arange(9) < 4, y, -1), np.arange(9)).told_
+    assert told == (4, 4, [0, 1, 2, 3])
+
+
+# ----------------------------------------------------------------------------- temperature
+
+
+@pytest.mark.parametrize("planted", [0.3, 0.6, 1.0, 3.0])
+def test_a_planted_temperature_is_recovered_from_many_predictions_and_shrunk_with_few(planted):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(4000, 3))
+    y = np.array([rng.choice(3, p=row) for row in softmax(logits, axis=1)])
+    found = [_temperature(planted * logits[:count], y[:count], None) for count in (4000, 40, 29)]
+    assert found[0] == pytest.approx(planted, rel=0.1)
+    low, high = sorted((planted, TEMPERATURE))
+    assert low * 0.6 <= found[1] <= high * 1.6
+    assert found[2] == TEMPERATURE
+
+
+def test_few_labels_or_subjects_get_the_fixed_temperature():
+    Z, y = blobs(300)
+    for rows, groups in ((29, 5), (300, 2)):
+        assert Probe().fit(Z[:rows], y[:rows], np.arange(rows) % groups).temperature_ == TEMPERATURE
+
+
+@pytest.mark.parametrize("C", [1e-3, 1e-2, 10.0])
+def test_probabilities_of_a_planted_logistic_model_are_calibrated_however_strong_the_penalty(C):
+    rng = np.random.default_rng(0)
+    Z, new = rng.normal(size=(1500, 6)), rng.normal(size=(6000, 6))
+    direction = rng.normal(size=(6, 3))
+    draw = [np.array([rng.choice(3, p=row) for row in softmax(F @ direction, axis=1)]) for F in (Z, new)]
+    probe = Probe(C=C, scale="plain", class_weight=None).fit(Z, draw[0], np.arange(1500) % 10)
+    probabilities = probe.predict_proba(new)
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == draw[1]
+    bins = np.clip((10 * confidence).astype(int), 0, 9)
+    error = sum(abs((right - confidence)[bins == number].sum()) for number in range(10)) / len(new)
+    assert error < 0.05
+
+
+# --------------------------------------------------------------------------- evaluation
+
+
+class Plain(TransformerMixin, BaseEstimator):
+    """Features that are the samples of the first channel: no fit sees a window."""
+
+    def fit(self, X: Any, y: Any = None) -> Plain:
+        self.fitted_ = True
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        return np.asarray(X.X[:, 0], np.float64)
+
+
+def people(label: np.ndarray, Z: np.ndarray, subject: np.ndarray) -> Windows:
+    return Windows(Z[:, None], label=label, subject=subject)
+
+
+@pytest.mark.parametrize("transductive", [False, True])
+def test_unlabelled_windows_of_left_out_subjects_never_enter_unless_transductive(transductive):
+    Z, y = blobs(900)
+    subject, marked = np.char.add("p", (np.arange(900) // 3 % 4).astype(str)), few_labels(y, 20)
+    clean = people(marked, Z, subject)
+    results = []
+    for poisoned in (None, "p3"):
+        X = Z.copy()
+        if poisoned is not None:
+            X[(subject == poisoned) & (marked < 0)] += 40.0  # far from everything
+        given = []
+        windows = people(marked, X, subject)
+        model = Plain().fit(windows)
+        if not transductive:
+            model = Plain()
+        result = cross_validate(model, windows, transductive=transductive, on_fold=given.append)
+        results.append(result)
+        for fold in given:
+            tested = set(fold.subject[fold.test])
+            assert (set(fold.unlabelled_subject) >= tested) == transductive
+            assert fold.probe.unlabelled_ > FEWEST
+    own = clean.subject[results[0].rows] == "p3"
+    same = results[0].confidence[0, own] == results[1].confidence[0, own]
+    assert same.all() == (not transductive)
+    assert results[0].transductive == transductive
+
+
+def test_random_labels_give_chance_in_cross_validation_with_unlabelled_windows():
+    Z, _ = blobs(1600)
+    rng = np.random.default_rng(0)
+    label = np.where(np.arange(1600) % 4 == 0, rng.integers(0, 3, 1600), -1)
+    subject = np.char.add("p", (np.arange(1600) // 400).astype(str))
+    result = cross_validate(Plain(), people(label, Z, subject))
+    assert result.balanced_accuracy == pytest.approx(1 / 3, abs=0.08)
+    assert np.isfinite(result.confidence).all()
+    assert not result.transductive
+
+
+def test_a_probe_that_ignores_unlabelled_windows_is_given_none():
+    Z, y = blobs(900)
+    windows = people(few_labels(y, 60), Z, np.char.add("p", (np.arange(900) // 3 % 6).astype(str)))
+    given: list[Any] = []
+    for probe in ("plain", Probe(unlabelled=False)):
+        cross_validate(Plain(), windows, probe=probe, on_fold=given.append)
+    assert {len(fold.unlabelled) for fold in given} == {0}
+
+
+# ------------------------------------------------------------------- models and their files
+
+
+@pytest.mark.parametrize("recenter", [False, True])
+def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(recenter, tmp_path):
+    windows = synthetic(600, n_channels=2)
+    windows = Windows(windows.X, fs=windows.fs, label=windows.label, subject=np.arange(600) % 5)
+    y = np.where(np.arange(600) < 60, windows.label, -1)
+    features = CPD(4).fit(windows)
+    model = WindowClassifier(features, recenter=recenter).fit(windows, y)
+    assert model.probe_.unlabelled_ == 540
+    assert model.probe_.statistics_ == 0.5  # too few labels to choose
+    model.save(tmp_path / "model.safetensors")
+    again = WindowClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(again.predict_proba(windows), model.predict_proba(windows), rtol=1e-9)
+    for name in ("unlabelled_", "statistics_", "temperature_", "reason_"):
+        assert getattr(again.probe_, name) == getattr(model.probe_, name)
+    ignoring = WindowClassifier(features, Probe(unlabelled=False), recenter).fit(windows, y)
+    assert ignoring.probe_.unlabelled_ == 0
