@@ -79,7 +79,7 @@ def models(draw):
         draw(st.sampled_from(["log_amplitude", "log_amplitude", "log_re_im", "re_im", "amplitude"])),
         mean=draw(st.sampled_from(["auto", None])),
     )
-    readout = draw(st.sampled_from([None, Readout(), Readout(levels=0), Readout(whiten=Jitter(0.3))]))
+    readout = draw(st.sampled_from([None, Readout(), Readout(statistics=0), Readout(0.5, whiten=Jitter(0.3))]))
     samples, seed = n_fft + draw(st.integers(0, 60)), draw(st.integers(0, 99))
     X = signals((channels, samples), 40, seed, draw(st.sampled_from([1e-5, 1.0, 300.0])))
     model = SALS(rank, tensorize=stft, readout=None, nonnegative=False, max_sweeps=1, random_state=seed).fit(X)
@@ -121,6 +121,49 @@ def test_many_random_models_agree_with_python_fast_math_or_not(case, flags, tmp_
     agrees(case, tmp_path_factory.mktemp("c"), *flags)
 
 
+@settings(max_examples=10, **ANY)
+@given(
+    channels=st.integers(1, 5),
+    samples=st.sampled_from([1, 2, 3, 4, 5, 8, 9, 33, 64, 100]),
+    constant=st.sets(st.integers(0, 4)),
+    scale=st.sampled_from([1e-12, 1.0, 1e12]),
+)
+def test_statistics_of_short_huge_and_tiny_windows_and_of_constant_channels(
+    channels, samples, constant, scale, tmp_path_factory
+):
+    X = signals((channels, samples), 40, samples, scale)
+    for channel in constant & set(range(channels)):
+        X[: 20 + 5 * channel, channel] = X[: 20 + 5 * channel, channel, :1]  # in some windows; the last channel in all
+    model = CPD(2, tensorize=STFT(min(samples, 4), 1, floor=scale), max_sweeps=1).fit(X.astype(np.float64))
+    assert model._fitted_readout().n_statistics == len(model.get_feature_names_out()) - 2
+    agrees((model, X, 3), tmp_path_factory.mktemp("c"))
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_more_than_256_statistics_are_exported_as_their_axes(int8, tmp_path):
+    X = signals((20, 64), 60)
+    model = CPD(3, max_sweeps=2).fit(X.astype(np.float64))
+    written = export.c(model, tmp_path / "model.c", int8=int8)
+    assert written.n_features == 3 + 64
+    code = CLibrary(written)
+    assert code.selftest() == 0
+    assert largest_difference(code.features(X), written.features(X)) < 1e-4
+    assert largest_difference(code.features(X), model.transform(X.astype(np.float64))) < (0.2 if int8 else 1e-4)
+
+
+def test_long_windows_lose_no_digits(tmp_path):
+    X = signals((2, 3000), 24)
+    model = CPD(3, max_sweeps=2).fit(X.astype(np.float64))
+    found = CLibrary(export.c(model, tmp_path / "model.c")).features(X)
+    assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
+
+
+def test_a_model_without_statistics_has_no_code_for_them(tmp_path):
+    model = CPD(3, readout=Readout(statistics=0), max_sweeps=2).fit(signals((2, 64)))
+    text = "".join(file.read_text() for file in export.c(model, tmp_path / "model.c").files)
+    assert "statistic" not in text.lower()
+
+
 @pytest.mark.parametrize("n_fft", [1, 2, 16, 30, 97, pytest.param(1024, marks=pytest.mark.long)])
 def test_the_fourier_transform_is_right_for_every_length(n_fft, tmp_path):
     # With as many components as entries of the tensor, each of one entry alone, coefficients are the tensor itself.
@@ -157,8 +200,10 @@ def test_nearly_collinear_components_are_summed_in_double(tmp_path):
 # ----------------------------------------------------------------- offsets, NaN and infinity
 
 
-@pytest.mark.parametrize("window", ["rectangular", "hann", "hamming", "blackman"])
-@pytest.mark.parametrize(("parts", "n_fft"), [("log_amplitude", 32), ("log_re_im", 15)])
+@pytest.mark.parametrize(
+    ("window", "parts", "n_fft"),
+    [("hann", "log_amplitude", 32), ("rectangular", "log_re_im", 15), ("blackman", "log_re_im", 32)],
+)
 def test_offsets_far_beyond_the_signal_do_not_disturb_the_features(window, parts, n_fft, tmp_path):
     X = signals((3, 96), 40) + np.array([[1e5], [-3e4], [0]], np.float32)
     model = CPD(5, tensorize=STFT(n_fft, 8, window, parts, mean="auto"), max_sweeps=3).fit(X.astype(np.float64))
@@ -176,9 +221,9 @@ def test_offsets_that_float32_cannot_handle_are_refused_with_the_error(tmp_path)
 
 
 @pytest.mark.parametrize("tensorize", ["auto", None])
-def test_offsets_of_models_without_levels_are_those_of_the_test_window(tensorize, tmp_path):
+def test_offsets_of_models_without_statistics_are_those_of_the_test_window(tensorize, tmp_path):
     X = signals((3, 96), 40) + np.float32(1e5)
-    model = CPD(5, tensorize=tensorize, readout=Readout(levels=0), max_sweeps=3).fit(X.astype(np.float64))
+    model = CPD(5, tensorize=tensorize, readout=Readout(statistics=0), max_sweeps=3).fit(X.astype(np.float64))
     code = CLibrary(export.c(model, tmp_path / "model.c", test_window=X[0]))
     assert code.selftest() == 0
     assert largest_difference(code.features(X), model.transform(X.astype(np.float64))) < 1e-3
@@ -204,7 +249,7 @@ def test_a_window_with_nan_infinity_or_overflow_has_no_result(small, flags, tmp_
     assert "-1 if a sample is NaN or infinite" in (tmp_path / "model.h").read_text()
 
 
-def test_an_export_in_int8_measures_its_error_and_warns_if_labels_change(small, tmp_path):
+def test_int8_measures_its_error_and_warns_if_labels_change(small, tmp_path):
     classifier, X = small
     assert export.c(classifier, tmp_path / "model.c").error is None
     assert export.c(classifier, tmp_path / "model.c", int8=True).error.windows == 64
@@ -215,10 +260,19 @@ def test_an_export_in_int8_measures_its_error_and_warns_if_labels_change(small, 
     assert (written.error.windows, written.error.labels) == (60, 0)
     # A probe whose boundary lies between the feature of a window and what int8 makes of it.
     probe, boundary = copy.deepcopy(classifier.probe_), (exact[9, 0] + rounded[9, 0]) / 2
-    probe.coef_, probe.intercept_ = np.zeros((3, 8)), 100 * np.array([-boundary, boundary, -100])
+    probe.coef_, probe.intercept_ = np.zeros((3, exact.shape[1])), 100 * np.array([-boundary, boundary, -100])
     probe.coef_[0, 0], probe.coef_[1, 0] = 100, -100
     with pytest.warns(RuntimeWarning, match=r"int8 changes [1-9] of 60 labels of given windows: features differ by up"):
         export.c(classifier.features_, tmp_path / "model.c", probe=probe, int8=True, test_window=X)
+
+
+def test_int8_warns_if_features_differ_by_more_than_a_quarter(tmp_path):
+    # One component does not fit the mean of log amplitudes that are not centred.
+    X = signals((3, 96), 60, scale=1e-6)
+    stft, readout = STFT(32, 8, parts="log_amplitude"), Readout(statistics=0)
+    model = SALS(1, tensorize=stft, readout=readout, max_sweeps=1).fit(X)
+    with pytest.warns(RuntimeWarning, match=r"int8 changes features of given windows: features differ by up to \d\d %"):
+        export.c(model, tmp_path / "model.c", int8=True, test_window=X)
 
 
 # ----------------------------------------------------------------------------- streams
@@ -290,7 +344,7 @@ def test_one_header_serves_many_files_and_cpp(small, tmp_path):
         run("g++", *strict, "-std=c++11", "-xc++", "-c", tmp_path / "one.c", "-o", tmp_path / "one.o")
 
 
-@pytest.mark.parametrize("table", ["first", "matrix", "twiddle", "weights"])
+@pytest.mark.parametrize("table", ["first", "matrix", "twiddle", "sine", "weights"])
 def test_the_selftest_notices_a_changed_number(small, table, tmp_path):
     written = export.c(small[0], tmp_path / "model.c")
     text = written.files[0].read_text()
@@ -399,7 +453,7 @@ def test_int8_keeps_the_mean_of_windows_that_lie_far_from_zero(tmp_path):
     # Log amplitudes that are not centred: all windows have almost the same large projections.
     X = signals((3, 96), 60, scale=1e-6)
     # The correction assumes that the components fit the mean, so the fit must be good.
-    model = CPD(6, tensorize=STFT(32, 8, parts="log_amplitude"), readout=Readout(levels=0), max_sweeps=5).fit(X)
+    model = CPD(6, tensorize=STFT(32, 8, parts="log_amplitude"), readout=Readout(statistics=0), max_sweeps=5).fit(X)
     exact = np.asarray(model.transform(X.astype(np.float64)))
     error = export.c(model, tmp_path / "model.c", int8=True).features(X) - exact
     assert np.abs(error.mean(axis=0)).max() < 0.02 * np.sqrt(np.mean(np.square(exact)))
@@ -473,7 +527,7 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
     named = re.compile(r"sha256 ([0-9a-f]{64})")
     assert named.findall((here / "model.h").read_text()) == named.findall((here / "same.h").read_text()) != []
     said = polyadic("export", "m.safetensors", "-o", "one.h", cwd=here).stdout
-    assert "one.h: windows of 3 × 96 to 8 features and probabilities of 3 classes" in said
+    assert "one.h: windows of 3 × 96 to 53 features and probabilities of 3 classes" in said
     assert "working memory" in said
     assert not (here / "one.c").exists()
     assert "effect of --int8" in polyadic("export", "m.safetensors", "-o", "n.c", "--int8", cwd=here).stdout

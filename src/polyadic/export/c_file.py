@@ -43,6 +43,8 @@ __all__ = ["CExport", "Int8Error", "c"]
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Tolerances of the selftest: relative to the root mean square of the test window's features, and of probabilities."""
 _COMPARED = 64
+_MOST_INT8_ERROR = 0.25
+"""Error of a feature by int8 weights, relative to the root mean square of all features, above which a warning says so."""
 _LARGEST_STRIDE = 2**30 - 1  # a window and two strides must fit into 32 bits
 
 
@@ -143,7 +145,8 @@ def c(
     """Write a fitted model as C99 with a header, for devices with little memory and no operating system.
 
     The code needs only `math.h`, uses memory provided by its caller, and computes in float32; see the header for the
-    functions. If components are nearly collinear, sums are in double precision. A warning says if int8 changes labels.
+    functions. If components are nearly collinear, sums are in double precision. A warning says if int8 changes labels,
+    or a feature by more than a quarter of the features' root mean square.
 
     Parameters
     ----------
@@ -468,7 +471,7 @@ def _check_float32(tensorizer: Tensorizer | None, inference: Inference, windows:
 def _compare(
     tensorizer: Tensorizer | None, exact: Inference, rounded: Inference, windows: NDArray[Any], given: bool
 ) -> Int8Error:
-    """Measure the effect of int8, and warn if labels change."""
+    """Measure the effect of int8, and warn if labels change or features differ by more than `_MOST_INT8_ERROR`."""
     before, after = (_features(tensorizer, inference, windows) for inference in (exact, rounded))
     size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
     changed = None
@@ -477,10 +480,11 @@ def _compare(
         changed = int((labels[0] != labels[1]).sum())
     source = "given windows" if given else "synthetic windows"
     error = Int8Error(len(windows), float(np.abs(after - before).max()) / size, changed, source)
-    if changed:
+    if changed or error.features > _MOST_INT8_ERROR:
+        what = f"{changed} of {len(windows)} labels" if changed else "features"
         warnings.warn(
-            f"int8 changes {changed} of {len(windows)} labels of {source}: {error}; compare both on your own windows "
-            "(test_window), or export float weights",
+            f"int8 changes {what} of {source}: {error}; compare both on your own windows (test_window), or export "
+            "float weights",
             RuntimeWarning,
             stacklevel=4,
         )
