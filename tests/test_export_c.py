@@ -90,17 +90,17 @@ def models(draw):
     return model, X, draw(st.sampled_from([0, 2, 3, 5]))
 
 
-def agrees(case, folder, *flags):
+def agrees(case, folder, *flags, tolerance=1e-4):
     model, X, classes = case
     probe = probe_of(model, X, classes) if classes else None
     code = CLibrary(export.c(model, folder / "model.c", probe=probe), *flags)
     exact = np.asarray(model.transform(X.astype(np.float64)))
-    assert largest_difference(code.features(X), exact) < 1e-4
+    assert largest_difference(code.features(X), exact) < tolerance
     assert code.selftest() == 0
     if classes:
         best, P = code.predict(X)
         expected = probe.predict_proba(exact)
-        assert np.abs(P - expected).max() < 1e-4
+        assert np.abs(P - expected).max() < tolerance
         assert (best == P.argmax(axis=1)).all()
         assert np.allclose(P.sum(axis=1), 1, atol=1e-6)
 
@@ -133,10 +133,12 @@ def test_statistics_of_short_huge_and_tiny_windows_and_of_constant_channels(
 ):
     X = signals((channels, samples), 40, samples, scale)
     for channel in constant & set(range(channels)):
-        X[: 20 + 5 * channel, channel] = X[: 20 + 5 * channel, channel, :1]  # in some windows; the last channel in all
-    model = CPD(2, tensorize=STFT(min(samples, 4), 1, floor=scale), max_sweeps=1).fit(X.astype(np.float64))
-    assert model._fitted_readout().n_statistics == len(model.get_feature_names_out()) - 2
-    agrees((model, X, 3), tmp_path_factory.mktemp("c"))
+        X[: 20 + 5 * channel, channel] = X[: 20 + 5 * channel, channel, :1]  # channel 4 is constant in all windows
+    stft = STFT(min(samples, 4), 1, floor=scale, mean="auto")
+    model = CPD(1, tensorize=stft, max_sweeps=1).fit(X.astype(np.float64))
+    assert model._fitted_readout().n_statistics == len(model.get_feature_names_out()) - 1
+    # In a band of one bin, power may be nearly 0 by cancellation, and its logarithm less exact.
+    agrees((model, X, 3), tmp_path_factory.mktemp("c"), tolerance=1e-3)
 
 
 @pytest.mark.parametrize("int8", [False, True])
