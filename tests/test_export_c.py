@@ -353,7 +353,7 @@ def test_the_selftest_notices_a_changed_number(small, table, tmp_path):
     start = text.index(f"polyadic_{table}[")
     place = re.compile(r"-?\d+\.\d*(e[-+]\d+)?f").search(text, text.index("=", start))
     number = float(place[0].rstrip("f"))
-    written.files[0].write_text(text[: place.start()] + f"{number + 0.3}f" + text[place.end() :])
+    written.files[0].write_text(text[: place.start()] + f"{number + 3}f" + text[place.end() :])
     assert CLibrary(written).selftest() > 0
 
 
