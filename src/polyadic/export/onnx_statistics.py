@@ -75,9 +75,10 @@ def _statistics(graph: Any, window: str, channels: int, length: int) -> list[str
     ]
     above = add("Cast", add("GreaterOrEqual", centred, number(0.0)), to=graph.double)
     if length > 1:
-        found.append(over_time("ReduceMean", add("Abs", add("Sub", part(above, 1, length), part(above, 0, length - 1)))))
+        changes = add("Abs", add("Sub", part(above, 1, length), part(above, 0, length - 1)))
     else:
-        found.append(over_time("ReduceMean", add("Sub", above, above)))
+        changes = add("Sub", above, above)
+    found.append(over_time("ReduceMean", changes))
     padded, edges = padded_length(length), band_edges(length)
     if edges:
         samples = add("Reshape", centred, graph.constant([-1, channels, length, 1], np.int64))
