@@ -577,6 +577,7 @@ def har_classifier(data_folder):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:int8 changes 1 of 64 labels:RuntimeWarning")
 def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp_path):
     classifier, X = har_classifier
     code = CLibrary(export.c(classifier, tmp_path / "model.c"), "-O2")
@@ -595,6 +596,7 @@ def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp
 @pytest.mark.long
 @pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
 @pytest.mark.parametrize(("int8", "most"), [(False, 32), (True, 16)])
+@pytest.mark.filterwarnings("ignore:int8 changes 1 of 64 labels:RuntimeWarning")
 def test_the_default_model_of_har_fits_a_small_cortex_m4f(har_classifier, int8, most, tmp_path):
     shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
     export.c(har_classifier[0], tmp_path / "project" / "model.c", int8=int8)

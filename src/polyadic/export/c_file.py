@@ -44,7 +44,7 @@ _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Tolerances of the selftest: relative to the root mean square of the test window's features, and of probabilities."""
 _COMPARED = 64
 _MOST_INT8_ERROR = 0.25
-"""Error of a feature by int8 weights above which there is a warning, relative to the root mean square of all features."""
+"""Error of a feature by int8 above which there is a warning, relative to the root mean square of all features."""
 _LARGEST_STRIDE = 2**30 - 1  # a window and two strides must fit into 32 bits
 
 
