@@ -353,7 +353,7 @@ def test_the_selftest_notices_a_changed_number(small, table, tmp_path):
     start = text.index(f"polyadic_{table}[")
     place = re.compile(r"-?\d+\.\d*(e[-+]\d+)?f").search(text, text.index("=", start))
     number = float(place[0].rstrip("f"))
-    written.files[0].write_text(text[: place.start()] + f"{number + 3}f" + text[place.end() :])
+    written.files[0].write_text(text[: place.start()] + f"{number - 3}f" + text[place.end() :])
     assert CLibrary(written).selftest() > 0
 
 
@@ -486,12 +486,10 @@ def test_models_without_a_c_form_are_refused(small, tmp_path):
     [
         ({"stride": 0}, "stride"),
         ({"stride": 2**30}, r"stride must be at most 2\*\*30 - 1"),
-        ({"fs": 0}, "fs must be above 0"),
         ({"channels": ["x"]}, "channels must name 3 channels, but names 1"),
         ({"units": ["g"]}, "units must have 3 entries"),
         ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
         ({"test_window": np.full((3, 96), np.nan)}, "test_window must be finite"),
-        ({"probe": "logistic"}, "the probe must be a Probe, a LogisticRegression"),
     ],
 )
 def test_wrong_options_are_refused(small, options, said, tmp_path):
@@ -541,8 +539,6 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
         (("-o", "model.txt"), "--out must end in .c, .h or .onnx"),
         (("-o", "model.c", "--batch", 2), "--batch is for an ONNX file"),
         (("-o", "model.onnx", "--stride", 2), "--stride is for C"),
-        (("-o", "model.c", "--units", "g,g"), "units must have 3 entries"),
-        (("-o", "model.c", "--fs", 0), "fs must be above 0"),
     ],
 )
 def test_the_command_refuses_options_without_effect(here, words, said):
