@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import polyadic
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from problems import paper
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -53,15 +55,51 @@ def largest_difference(found, expected):
 def test_features_are_those_of_transform(name, parts, tmp_path):
     chosen = preset(name)
     X = signals(chosen.shape)
-    settings = {**chosen.parameters, "max_sweeps": 2, "batch_size": 8}
+    parameters = {**chosen.parameters, "max_sweeps": 2, "batch_size": 8}
     if parts != chosen.tensorize.parts:
-        settings["beta"] = 0.0  # at a scale of microvolts the alignment of amplitudes would not converge
+        parameters["beta"] = 0.0  # at a scale of microvolts the alignment of amplitudes would not converge
     stft = replace(chosen.tensorize, parts=parts)
-    model = ATD(tensorize=stft, augment=chosen.augment, **settings).fit(X)
+    model = ATD(tensorize=stft, augment=chosen.augment, **parameters).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)
     assert largest_difference(found, model.transform(X)) < 1e-4
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    channels=st.integers(1, 5),
+    samples=st.sampled_from([1, 2, 3, 4, 5, 8, 9, 33, 64, 100]),
+    constant=st.sets(st.integers(0, 4)),
+    scale=st.sampled_from([1e-12, 1.0, 1e12]),
+)
+def test_statistics_of_short_huge_and_tiny_windows_and_of_constant_channels(
+    channels, samples, constant, scale, tmp_path_factory
+):
+    X = signals((channels, samples), 40, samples) * np.float32(1e5 * scale)
+    for channel in constant & set(range(channels)):
+        X[: 20 + 5 * channel, channel] = X[: 20 + 5 * channel, channel, :1]  # channel 4 is constant in all windows
+    stft = STFT(min(samples, 4), 1, floor=scale, mean="auto")
+    model = CPD(1, tensorize=stft, max_sweeps=1).fit(X.astype(np.float64))
+    assert model._fitted_readout().n_statistics == len(model.get_feature_names_out()) - 1
+    file = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    export.onnx(model, file)
+    assert largest_difference(Features(file)(X), model.transform(X.astype(np.float64))) < 1e-4
+
+
+@pytest.mark.parametrize(("shape", "features"), [((20, 64), 3 + 64), ((2, 3000), 3 + 31)])
+def test_many_statistics_and_long_windows(shape, features, tmp_path):
+    X = signals(shape, 60)
+    model = CPD(3, max_sweeps=2).fit(X.astype(np.float64))
+    probe = LogisticRegression().fit(np.asarray(model.transform(X.astype(np.float64))), np.arange(60) % 3)
+    export.onnx(model, tmp_path / "model.onnx", probe=probe)
+    run, exact = Features(tmp_path / "model.onnx"), np.asarray(model.transform(X.astype(np.float64)))
+    assert run.n_features == features
+    assert largest_difference(run(X), exact) < 1e-4
+    assert np.abs(run.probabilities(X) - probe.predict_proba(exact)).max() < 1e-4
+    export.onnx(model, tmp_path / "int8.onnx", int8=True)
+    error = Features(tmp_path / "int8.onnx")(X) - exact
+    assert 1e-6 < np.sqrt(np.mean(np.square(error)) / np.mean(np.square(exact))) < 0.2
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,16 @@ from polyadic.export.inference import (
     sampling_rate,
     typical_windows,
 )
+from polyadic.readout import CLIP
+from polyadic.statistics import FLOOR, TINY, ZERO_MEAN, band_edges, padded_length, window_statistics
 
 __all__ = ["CExport", "Int8Error", "c"]
 
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Tolerances of the selftest: relative to the root mean square of the test window's features, and of probabilities."""
 _COMPARED = 64
+_MOST_INT8_ERROR = 0.25
+"""Error of a feature by int8 above which there is a warning, relative to the root mean square of all features."""
 _LARGEST_STRIDE = 2**30 - 1  # a window and two strides must fit into 32 bits
 
 
@@ -119,7 +123,8 @@ def _features(
     if rounded and tensorizer is not None:
         whole = tensorizer.uncentred(T)
         T = T + (whole.float().double() - whole)
-    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), X.mean(axis=2))
+    statistics = window_statistics(torch.from_numpy(X)).numpy() if inference.n_statistics else np.zeros((len(X), 0))
+    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), statistics)
 
 
 @plain_torch()
@@ -140,7 +145,8 @@ def c(
     """Write a fitted model as C99 with a header, for devices with little memory and no operating system.
 
     The code needs only `math.h`, uses memory provided by its caller, and computes in float32; see the header for the
-    functions. If components are nearly collinear, sums are in double precision. A warning says if int8 changes labels.
+    functions. If components are nearly collinear, sums are in double precision. A warning says if int8 changes labels,
+    or a feature by more than a quarter of the features' root mean square.
 
     Parameters
     ----------
@@ -170,7 +176,7 @@ def c(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = c(model, f"{folder}/model.c", fs=50, stride=32)
     >>> [file.name for file in written.files], written.scratch_bytes
-    (['model.c', 'model.h'], 424)
+    (['model.c', 'model.h'], 556)
     """
     model, probe = parts_of(model, probe)
     rate = sampling_rate(model, fs)
@@ -188,9 +194,10 @@ def c(
         raise PolyadicError(f"stride must be at most 2**30 - 1 samples, to fit into a C int, but is {stride}")
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
-    tables = _model_tables(settled, quantised, form, real, centre)
+    tables = _model_tables(settled, quantised, form, real, centre, int(model._sample_shape[1]))
     tables |= {name: table(np.asarray(values)) for name, values in form.tables.items()}
-    scratch, stream = _struct_bytes(settled, form, model._sample_shape, real)
+    work = _work(settled, form, model._sample_shape)
+    scratch, stream = _struct_bytes(settled, form, work, model._sample_shape, real)
     target = Path(path).with_suffix(".h") if header_only else Path(path)
     header = target.with_suffix(".h")
     if target == header and not header_only:
@@ -236,11 +243,13 @@ def c(
         "test_bytes": f"{sum(values.bytes for values in tests.values()):,}",
         "expected": expected,
         "rank": settled.rank,
-        "work": max(1, form.work),
+        "work": work,
         "real": real,
         "weight": "signed char" if int8 else "float",
         "mean": "mean" in tables,
-        "levels": len(settled.level_mean) > 0,
+        "statistics": settled.n_statistics,
+        "axes": settled.n_axes,
+        **_statistic_numbers(settled, export.shape[1]),
         "tables": tables,
         "tests": tests,
         "tolerance": float_literal(_TOLERANCE * max(size, 1e-6)),
@@ -299,7 +308,7 @@ def _identity(shape: tuple[int, ...]) -> CForm:
 
 
 def _model_tables(
-    settled: Inference, quantised: Quantised | None, form: CForm, real: str, centre: NDArray[np.float32]
+    settled: Inference, quantised: Quantised | None, form: CForm, real: str, centre: NDArray[np.float32], length: int
 ) -> dict[str, Table]:
     """Return the tables of all steps after the tensorizer."""
     # With int8, the mean does not need float32 precision, so all of it is folded into the offset.
@@ -316,17 +325,51 @@ def _model_tables(
         tables |= {"scale": table(quantised.scale), "offset": table(offset)}
     if mean is not None:
         tables["mean"] = table(mean)
-    if len(settled.level_mean) or "polyadic_centre" in form.code:
+    if settled.n_statistics or "polyadic_centre" in form.code:
         tables["centre"] = table(centre)
-    if len(settled.level_mean):
-        tables["level_gain"] = table(settled.level_gain)
-        tables["level_offset"] = table(settled.level_gain * (centre - settled.level_mean))
+    if settled.n_statistics:
+        tables |= _statistic_tables(settled, quantised, length, centre)
     if settled.classes:
         tables["weights"] = table(settled.weights if quantised is None else quantised.weights, weight)
         if quantised is not None:
             tables["weight_scale"] = table(quantised.weight_scale)
         tables["intercept"] = table(settled.intercept)
     return tables
+
+
+def _statistic_tables(
+    settled: Inference, quantised: Quantised | None, length: int, centre: NDArray[np.float32]
+) -> dict[str, Table]:
+    """Return the tables of the statistics; mean, minimum and maximum are computed relative to `centre`."""
+    edges, padded = band_edges(length), padded_length(length)
+    # The gain of the block is in its last factor: that of the axes or of the statistics.
+    gain = settled.statistic_gain * (1.0 if settled.n_axes else settled.block_gain)
+    relative = -settled.statistic_mean
+    relative[: 3 * len(centre)] += np.tile(centre.astype(np.float64), 3)
+    tables = {"statistic_gain": table(gain), "statistic_offset": table(gain * relative)}
+    if edges:
+        tables["band"] = table(np.array(edges))
+        tables["sine"] = table(np.sin(2 * np.pi * np.arange(padded // 4 + 1) / padded))
+    if settled.n_axes and quantised is None:
+        tables["axes"] = table(settled.statistic_axes.T * settled.block_gain)
+    elif settled.n_axes and quantised is not None:
+        tables["axes"] = table(quantised.axes, "signed char")
+        tables["axis_scale"] = table(quantised.axis_scale * settled.block_gain)
+    return tables
+
+
+def _statistic_numbers(settled: Inference, length: int) -> dict[str, Any]:
+    """Return the numbers of `statistics.c.j2`."""
+    padded = padded_length(length)
+    return {
+        "padded": padded,
+        "bands": max(len(band_edges(length)) - 1, 0),
+        "power_scale": float_literal(2 / (padded * length)),
+        "zero_mean": float_literal(ZERO_MEAN),
+        "floor": float_literal(FLOOR),
+        "tiny": float_literal(TINY),
+        "clip": float_literal(CLIP * (1.0 if settled.n_axes else settled.block_gain)),
+    }
 
 
 def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) -> NDArray[np.float64]:
@@ -339,14 +382,24 @@ def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) ->
     return np.asarray(-settled.matrix @ projected)
 
 
-def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], real: str) -> tuple[int, int]:
+def _work(settled: Inference, form: CForm, sample_shape: Sequence[int]) -> int:
+    """Return the number of floats of the work area, which the tensorizer and the statistics share."""
+    channels, length = map(int, sample_shape)
+    return max(1, form.work, *((padded_length(length), channels) if settled.n_statistics else ()))
+
+
+def _struct_bytes(
+    settled: Inference, form: CForm, work: int, sample_shape: Sequence[int], real: str
+) -> tuple[int, int]:
     """Return `sizeof` of polyadic_scratch and polyadic_stream, with natural alignment."""
     unit = BYTES[real]
 
     def up(count: int) -> int:
         return -(-count // unit) * unit
 
-    floats = 4 * (form.shape[0] * form.shape[1] + max(1, form.work))
+    floats = 4 * (form.shape[0] * form.shape[1] + work)
+    if settled.n_statistics:
+        floats += 4 * (3 * int(sample_shape[0]) + (settled.n_statistics if settled.n_axes else 0))
     scratch = up(up(floats) + unit * settled.rank + 4 * settled.n_features)
     return scratch, up(4 * int(sample_shape[0]) * int(sample_shape[1]) + 3 * 4) + scratch
 
@@ -365,8 +418,9 @@ def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str]) ->
 def _hash(exact: Inference, form: CForm) -> str:
     """Return the SHA-256 of the numbers of a model."""
     state = hashlib.sha256(repr((form.shape, dict(form.defines), [str(name) for name in exact.classes])).encode())
-    arrays = (*exact.factors, exact.matrix, exact.offset, exact.level_mean, exact.level_gain, exact.weights)
-    for array in (*arrays, exact.intercept, *form.tables.values(), *(() if form.mean is None else (form.mean,))):
+    statistics = (exact.statistic_mean, exact.statistic_gain * exact.block_gain, exact.statistic_axes)
+    arrays = (*exact.factors, exact.matrix, exact.offset, *statistics, exact.weights, exact.intercept)
+    for array in (*arrays, *form.tables.values(), *(() if form.mean is None else (form.mean,))):
         state.update(np.ascontiguousarray(array).tobytes())
     return state.hexdigest()
 
@@ -380,8 +434,9 @@ def _test_windows(given: ArrayLike | None, model: Any, exact: Inference) -> tupl
     The first window is that of the selftest. It is rounded to four digits, without its level, to keep the file short.
     """
     shape = tuple(int(size) for size in model._sample_shape)
+    level = exact.statistic_mean[: shape[0]]  # means of channels come first
     if given is None:
-        centre = exact.level_mean if len(exact.level_mean) else np.zeros(shape[0])
+        centre = level if len(level) else np.zeros(shape[0])
         windows = typical_windows(model, _COMPARED, centre)
     else:
         windows = np.array(given, np.float64)
@@ -391,7 +446,7 @@ def _test_windows(given: ArrayLike | None, model: Any, exact: Inference) -> tupl
                 f"test_window must be finite and have shape {shape} or (N, {shape[0]}, {shape[1]}), but has shape "
                 f"{np.shape(given)}"
             )
-        centre = exact.level_mean if len(exact.level_mean) else windows.mean(axis=(0, 2))
+        centre = level if len(level) else windows.mean(axis=(0, 2))
     rounded = centre.astype(np.float32)
     first = windows[0] - rounded[:, None]
     size = np.abs(first).max(axis=1, keepdims=True)
@@ -416,7 +471,7 @@ def _check_float32(tensorizer: Tensorizer | None, inference: Inference, windows:
 def _compare(
     tensorizer: Tensorizer | None, exact: Inference, rounded: Inference, windows: NDArray[Any], given: bool
 ) -> Int8Error:
-    """Measure the effect of int8, and warn if labels change."""
+    """Measure the effect of int8, and warn if labels change or features differ by more than `_MOST_INT8_ERROR`."""
     before, after = (_features(tensorizer, inference, windows) for inference in (exact, rounded))
     size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
     changed = None
@@ -425,10 +480,11 @@ def _compare(
         changed = int((labels[0] != labels[1]).sum())
     source = "given windows" if given else "synthetic windows"
     error = Int8Error(len(windows), float(np.abs(after - before).max()) / size, changed, source)
-    if changed:
+    if changed or error.features > _MOST_INT8_ERROR:
+        what = f"{changed} of {len(windows)} labels" if changed else "features"
         warnings.warn(
-            f"int8 changes {changed} of {len(windows)} labels of {source}: {error}; compare both on your own windows "
-            "(test_window), or export float weights",
+            f"int8 changes {what} of {source}: {error}; compare both on your own windows (test_window), or export "
+            "float weights",
             RuntimeWarning,
             stacklevel=4,
         )

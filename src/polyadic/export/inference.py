@@ -1,7 +1,8 @@
-"""All steps after the tensorizer as a few arrays: projections, one matrix, levels, probe.
+"""All steps after the tensorizer as a few arrays: projections, one matrix, standardised statistics, probe.
 
 The closed form of the coefficients (Eqn. feature_extractor) and the readout are linear, so they combine to one matrix:
-features are matrix · Kᵀt + offset, with t the tensor of a window and K the Khatri-Rao product of the factors.
+spectral features are matrix · Kᵀt + offset, with t the tensor of a window and K the Khatri-Rao product of the factors.
+Statistics of the window follow them, standardised as `FittedReadout` does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from polyadic._util.checks import check_number
 from polyadic.errors import PolyadicError
+from polyadic.readout import CLIP
 
 __all__ = [
     "Inference",
@@ -42,8 +44,10 @@ class Inference:
     Parameters
     ----------
     factors : (I, R), (J, R), …
-    matrix, offset : (S, R) and (S,), from projections to spectral features, or to coefficients without a readout
-    level_mean, level_gain : (C,), for the channel levels; empty if there are none
+    matrix, offset : (Z, R) and (Z,), from projections to spectral features, or to coefficients without a readout
+    statistic_mean, statistic_gain : (S,), which standardise the statistics of a window; empty if there are none
+    statistic_axes : (S, A), axes that take the place of the statistics; (S, 0) if there are none
+    block_gain : factor of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
     weights, intercept : (n, F) and (n,) of a linear probe with n classes; both empty if there is none
     classes : in the order of the probe
     alpha : the ridge of the closed form
@@ -53,8 +57,10 @@ class Inference:
     factors: Sequence[_Array]
     matrix: _Array
     offset: _Array
-    level_mean: _Array
-    level_gain: _Array
+    statistic_mean: _Array
+    statistic_gain: _Array
+    statistic_axes: _Array
+    block_gain: float
     weights: _Array
     intercept: _Array
     classes: tuple[Any, ...]
@@ -73,10 +79,12 @@ class Inference:
         V = ridge_inverse(G, float(model.alpha)).numpy()
         readout = model._fitted_readout()
         matrix, offset, typical = V, np.zeros(len(V)), np.zeros(len(V))
-        level_mean = level_gain = np.zeros(0)
+        mean = gain = np.zeros(0)
+        axes, block_gain = np.zeros((0, 0)), 1.0
         if readout is not None:
             matrix, offset = readout.matrix @ V, np.asarray(readout.offset)
-            level_mean, level_gain = readout.level_mean, readout.level_gain
+            mean, gain, axes = readout.statistic_mean, readout.statistic_gain, readout.statistic_axes
+            block_gain = readout.block_gain
             typical = G.numpy() @ readout.centre + float(model.alpha) * readout.centre
         probe = getattr(probe, "probe_", probe)  # a `WindowClassifier` contains its probe
         weights, intercept = np.zeros((0, 0)), np.zeros(0)
@@ -86,8 +94,20 @@ class Inference:
             if len(intercept) == 1:
                 # For two classes: softmax of 0 and the decision value.
                 weights, intercept = np.pad(weights, ((1, 0), (0, 0))), np.pad(intercept, (1, 0))
-        alpha, names = float(model.alpha), tuple(classes)
-        return cls(factors, matrix, offset, level_mean, level_gain, weights, intercept, names, alpha, typical)
+        return cls(
+            factors=factors,
+            matrix=matrix,
+            offset=offset,
+            statistic_mean=mean,
+            statistic_gain=gain,
+            statistic_axes=axes,
+            block_gain=block_gain,
+            weights=weights,
+            intercept=intercept,
+            classes=tuple(classes),
+            alpha=float(model.alpha),
+            typical=typical,
+        )
 
     @property
     def rank(self) -> int:
@@ -95,7 +115,15 @@ class Inference:
 
     @property
     def n_features(self) -> int:
-        return len(self.matrix) + len(self.level_mean)
+        return len(self.matrix) + (self.n_axes or self.n_statistics)
+
+    @property
+    def n_statistics(self) -> int:
+        return len(self.statistic_mean)
+
+    @property
+    def n_axes(self) -> int:
+        return int(self.statistic_axes.shape[1])
 
     def gram(self, other: Inference | None = None) -> _Array:
         """Return KᵀK, or KᵀK' with the components of another model: (R, R)."""
@@ -128,24 +156,24 @@ class Inference:
         return float(np.abs(single._spectral(rounded) - expected).max()) / size
 
     def _spectral(self, T: NDArray[Any]) -> NDArray[Any]:
-        """Compute spectral features of tensors, in the dtype of the tensors: (N, S)."""
+        """Compute spectral features of tensors, in the dtype of the tensors: (N, Z)."""
         projections = T @ self.factors[-1]
         for factor in reversed(self.factors[:-1]):
             projections = np.einsum("...ir,ir->...r", projections, factor)
         return np.asarray(projections @ self.matrix.T + self.offset)
 
-    def features(self, T: NDArray[Any], levels: NDArray[Any]) -> _Array:
+    def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
         """Compute features (N, F).
 
         Parameters
         ----------
         T : (N, I, J, …), tensors
-        levels : (N, C), mean of each channel over the window
+        statistics : (N, S), from `window_statistics` in float64; (N, 0) if there are none
         """
         spectral = self._spectral(np.asarray(T, np.float64))
-        if not len(self.level_mean):
-            return spectral
-        return np.concatenate([spectral, (np.asarray(levels) - self.level_mean) * self.level_gain], axis=1)
+        block = ((np.asarray(statistics) - self.statistic_mean) * self.statistic_gain).clip(-CLIP, CLIP)
+        block = block @ self.statistic_axes if self.n_axes else block
+        return np.concatenate([spectral, block * self.block_gain], axis=1)
 
     def probabilities(self, Z: NDArray[Any]) -> _Array:
         """Compute probabilities (N, classes) from features (N, F)."""
@@ -179,7 +207,8 @@ class Quantised:
     ----------
     factors : (I, R), … int8; their scales are included in `gain`
     gain : (R,)
-    matrix : (S, R) int8 with `scale` (S,)
+    matrix : (Z, R) int8 with `scale` (Z,)
+    axes : (A, S) int8 with `axis_scale` (A,), the axes of the statistics
     weights : (classes, F) int8 with `weight_scale` (classes,)
     inference : the dequantised arrays, in float64
     """
@@ -188,6 +217,8 @@ class Quantised:
     gain: _Array
     matrix: NDArray[np.int8]
     scale: _Array
+    axes: NDArray[np.int8]
+    axis_scale: _Array
     weights: NDArray[np.int8]
     weight_scale: _Array
     inference: Inference
@@ -210,6 +241,7 @@ def quantise(exact: Inference) -> Quantised:
     gain = np.abs(target).max(axis=0)
     gain[gain == 0] = 1.0
     matrix, scale = _rounded_together(target / gain, H * gain * gain[:, None])
+    axes, axis_scale = _rounded(exact.statistic_axes.T)
     weights, weight_scale = _rounded(exact.weights)
     rebuilt = matrix * scale[:, None] * gain / size
     mean = np.linalg.lstsq(exact.gram(), exact.typical, rcond=None)[0]  # coefficients of the mean window
@@ -217,9 +249,10 @@ def quantise(exact: Inference) -> Quantised:
         bare,
         matrix=rebuilt,
         offset=exact.offset + exact.matrix @ exact.typical - rebuilt @ (cross.T @ mean),
+        statistic_axes=(axes * axis_scale[:, None]).T,
         weights=weights * weight_scale[:, None],
     )
-    return Quantised(factors, gain / size, matrix, scale, weights, weight_scale, stands_for)
+    return Quantised(factors, gain / size, matrix, scale, axes, axis_scale, weights, weight_scale, stands_for)
 
 
 def fitted_to_float32(exact: Inference) -> Inference:
@@ -298,8 +331,9 @@ def typical_windows(model: Any, count: int = _COUNT, level: NDArray[Any] | None 
     with suppress(AttributeError, PolyadicError):  # no tensorizer, or one without C code
         scale = model.tensorize_.c_form(shape).scale
         X = X if scale is None else X * np.asarray(scale)[:, None]
-    level = getattr(model._fitted_readout(), "level_mean", None) if level is None else level
-    return X + level[:, None] if level is not None and len(level) else X
+    if level is None:
+        level = getattr(model._fitted_readout(), "statistic_mean", np.zeros(0))[: shape[0]]  # means come first
+    return X + level[:, None] if len(level) else X
 
 
 def needs_double(model: Any, inference: Inference, X: _Array) -> bool:

@@ -165,11 +165,15 @@ def onnx(
 def _written(model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None) -> bytes:
     """Build the graph of a model, as bytes."""
     from polyadic.export.inference import channel_names, needs_double, typical_windows
+    from polyadic.export.onnx_statistics import statistics_block
 
     shape = tuple(int(size) for size in model._sample_shape)
-    graph, width = _OnnxGraph(inference.level_mean if len(inference.level_mean) else None), inference.n_features
+    level = inference.statistic_mean[: shape[0]] if inference.n_statistics else None  # means of channels come first
+    graph, width = _OnnxGraph(level), inference.n_features
     exact = needs_double(model, inference, typical_windows(model))
     features = _read_out(graph, inference, _projections(graph, model, inference, exact))
+    if inference.n_statistics:
+        features = graph.add("Concat", features, statistics_block(graph, inference, _INPUT, shape), axis=1)
     outputs = {_FEATURES: (features, width)}
     if inference.classes:
         outputs[_PROBABILITIES] = (_probabilities(graph, inference, features), len(inference.classes))
@@ -218,7 +222,7 @@ class _OnnxGraph:
 
     def constant(self, values: ArrayLike, dtype: Any = None) -> str:
         name = f"constant{len(self.constants)}"
-        array = np.ascontiguousarray(values, dtype)
+        array = np.asarray(values, dtype, order="C")
         self.constants.append(self.api.numpy_helper.from_array(array, name))
         return name
 
@@ -277,18 +281,9 @@ def _projections(graph: _OnnxGraph, model: Any, inference: Inference, exact: boo
 
 
 def _read_out(graph: _OnnxGraph, inference: Inference, projections: str) -> str:
-    """Add the map from projections (N, R) float64 to features (N, F) float32."""
+    """Add the map from projections (N, R) float64 to spectral features (N, Z) float32."""
     product = graph.add("MatMul", projections, graph.constant(inference.matrix.T, np.float64))
-    z = graph.add("Cast", graph.add("Add", product, graph.constant(inference.offset, np.float64)), to=graph.float)
-    if not len(inference.level_mean):
-        return z
-    # The mean of centred samples: float32 then resolves small changes of a large level.
-    rounded = inference.level_mean.astype(np.float32)
-    offset = inference.level_gain * (rounded - inference.level_mean)
-    rest = graph.add("Sub", _INPUT, graph.constant(rounded[:, None], np.float32))
-    means = graph.add("ReduceMean", rest, axes=[2], keepdims=0)
-    scaled = graph.add("Mul", means, graph.constant(inference.level_gain, np.float32))
-    return graph.add("Concat", z, graph.add("Add", scaled, graph.constant(offset, np.float32)), axis=1)
+    return graph.add("Cast", graph.add("Add", product, graph.constant(inference.offset, np.float64)), to=graph.float)
 
 
 def _probabilities(graph: _OnnxGraph, inference: Inference, features: str) -> str:
