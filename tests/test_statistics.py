@@ -17,6 +17,7 @@ from polyadic import CPD, load
 from polyadic.statistics import (
     FLOOR,
     IN_UNITS,
+    SILENT,
     STATISTICS,
     Signals,
     band_edges,
@@ -57,10 +58,11 @@ def by_name(X: Tensor) -> dict[str, np.ndarray]:
 def slow_statistics(window: np.ndarray, fs: float) -> dict[str, float]:
     """Compute the statistics of one window (channels, time), channel by channel."""
     largest = max(float(np.std(row)) for row in window)
-    floor, found = FLOOR * largest + 1e-30, dict[str, float]()
+    found: dict[str, float] = {}
     length = window.shape[1]
     padded = 2 ** int(np.ceil(np.log2(length)))
     for name, row in zip(CHANNELS, window, strict=True):
+        floor = FLOOR * row.std() + SILENT * largest + 1e-30
         found |= {f"mean {name}": row.mean(), f"min {name}": row.min(), f"max {name}": row.max()}
         found[f"std {name}"] = np.log(row.std() + floor)
         found[f"skew {name}"] = scipy.stats.skew(row)

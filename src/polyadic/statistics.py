@@ -21,9 +21,13 @@ __all__ += ["statistic_names", "window_statistics"]
 BANDS = 8
 """Maximum number of frequency bands; short windows have fewer."""
 FLOOR = 1e-6
-"""Deviation below which a channel is silent, relative to the largest deviation of all channels of the window."""
+"""Amplitude below which a band is empty, relative to the deviation of its channel."""
+SILENT = 1e-12
+"""Deviation of a silent channel, relative to the largest of all channels; these may have different units."""
 TINY = 1e-30
 """Deviation of a window in which all channels are constant."""
+TIE = 1e-6
+"""Samples this close to the mean, relative to the channel's largest distance from its first sample, are above it."""
 ZERO_MEAN = 1e-6
 """A mean below this share of the channel's deviation is rounding, and counts as 0."""
 IN_UNITS = ("mean", "min", "max")
@@ -45,6 +49,7 @@ class Signals:
     Attributes
     ----------
     first, size : (b, C) float64, first sample of each channel and largest distance from it
+    lowest, highest : (b, C), extremes of each channel
     centred : (b, C, time), (X − mean) / size; 0 for a constant channel
     """
 
@@ -54,7 +59,7 @@ class Signals:
         apart = apart / torch.where(size > 0, size, 1.0)[:, :, None]
         self.first, self.size = X[:, :, 0].double(), size.double()
         self._middle = apart.mean(dim=2)
-        self._range = apart.amin(dim=2).double(), apart.amax(dim=2).double()
+        self.lowest, self.highest = X.amin(dim=2), X.amax(dim=2)
         self.centred = apart - self._middle[:, :, None]
 
     @cached_property
@@ -62,12 +67,6 @@ class Signals:
         """Mean of each channel: (b, C)."""
         mean = self.first + self.size * self._middle.double()
         return torch.where(mean.abs() > ZERO_MEAN * self.deviation, mean, 0.0)
-
-    @property
-    def extremes(self) -> tuple[Tensor, Tensor]:
-        """Minimum and maximum of each channel: (b, C) each."""
-        lowest, highest = self._range
-        return self.first + self.size * lowest, self.first + self.size * highest
 
     @cached_property
     def _unit(self) -> Tensor:
@@ -81,8 +80,8 @@ class Signals:
 
     @cached_property
     def floor(self) -> Tensor:
-        """The deviation of a silent channel: (b, 1)."""
-        return FLOOR * self.deviation.amax(dim=1, keepdim=True) + TINY
+        """What is added to deviations, and to amplitudes of bands, before taking logarithms: (b, C)."""
+        return FLOOR * self.deviation + SILENT * self.deviation.amax(dim=1, keepdim=True) + TINY
 
     @cached_property
     def z(self) -> Tensor:
@@ -102,7 +101,7 @@ def _log_kurtosis(signals: Signals) -> Tensor:
 
 def _crossings(signals: Signals) -> Tensor:
     """Share of neighbouring samples on different sides of the mean: (b, C)."""
-    above = signals.centred >= 0
+    above = signals.centred >= -TIE
     if above.shape[2] < 2:
         return signals.deviation.new_zeros(above.shape[:2])
     return (above[:, :, 1:] != above[:, :, :-1]).to(signals.centred.dtype).mean(dim=2)
@@ -130,8 +129,8 @@ def _correlations(signals: Signals) -> Tensor:
 
 STATISTICS: dict[str, Callable[[Signals], Tensor]] = {
     "mean": lambda signals: signals.mean,
-    "min": lambda signals: signals.extremes[0],
-    "max": lambda signals: signals.extremes[1],
+    "min": lambda signals: signals.lowest,
+    "max": lambda signals: signals.highest,
     "std": lambda signals: (signals.deviation + signals.floor).log(),
     "skew": _skewness,
     "kurt": _log_kurtosis,

@@ -36,7 +36,16 @@ from polyadic.export.inference import (
     typical_windows,
 )
 from polyadic.readout import CLIP
-from polyadic.statistics import FLOOR, TINY, ZERO_MEAN, band_edges, padded_length, window_statistics
+from polyadic.statistics import (
+    FLOOR,
+    SILENT,
+    TIE,
+    TINY,
+    ZERO_MEAN,
+    band_edges,
+    padded_length,
+    window_statistics,
+)
 
 __all__ = ["CExport", "Int8Error", "c"]
 
@@ -367,6 +376,8 @@ def _statistic_numbers(settled: Inference, length: int) -> dict[str, Any]:
         "power_scale": float_literal(2 / (padded * length)),
         "zero_mean": float_literal(ZERO_MEAN),
         "floor": float_literal(FLOOR),
+        "silent": float_literal(SILENT),
+        "tie": float_literal(TIE),
         "tiny": float_literal(TINY),
         "clip": float_literal(CLIP * (1.0 if settled.n_axes else settled.block_gain)),
     }

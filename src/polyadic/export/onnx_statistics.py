@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyadic.readout import CLIP
-from polyadic.statistics import FLOOR, TINY, ZERO_MEAN, band_edges, padded_length
+from polyadic.statistics import FLOOR, SILENT, TIE, TINY, ZERO_MEAN, band_edges, padded_length
 
 if TYPE_CHECKING:
     from polyadic.export.inference import Inference
@@ -63,7 +63,8 @@ def _statistics(graph: Any, window: str, channels: int, length: int) -> list[str
     mean = add("Add", over_time("ReduceMax", first), middle)  # the maximum over one sample removes the axis
     is_rounding = add("LessOrEqual", add("Abs", mean), add("Mul", deviation, number(ZERO_MEAN)))
     largest = add("ReduceMax", deviation, axes=[1], keepdims=1)
-    floor = add("Add", add("Mul", largest, number(FLOOR)), number(TINY))
+    silent = add("Add", add("Mul", largest, number(SILENT)), number(TINY))
+    floor = add("Add", add("Mul", deviation, number(FLOOR)), silent)
     kurtosis = over_time("ReduceMean", add("Mul", squares, squares))
     found = [
         add("Where", is_rounding, number(0.0), mean),
@@ -73,7 +74,8 @@ def _statistics(graph: Any, window: str, channels: int, length: int) -> list[str
         over_time("ReduceMean", add("Mul", squares, z)),
         add("Log", add("Max", kurtosis, number(1.0))),
     ]
-    above = add("Cast", add("GreaterOrEqual", centred, number(0.0)), to=graph.double)
+    tie = in_columns(add("Mul", over_time("ReduceMax", add("Abs", apart)), number(-TIE)), channels)
+    above = add("Cast", add("GreaterOrEqual", centred, tie), to=graph.double)
     if length > 1:
         changes = add("Abs", add("Sub", part(above, 1, length), part(above, 0, length - 1)))
     else:
@@ -87,7 +89,7 @@ def _statistics(graph: Any, window: str, channels: int, length: int) -> list[str
         last = graph.constant([2], np.int64)
         bands = add("Concat", *(add("ReduceSum", part(power, *band), last) for band in pairwise(edges)), axis=2)
         scaled = add("Mul", bands, number(2 / (padded * length)))
-        logarithms = add("Log", add("Add", scaled, in_columns(add("Mul", floor, floor), 1)))
+        logarithms = add("Log", add("Add", scaled, in_columns(add("Mul", floor, floor), channels)))
         found.append(add("Reshape", logarithms, graph.constant([-1, channels * (len(edges) - 1)], np.int64)))
     if channels > 1:
         products = add("MatMul", z, add("Transpose", z, perm=[0, 2, 1]))
