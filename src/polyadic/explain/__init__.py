@@ -1,7 +1,8 @@
-"""Interpretation of components: replicability, choice of rank, matching, typical spectra and scalp maps."""
+"""Interpretation of components: expression in dB, replicability, choice of rank, matching, typical spectra and scalp maps."""
 
 from __future__ import annotations
 
+from polyadic.explain.expression import expression, level
 from polyadic.explain.matching import Match, match
 from polyadic.explain.rank import RankSuggestion, core_consistency, suggest_rank
 from polyadic.explain.replicability import Replicability, replicability
@@ -13,6 +14,8 @@ __all__ = [
     "Replicability",
     "Typical",
     "core_consistency",
+    "expression",
+    "level",
     "match",
     "replicability",
     "shares",
