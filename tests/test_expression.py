@@ -77,7 +77,7 @@ def test_twice_the_power_is_three_decibels_on_real_recordings(data_folder, name)
     signals = signals[:: len(signals) // 600]
     X, model = signals.X.astype(np.float64), CPD(rank=8).fit(signals)
     gain = expression(model, np.sqrt(2) * X) - expression(model, X)
-    assert 2.85 <= gain.mean(axis=0).min()
+    assert gain.mean(axis=0).min() >= 2.85
     assert gain.mean(axis=0).max() <= 3.02
 
 
