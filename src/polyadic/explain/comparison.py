@@ -22,7 +22,6 @@ __all__ = ["Comparison", "compare", "compare_subjects"]
 
 _FEWEST = 5
 """Minimum number of subjects in each group for a test."""
-_BOOTSTRAP = 2000
 _AT_A_TIME = 500
 _ALIKE = 0.8
 """Correlation above which two components say nearly the same."""
@@ -186,6 +185,7 @@ def compare_subjects(
     covariates: _Floats | None = None,
     permutations: int = 10_000,
     random_state: int = 0,
+    bootstrap: int = 2000,
 ) -> dict[str, Any]:
     """Compare values of subjects: means, effect sizes with intervals, statistics and family-wise p values.
 
@@ -195,6 +195,9 @@ def compare_subjects(
     codes : (n,), the group or condition of each row, from 0
     pairs : (n,), the subject of each row, to compare two conditions within subjects
     covariates : (n, c)
+    permutations : number of permutations of the subjects
+    random_state : seed of permutations and bootstrap
+    bootstrap : number of bootstrap samples; 0 for no intervals
 
     Returns
     -------
@@ -229,7 +232,7 @@ def compare_subjects(
         "n_subjects": sizes,
         "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
         "effect": _hedges(adjusted[None], codes)[0],
-        "interval": _interval(adjusted, codes, pairs is not None, random),
+        "interval": _interval(adjusted, codes, pairs is not None, bootstrap, random),
         "statistic": statistic,
         "p": p,
     }
@@ -296,14 +299,15 @@ def _wald(Y: _Floats, codes: NDArray[np.intp], others: _Floats) -> _Floats:
     inverse = np.linalg.pinv(design)
     hat = design @ inverse
     A, count = inverse[: groups.shape[1]], groups.shape[1]
-    squares = (Y - hat @ Y) ** 2 / np.maximum(1 - hat.diagonal(), 1e-12)[:, None]
-    slopes = A @ Y
-    tiny = np.finfo(np.float64).tiny
+    rows = Y.transpose(1, 0, 2).reshape(len(codes), -1)  # one product for all permutations
+    squares = (rows - hat @ rows) ** 2 / np.maximum(1 - hat.diagonal(), 1e-12)[:, None]
+    slopes, tiny = A @ rows, np.finfo(np.float64).tiny
     if count == 1:
-        return np.asarray(slopes[:, 0] / np.sqrt(np.maximum((A**2) @ squares, tiny))[:, 0])
-    covariance = np.einsum("an,bn,pnv->pvab", A, A, squares) + tiny * np.eye(count)
-    solved = np.linalg.solve(covariance, slopes.transpose(0, 2, 1)[..., None])[..., 0]
-    return np.asarray((solved * slopes.transpose(0, 2, 1)).sum(axis=2) / count)
+        result = slopes[0] / np.sqrt(np.maximum(A[0] ** 2 @ squares, tiny))
+    else:
+        covariance = np.einsum("an,bn,nm->mab", A, A, squares) + tiny * np.eye(count)
+        result = (np.linalg.solve(covariance, slopes.T[..., None])[..., 0] * slopes.T).sum(axis=1) / count
+    return np.asarray(result.reshape(len(Y), -1))
 
 
 def _flipped(differences: _Floats, permutations: int, random: Any) -> tuple[_Floats, _Floats]:
@@ -348,12 +352,12 @@ def _hedges(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
     return np.stack(effects, axis=1)
 
 
-def _interval(values: _Floats, codes: NDArray[np.intp], paired: bool, random: Any) -> _Floats:
+def _interval(values: _Floats, codes: NDArray[np.intp], paired: bool, samples: int, random: Any) -> _Floats:
     """Return 95 % bootstrap intervals of Hedges' g: (2, k − 1, V); subjects are sampled within groups, pairs whole."""
     places = [np.flatnonzero(codes == code) for code in range(int(codes.max()) + 1)]
-    if min(map(len, places)) < 2:
+    if min(map(len, places)) < 2 or not samples:
         return np.full((2, len(places) - 1, values.shape[1]), np.nan)
-    drawn = [random.integers(len(rows), size=(_BOOTSTRAP, len(rows))) for rows in places]
+    drawn = [random.integers(len(rows), size=(samples, len(rows))) for rows in places]
     if paired:
         drawn = [drawn[0]] * len(places)
     chosen = np.concatenate([rows[draw] for rows, draw in zip(places, drawn, strict=True)], axis=1)
