@@ -123,7 +123,8 @@ def _compare_eegmat(out: Path, data: Path) -> Comparison:
     windows = read_set(data, "eegmat").windows
     found = components(windows, replicates=0)
     assert found.model is not None
-    compared = compare(found.model, windows, paired=True)
+    names = np.where(windows.label == 0, "rest", "arithmetic")
+    compared = compare(found.model, windows, names, paired=True)
     tops = np.stack([factor.argmax(axis=0) for factor in found.model.factors_], axis=1).tolist()
     channel, frequency, _ = found.model.axes(windows)
     peaks = [{"channel": channel.labels[row[0]], "hz": float(frequency.positions[row[1]])} for row in tops]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from command_line import polyadic
 from scipy import stats
 
 from paper.comparison import DESIGNS, simulate_null
@@ -144,3 +147,66 @@ def test_a_louder_condition_is_a_level_and_no_component(model, windows):
 def test_comparisons_that_make_no_sense_are_refused(model, windows, options, message):
     with pytest.raises(PolyadicError, match=message):
         compare(model, windows, **options)
+
+
+# -------------------------------------------------------------------- command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, model, windows):
+    """Windows of the conditions rest and task, a model, and a table of the subjects."""
+    folder = tmp_path_factory.mktemp("compare")
+    model.save(folder / "model.safetensors")
+    X = np.concatenate([windows.X, 1.5 * windows.X])
+    names = {"subject": np.tile(windows.subject, 2), "label": np.repeat(["rest", "task"], 240)}
+    recording = np.char.add(np.char.add(names["subject"].astype(str), "_"), names["label"])
+    np.savez(
+        folder / "windows.npz", X=X, fs=windows.fs, y=names["label"], subject=names["subject"], recording=recording
+    )
+    people = np.unique(windows.subject).astype(str)
+    rows = [f"{name},{'a' if place % 2 else 'b'},{20 + place}" for place, name in enumerate(people)]
+    (folder / "people.csv").write_text("\n".join(["who,group,age", *rows]) + "\n")
+    return folder
+
+
+def test_the_command_compares_labels_names_and_columns(folder):
+    words = ("compare", "windows.npz", "--model", "model.safetensors", "--permutations", 99)
+    by_label = polyadic(*words, "--by", "label", "--paired", cwd=folder)
+    by_name = polyadic(*words, "--by", "_(rest|task)", "--paired", cwd=folder)
+    assert by_label.stdout == by_name.stdout
+    assert "subjects in pairs, rest and task" in by_label.stdout
+    options = ("--by", "group", "--table", "people.csv", "--covariate", "age", "--within", "label=task")
+    polyadic(*words, *options, "-o", "result.json", cwd=folder)
+    content = json.loads((folder / "result.json").read_text())
+    assert content["covariates"] == ["age"]
+    assert content["windows"] == 240
+    assert content["groups"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--by", "sex", "--table", "people.csv"), "the columns are age, group, who"),
+        (("--by", "sex"), "there is no participants.tsv and no --table"),
+        (("--by", "label", "--within", "N2"), "must be one of the labels rest, task"),
+        (("--by", "x(y)"), "matches no recording"),
+        (("--by", "label"), "several groups: use paired=True"),
+    ],
+)
+def test_the_command_says_what_cannot_be_compared(folder, options, message):
+    failed = polyadic("compare", "windows.npz", "--model", "model.safetensors", *options, cwd=folder, code=1)
+    assert message in " ".join(failed.stderr.split())
+
+
+def test_transform_writes_level_and_relative_expression(folder, model, windows):
+    words = ("transform", "model.safetensors", "windows.npz", "--expression", "-o")
+    polyadic(*words, "expression.npy", cwd=folder)
+    found = np.load(folder / "expression.npy")
+    assert found[:240, 0] == pytest.approx(level(model, windows), abs=1e-4)
+    assert found[:240, 1:] == pytest.approx(expression(model, windows, relative=True), abs=1e-4)
+    polyadic(*words, "expression.csv", cwd=folder)
+    assert (
+        (folder / "expression.csv")
+        .read_text()
+        .startswith("subject,recording,start,label,level,component 1,component 2")
+    )

@@ -224,10 +224,10 @@ def compare_subjects(
     statistic = p = np.full(values.shape[1], np.nan)
     if min(sizes) >= _FEWEST:
         if pairs is None:
-            statistic, largest = _permuted(values, codes, covariates, permutations, random)
+            statistic, score, largest = _permuted(values, codes, covariates, permutations, random)
         else:
-            statistic, largest = _flipped(values[codes == 1] - values[codes == 0], permutations, random)
-        p = (1 + (largest[:, None] >= np.abs(statistic) * (1 - 1e-12)).sum(axis=0)) / (1 + permutations)
+            statistic, score, largest = _flipped(values[codes == 1] - values[codes == 0], permutations, random)
+        p = (1 + (largest[:, None] >= score * (1 - 1e-12)).sum(axis=0)) / (1 + permutations)
     return {
         "n_subjects": sizes,
         "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
@@ -271,8 +271,8 @@ def _complete_pairs(values: _Floats, codes: NDArray[np.intp], pairs: NDArray[Any
 
 def _permuted(
     values: _Floats, codes: NDArray[np.intp], covariates: _Floats | None, permutations: int, random: Any
-) -> tuple[_Floats, _Floats]:
-    """Return the statistic of each value (V,), and the largest one in each permutation (P,).
+) -> tuple[_Floats, _Floats, _Floats]:
+    """Return the statistic and the score of each value (V,), and the largest score in each permutation (P,).
 
     With covariates, residuals of the model without groups are permuted (Freedman and Lane, 1983).
     """
@@ -281,18 +281,20 @@ def _permuted(
         others = np.column_stack([others, covariates - covariates.mean(axis=0)])
     fitted = others @ np.linalg.lstsq(others, values, rcond=None)[0]
     residuals = values - fitted
-    statistic = _wald(values[None], codes, others)[0]
+    statistic, score = (result[0] for result in _wald(values[None], codes, others))
     largest = []
     for first in range(0, permutations, _AT_A_TIME):
         orders = random.permuted(np.tile(np.arange(n), (min(_AT_A_TIME, permutations - first), 1)), axis=1)
-        largest.append(np.abs(_wald(fitted + residuals[orders], codes, others)).max(axis=1))
-    return statistic, np.concatenate(largest)
+        largest.append(_wald(fitted + residuals[orders], codes, others)[1].max(axis=1))
+    return statistic, score, np.concatenate(largest)
 
 
-def _wald(Y: _Floats, codes: NDArray[np.intp], others: _Floats) -> _Floats:
-    """Return t of the difference between two groups, or F of more, in linear models of Y (P, n, V): (P, V).
+def _wald(Y: _Floats, codes: NDArray[np.intp], others: _Floats) -> tuple[_Floats, _Floats]:
+    """Return t of the difference between two groups, or F of more, in linear models of Y (P, n, V), and scores: (P, V).
 
-    Standard errors allow for unequal variances (HC2 of MacKinnon and White, 1985). Without covariates t is Welch's.
+    Standard errors allow for unequal variances (HC2 of MacKinnon and White, 1985). Without covariates t is Welch's. The
+    score of t is the normal quantile of the same probability (by Wallace, 1959), with the degrees of freedom of Welch
+    and Satterthwaite: they are few where a small group varies most, so that t is large more often than in permutations.
     """
     groups = (codes[:, None] == np.arange(1, codes.max() + 1)).astype(np.float64)
     design = np.column_stack([groups, others])
@@ -303,15 +305,21 @@ def _wald(Y: _Floats, codes: NDArray[np.intp], others: _Floats) -> _Floats:
     squares = (rows - hat @ rows) ** 2 / np.maximum(1 - hat.diagonal(), 1e-12)[:, None]
     slopes, tiny = A @ rows, np.finfo(np.float64).tiny
     if count == 1:
-        result = slopes[0] / np.sqrt(np.maximum(A[0] ** 2 @ squares, tiny))
+        variances = np.stack([A[0, codes == code] ** 2 @ squares[codes == code] for code in (0, 1)])
+        variance = np.maximum(variances.sum(axis=0), tiny)
+        result = slopes[0] / np.sqrt(variance)
+        sizes = np.bincount(codes)
+        free = np.maximum(sizes - 1 - (others.shape[1] - 1) * sizes / sizes.sum(), 1.0)
+        freedom = variance**2 / np.maximum((variances**2 / free[:, None]).sum(axis=0), tiny)
+        score = np.sqrt(freedom * np.log1p(result**2 / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
     else:
         covariance = np.einsum("an,bn,nm->mab", A, A, squares) + tiny * np.eye(count)
-        result = (np.linalg.solve(covariance, slopes.T[..., None])[..., 0] * slopes.T).sum(axis=1) / count
-    return np.asarray(result.reshape(len(Y), -1))
+        result = score = (np.linalg.solve(covariance, slopes.T[..., None])[..., 0] * slopes.T).sum(axis=1) / count
+    return result.reshape(len(Y), -1), score.reshape(len(Y), -1)
 
 
-def _flipped(differences: _Floats, permutations: int, random: Any) -> tuple[_Floats, _Floats]:
-    """Return t of the mean difference of pairs (V,), and the largest |t| of each sample of random signs (P,)."""
+def _flipped(differences: _Floats, permutations: int, random: Any) -> tuple[_Floats, _Floats, _Floats]:
+    """Return t of the mean difference of pairs and |t| (V,), and the largest |t| of samples of random signs (P,)."""
     n = len(differences)
     total = (differences**2).sum(axis=0)
 
@@ -321,7 +329,8 @@ def _flipped(differences: _Floats, permutations: int, random: Any) -> tuple[_Flo
         return np.asarray(mean / np.sqrt(variance / n))
 
     signs = random.choice([-1.0, 1.0], size=(permutations, n))
-    return t(np.ones((1, n)))[0], np.abs(t(signs)).max(axis=1)
+    statistic = t(np.ones((1, n)))[0]
+    return statistic, np.abs(statistic), np.abs(t(signs)).max(axis=1)
 
 
 def _adjusted(values: _Floats, codes: NDArray[np.intp], covariates: _Floats) -> _Floats:
