@@ -23,11 +23,12 @@ _Floats = NDArray[np.float64]
 DESIGNS: dict[str, dict[str, Any]] = {
     "equal groups": {"sizes": (15, 15)},
     "unequal groups": {"sizes": (10, 20)},
-    "unequal windows": {"sizes": (10, 20), "windows": (5, 80)},
-    "correlated windows": {"sizes": (10, 20), "windows": (5, 80), "memory": 0.9},
-    "covariate": {"sizes": (10, 20), "windows": (5, 80), "memory": 0.9, "covariate": 1.0},
+    "unequal windows": {"sizes": (10, 20), "windows": (20, 80)},
+    "correlated windows": {"sizes": (10, 20), "windows": (20, 80), "memory": 0.9},
+    "covariate": {"sizes": (10, 20), "windows": (20, 80), "memory": 0.9, "covariate": 1.0},
+    "very unequal windows": {"sizes": (10, 20), "windows": (5, 80)},
     "three groups": {"sizes": (8, 10, 14), "windows": (10, 40, 80)},
-    "pairs": {"sizes": (20, 20), "windows": (5, 80), "memory": 0.9, "paired": True},
+    "pairs": {"sizes": (20, 20), "windows": (20, 80), "memory": 0.9, "paired": True},
 }
 """Comparisons without a difference: subjects and windows of each group, correlation of successive windows, slope."""
 _VALUES = 9

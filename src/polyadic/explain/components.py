@@ -28,7 +28,7 @@ from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.explain.expression import profiles
 from polyadic.explain.matching import match
-from polyadic.explain.rank import count_distinct
+from polyadic.explain.rank import distinct_components
 from polyadic.explain.replicability import Replicability, replicability
 from polyadic.scale.moments import Moments
 from polyadic.spectral import STFT
@@ -57,7 +57,7 @@ class Components:
     ----------
     model : a `CPD` with the replicating components only, for `expression`, `plot` and `save`; None if there are none
     rank : rank of the fit that they are from; 0 if there is none at which enough components replicate
-    left_out : number of components of this fit that do not replicate
+    left_out : number of components of this fit that do not replicate, or are near-copies of one that does
     tried : number of replicating components at each rank that was tried
     n_subjects : number of subjects, or groups of subjects, with moments of their own
     bands : for each mode the limits (2, I, R) of 90 % bands of `profiles`, from a bootstrap over subjects; None below
@@ -101,7 +101,7 @@ def components(
     At each rank, from 16 down, components are the consensus of several starts. They replicate if they are found with a
     match of at least 0.9 in at least half of the refits to halves of the subjects, and if they vary at least 3 times
     as much between windows as in stationary Gaussian noise with the same mean spectrum, whose strongest components may
-    replicate, too. Components that do not replicate are counted, but left out.
+    replicate, too. Components that do not replicate are counted, but left out, and so are near-copies of others.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ def components(
             continue
         found = replicability(model, moments, refits=refits, random_state=random_state)
         found = Replicability(found.match, np.where(varies, found.returned, 0.0), refits, found.threshold)
-        tried[wanted] = count_distinct(model.factors_, found)
+        kept = np.array(distinct_components(model.factors_, found), np.intp)
+        tried[wanted] = len(kept)
         if tried[wanted] >= least:
-            kept = np.flatnonzero(found.replicates)
             bands = _bands(model, moments, kept, replicates, random_state)
             shown = _part(model, found, kept)
             return Components(shown, wanted, wanted - len(kept), tried, len(moments.groups), bands)
