@@ -7,6 +7,7 @@ controls the family-wise error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +122,7 @@ def compare(
     *,
     subject: ArrayLike | None = None,
     paired: bool = False,
-    covariates: dict[str, ArrayLike] | None = None,
+    covariates: Mapping[str, ArrayLike] | None = None,
     permutations: int = 10_000,
     random_state: int = 0,
 ) -> Comparison:
@@ -174,7 +175,7 @@ def compare(
     alike = [(int(a) + 1, int(b) + 1) for a, b in np.argwhere(np.triu(correlations, 1) > _ALIKE)]
     rows_of = ("level", *(f"component {number + 1}" for number in range(relative.shape[1])))
     sizes = found.pop("n_subjects")
-    about = {"paired": paired, "covariates": tuple(extra), "alike": tuple(alike)}
+    about: dict[str, Any] = {"paired": paired, "covariates": tuple(extra), "alike": tuple(alike)}
     return Comparison(tuple(names), sizes, len(rows), rows_of, **found, **about)
 
 

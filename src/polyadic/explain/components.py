@@ -120,15 +120,15 @@ def components(
     >>> found.rank, [profile.sum(axis=0).round(6).max() for profile in found.profiles]
     (2, [np.float64(1.0), np.float64(1.0), np.float64(1.0)])
     """
-    for name, value, least in (("restarts", restarts, 1), ("refits", refits, 1), ("replicates", replicates, 0)):
-        check_integer(name, value, least)
+    for name, value, smallest in (("restarts", restarts, 1), ("refits", refits, 1), ("replicates", replicates, 0)):
+        check_integer(name, value, smallest)
     moments = source if isinstance(source, Moments) else _collect(source, groups)
     whole, noise = moments.of(), _noise_tensors(moments)
     tried: dict[int, int] = {}
     for wanted in _RANKS if rank is None else (int(rank),):
         model, varies = _consensus(moments, whole, noise, wanted, restarts, random_state)
         tried[wanted] = int(varies.sum())
-        least = _SHARE * wanted if rank is None else 1
+        least = _SHARE * wanted if rank is None else 1.0
         if tried[wanted] < least:
             continue
         found = replicability(model, moments, refits=refits, random_state=random_state)
