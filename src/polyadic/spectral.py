@@ -269,7 +269,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             T = plain.transform(piece)
             sums.append(T.sum(dim=0, dtype=torch.float64))
             quiet.append(plain.baseline_sums(T))
-        return settings.centred(torch.stack(sums).sum(dim=0) / len(X)).with_baseline(sum(quiet) / len(X))
+        mean, baseline = (torch.stack(parts).sum(dim=0) / len(X) for parts in (sums, quiet))
+        return settings.centred(mean).with_baseline(baseline)
 
     @property
     def is_measured(self) -> bool:
