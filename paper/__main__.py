@@ -243,6 +243,21 @@ def compression(
     run_compression(out, data, seeds, splits, quiet=quiet, as_json=json)
 
 
+@app.command()
+def compare(
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder with eegmat.npz, to compare it, too.", exists=True)
+    ] = None,
+    repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="Number of simulated comparisons.")] = 2000,
+    out: _Out = _OUT,
+    quiet: _Quiet = False,
+) -> None:
+    """False positives and power of comparisons between groups, and EEGMAT: rest and arithmetic."""
+    from paper.comparison import run as run_comparison
+
+    run_comparison(out, data, repetitions, quiet=quiet)
+
+
 def main() -> None:
     """Run a command; errors are one line on standard error."""
     reuse_memory()

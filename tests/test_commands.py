@@ -565,7 +565,7 @@ def test_the_manual_names_the_commands_in_the_order_of_their_use():
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
     order = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]+ +[A-Z]", line)]
     known = ["run", "prepare", "fit", "tune", "moments", "transform", "predict", "evaluate", "export", "report"]
-    assert order == [*known, "rank", "info"]
+    assert order == [*known, "compare", "rank", "info"]
     for code in ("0 ", "1 ", "2 ", "130 ", "143 "):
         assert re.search(rf"^ +{code} +\w", shown, re.MULTILINE)
 

@@ -16,7 +16,7 @@ from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Replicability, replicability
-from polyadic.explain.rank import RankSuggestion, _count_distinct, _recommend, core_consistency
+from polyadic.explain.rank import RankSuggestion, _recommend, core_consistency, distinct_components
 from polyadic.spectral import STFT
 
 
@@ -97,7 +97,7 @@ def test_the_gain_of_a_larger_rank_is_reported_with_the_figures_of_the_table():
 def test_copies_of_a_component_count_once():
     bases = [np.eye(4)[:, [0, 0, 1, 2, 2]], np.eye(5)[:, [0, 0, 1, 2, 3]]]
     checked = Replicability(np.full(5, 0.95), np.array([1.0, 1.0, 1.0, 0.0, 1.0]), refits=4)
-    assert _count_distinct(bases, checked) == 3
+    assert len(distinct_components(bases, checked)) == 3
 
 
 def test_tensors_of_known_rank_are_given_that_rank():

@@ -27,6 +27,7 @@ from polyadic.scale.gpu import kernels
 __all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
 
 _CHANNEL_SHARE = 1e-2
+_QUIET_SHARE = 1e-3
 FLOOR_SHARE = 0.3
 """The floor relative to the amplitude of white noise of the same power, chosen on development subjects."""
 _FLOORS = ("auto", "channel")
@@ -109,6 +110,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         with the unit of the recording. A number, or one per channel, sets it explicitly
     mean : array (parts · channels, n_fft // 2 + 1) subtracted from the result; "auto" computes the mean of the
         tensors over windows and frames, which centres them; None subtracts nothing
+    baseline : array (channels, n_fft // 2 + 1), the mean of ln(amplitude + floor / 1000) over windows and frames, which
+        `polyadic.explain.expression` compares windows with. It is computed with the mean, for log amplitudes
 
     Examples
     --------
@@ -124,6 +127,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     )
     floor: float | Sequence[float] | Literal["auto", "channel"] = "auto"
     mean: Sequence[Sequence[float]] | NDArray[Any] | Literal["auto"] | None = None
+    baseline: Sequence[Sequence[float]] | NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_fft", "hop"):
@@ -138,17 +142,20 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             if not floors or not all(0 < value < float("inf") for value in floors):
                 raise PolyadicError(f"floor must be 'auto', 'channel' or positive numbers, but is {self.floor!r}")
             object.__setattr__(self, "floor", floors[0] if len(floors) == 1 else tuple(floors))
-        if self.mean is not None and not (isinstance(self.mean, str) and self.mean == "auto"):
-            mean, frequencies = _numbers(self.mean), self.n_fft // 2 + 1
-            if mean.ndim != 2 or mean.shape[1] != frequencies or not np.isfinite(mean).all():
-                given = f"has shape {mean.shape}" if mean.size else f"is {self.mean!r}"
+        for name, choices in (("mean", "None, 'auto'"), ("baseline", "None")):
+            value, frequencies = getattr(self, name), self.n_fft // 2 + 1
+            if value is None or (name == "mean" and isinstance(value, str) and value == "auto"):
+                continue
+            array = _numbers(value)
+            if array.ndim != 2 or array.shape[1] != frequencies or not np.isfinite(array).all():
+                given = f"has shape {array.shape}" if array.size else f"is {value!r}"
                 raise PolyadicError(
-                    f"mean must be None, 'auto' or finite numbers of shape (channels, {frequencies}), but {given}"
+                    f"{name} must be {choices} or finite numbers of shape (channels, {frequencies}), but {given}"
                 )
-            object.__setattr__(self, "mean", tuple(map(tuple, mean.tolist())))
+            object.__setattr__(self, name, tuple(map(tuple, array.tolist())))
 
     def __hash__(self) -> int:
-        # Without the mean, which has thousands of values: the hash is computed for every batch.
+        # Without mean and baseline, which have thousands of values: the hash is computed for every batch.
         return hash((self.n_fft, self.hop, self.window, self.parts, self.floor))
 
     def transform(self, X: Tensor) -> Tensor:
@@ -257,8 +264,13 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         plain = settings.without_mean()
         if plain is None:
             return settings
-        sums = [plain.transform(piece).sum(dim=0, dtype=torch.float64) for piece in self._pieces(X)]
-        return settings.centred(torch.stack(sums).sum(dim=0) / len(X))
+        sums, quiet = [], []
+        for piece in self._pieces(X):
+            T = plain.transform(piece)
+            sums.append(T.sum(dim=0, dtype=torch.float64))
+            quiet.append(plain.baseline_sums(T))
+        mean, baseline = (torch.stack(parts).sum(dim=0) / len(X) for parts in (sums, quiet))
+        return settings.centred(mean).with_baseline(baseline)
 
     @property
     def is_measured(self) -> bool:
@@ -294,6 +306,32 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if not bool(torch.isfinite(mean).all()):  # squared amplitudes overflow
             raise PolyadicError(_TOO_LARGE.format("float32"))
         return replace(self, mean=mean.mean(dim=2).tolist())
+
+    def quiet(self) -> STFT:
+        """Return a copy with a thousandth of the floor and no mean, for levels in dB that the floor does not compress.
+
+        Examples
+        --------
+        >>> STFT(64, 8, parts="log_amplitude", floor=(2.0, 3.0)).quiet().floor
+        (0.002, 0.003)
+        """
+        return replace(self, floor=tuple(_QUIET_SHARE * np.atleast_1d(self.floor)), mean=None, baseline=None)
+
+    def baseline_sums(self, T: Tensor) -> Tensor:
+        """Return the sum over windows, averaged over frames, of the log amplitudes of `quiet`: (channels, frequencies).
+
+        They are computed from tensors (b, channels, frequencies, frames) of this STFT, without another transform.
+        """
+        if self.parts != "log_amplitude":
+            return super().baseline_sums(T)
+        floor = self.constants(T.shape[1], T.device, T.dtype).floor[:, None, None]
+        amplitude = torch.exp(self.uncentred(T)).sub_(floor).clamp_min_(0.0)
+        _log_in_place(amplitude.add_(_QUIET_SHARE * floor))
+        return amplitude.mean(dim=3).sum(dim=0).cpu().double()
+
+    def with_baseline(self, baseline: Tensor) -> STFT:
+        """Return a copy with the mean over windows of `baseline_sums`."""
+        return replace(self, baseline=baseline.tolist()) if baseline.ndim == 2 else self
 
     def _squares(self, X: Tensor) -> Tensor:
         """Return the mean squares from which floors are computed: (channels,) float64.

@@ -8,7 +8,21 @@ import typer
 
 from polyadic._util.terminal import echo
 from polyadic._util.version import __version__
-from polyadic.cli import evaluate, export, fit, info, moments, predict, prepare, rank, report, run, transform, tune
+from polyadic.cli import (
+    compare,
+    evaluate,
+    export,
+    fit,
+    info,
+    moments,
+    predict,
+    prepare,
+    rank,
+    report,
+    run,
+    transform,
+    tune,
+)
 from polyadic.cli.options import Command, Manual
 
 __all__ = ["app"]
@@ -92,7 +106,7 @@ for _panel, _modules in (
     (_START, (run,)),
     (_MODEL, (fit, tune, moments)),
     (_USE, (transform, predict, evaluate, export)),
-    (_LOOK, (report, rank, info)),
+    (_LOOK, (report, compare, rank, info)),
 ):
     for _module in _modules:
         _name = _module.__name__.rpartition(".")[2]

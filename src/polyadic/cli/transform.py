@@ -20,6 +20,9 @@ EXAMPLES = """
 
   polyadic transform model.safetensors sleep.store -o features.npy
   polyadic transform model.safetensors recordings -o features.csv
+
+How strongly each window expresses each component, in dB, to look at or to correlate:
+  polyadic transform model.safetensors recordings --expression -o expression.csv
 """
 
 
@@ -36,6 +39,14 @@ def transform(
             help="Output file: .npy (features only) or .csv (with subject, recording, start and label).",
         ),
     ] = Path("features.npy"),
+    expression: Annotated[
+        bool,
+        typer.Option(
+            "--expression",
+            help="Instead of features: the level of each window, and the expression of each component relative to it, "
+            "in dB.",
+        ),
+    ] = False,
     device: options.Device = "auto",
     on_error: options.SkipErrors = "raise",
     force: options.Force = False,
@@ -45,25 +56,45 @@ def transform(
     given: dict[str, Any],
 ) -> None:
     """Compute the features of all windows and write them to a file."""
+    import numpy as np
+
+    from polyadic._util.files import open_atomically
     from polyadic._util.progress import window_bar
 
     check_out_file(out, model, data, endings=(".npy", ".csv"), force=force)
     loaded = open_model(model, device)
     hidden, names = quiet or json, list(loaded.get_feature_names_out())
+    if expression:
+        names = ["level", *(f"component {number + 1}" for number in range(loaded.factors_[0].shape[1]))]
+
+    def values_of(part: Windows) -> Any:
+        return _decibels(loaded, part) if expression else loaded.transform(part)
 
     def rows(part: Windows) -> list[list[str]]:
         labels = ["" if label < 0 else part.classes[label] for label in part.label.tolist()]
-        values = [[f"{value:.6g}" for value in Z] for Z in loaded.transform(part)]
+        values = [[f"{value:.6g}" for value in Z] for Z in values_of(part)]
         return [[label, *row] for label, row in zip(labels, values, strict=True)]
 
     with opened(data, given, model=loaded, labels=None, on_error=on_error, hidden=hidden) as windows:
         count = len(windows)
         with window_bar("transforming", count, hidden) as on_rows:
-            if out.suffix == ".npy":
+            if out.suffix == ".npy" and expression:
+                with open_atomically(out) as file:
+                    np.save(file, _decibels(loaded, windows))
+            elif out.suffix == ".npy":
                 loaded.transform(windows, out=out, on_rows=on_rows)
             else:
                 write_table(out, windows, ["label", *names], rows, fs=windows.fs or loaded.fs_, on_rows=on_rows)
     if json:
         print_json({"features": out.name, "windows": count, "columns": names})
         return
-    echo(f"{out.name}: {counted(count, 'window')}, {len(names)} features each")
+    echo(f"{out.name}: {counted(count, 'window')}, {len(names)} {'values in dB' if expression else 'features'} each")
+
+
+def _decibels(model: Any, windows: Windows) -> Any:
+    """Return the level of each window and the relative expression of each component, in dB: (N, 1 + rank)."""
+    import numpy as np
+
+    from polyadic.explain import expression, level
+
+    return np.column_stack([level(model, windows), expression(model, windows, relative=True)])

@@ -45,15 +45,20 @@ class ModeSums:
     (4, [[12.0, 12.0], [12.0, 12.0]])
     """
 
+    baseline = torch.zeros((), dtype=torch.float64)
+    """Sum of `Tensorizer.baseline_sums`; 0 where a tensorizer has none."""
+
     def __init__(self, shape: Sequence[int]) -> None:
         self.count = 0
         self.total = torch.zeros(tuple(shape), dtype=torch.float64)
         self.scatter = [torch.zeros(size, size, dtype=torch.float64) for size in shape]
 
     @classmethod
-    def of(cls, T: Tensor) -> ModeSums:
+    def of(cls, T: Tensor, baseline: Tensor | None = None) -> ModeSums:
         """Return the sums of a block of tensors (b, I, J, …), which may be stored with the modes in any order."""
         sums = cls.__new__(cls)
+        if baseline is not None:
+            sums.baseline = baseline
         sums.count, sums.total, sums.scatter = len(T), T.sum(dim=0).cpu().double(), []
         for mode in range(T.ndim - 1):
             if mode == 0 and T.is_contiguous():
@@ -69,17 +74,20 @@ class ModeSums:
         """Add the sums of other windows."""
         self.count += other.count
         self.total += other.total
+        self.baseline = self.baseline + other.baseline
         for mine, others in zip(self.scatter, other.scatter, strict=True):
             mine += others
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays, to save them."""
         scatter = {f"scatter.{mode}": matrix.numpy() for mode, matrix in enumerate(self.scatter)}
-        return {"count": np.array(self.count), "total": self.total.numpy(), **scatter}
+        sums = {"total": self.total.numpy(), "baseline": self.baseline.numpy()}
+        return {"count": np.array(self.count), **sums, **scatter}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Set the sums to those of `arrays`."""
-        self.count, self.total = int(arrays["count"].item()), torch.from_numpy(arrays["total"].copy())
+        self.count = int(arrays["count"].item())
+        self.total, self.baseline = (torch.from_numpy(arrays[name].copy()) for name in ("total", "baseline"))
         self.scatter = [torch.from_numpy(arrays[f"scatter.{mode}"].copy()) for mode in range(self.total.ndim)]
 
     @property

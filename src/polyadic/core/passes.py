@@ -167,7 +167,7 @@ class Stage:
     def summary(self, X: Tensor, T: Tensor) -> Any:
         """Return what is added to the sums for raw windows (b, …) and their tensors (b, I, J, …)."""
         if self.name == "axes":
-            return ModeSums.of(T)
+            return ModeSums.of(T, None if self.tensorize is None else self.tensorize.baseline_sums(T))
         assert self.compression is not None
         statistics = None if self.statistics is None else self.statistics(X)
         return Block(self.compression.compress(T), squared_norms(T), statistics)
@@ -261,6 +261,8 @@ def find_axes(
     if tensorize is not None and tensorize.without_mean() is not None:
         tensorize = tensorize.centred(sums.mean)
         centre = tensorize.uncentred(centre[None])[0]
+    if tensorize is not None:
+        tensorize = tensorize.with_baseline(sums.baseline / sums.count)
     if setting is None:
         return tensorize, Compression.none(shape)
     ranks = None if isinstance(setting, str) else check_ranks(setting, shape, limit)

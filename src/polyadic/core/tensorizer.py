@@ -198,6 +198,7 @@ class Tensorizer(Immutable, ABC):
 
     - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
     - `measure`, `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
+    - `baseline_sums`, `with_baseline`: the typical level that expression in dB refers to;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
     - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
@@ -281,6 +282,14 @@ class Tensorizer(Immutable, ABC):
     def centred(self, mean: Tensor) -> Self:
         """Return a copy that subtracts the mean of the tensors of `without_mean`: (I, J, …) float64."""
         raise NotImplementedError
+
+    def baseline_sums(self, T: Tensor) -> Tensor:
+        """Return the sums over tensors (b, I, J, …) that `with_baseline` needs of all windows; 0 if it needs none."""
+        return torch.zeros((), dtype=torch.float64)
+
+    def with_baseline(self, baseline: Tensor) -> Self:
+        """Return a copy that knows the mean over windows of `baseline_sums`, for `polyadic.explain.expression`."""
+        return self
 
     def uncentred(self, T: Tensor) -> Tensor:
         """Add the mean that `transform` subtracts, if any, back to tensors (b, I, J, …)."""

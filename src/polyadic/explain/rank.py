@@ -27,7 +27,7 @@ from polyadic.evaluate.validation import cross_validate, subjects_to_test
 from polyadic.explain.replicability import Replicability, replicability
 from polyadic.scale.moments import Moments
 
-__all__ = ["RankSuggestion", "core_consistency", "suggest_rank"]
+__all__ = ["RankSuggestion", "core_consistency", "distinct_components", "suggest_rank"]
 
 _RANKS = (1, 2, 4, 8, 16, 32, 64)
 _FOLDS = 5
@@ -178,7 +178,7 @@ def suggest_rank(
         note()
         fitness.append(_fitness(model, part))
         checks.append(replicability(model, part, part_groups, refits, random_state, note))
-        counts.append(_count_distinct(model.factors_, checks[-1]))
+        counts.append(len(distinct_components(model.factors_, checks[-1])))
         scored = folds and cross_validate(model, part, folds, transductive=True, random_state=random_state)
         accuracy.append(scored.balanced_accuracy if scored else np.nan)
     replicating, accuracies = np.array(counts), np.array(accuracy)
@@ -262,15 +262,15 @@ def _count_folds(windows: Any) -> int:
     return min(_FOLDS, count) if count > 1 else 0
 
 
-def _count_distinct(bases: Sequence[NDArray[Any]], checked: Replicability) -> int:
-    """Return the number of components that replicate, not counting near-copies of stronger ones that do."""
+def distinct_components(bases: Sequence[NDArray[Any]], checked: Replicability) -> list[int]:
+    """Return the components that replicate, without near-copies of stronger ones that do."""
     unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300) for basis in bases]
     alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= checked.threshold
     counted: list[int] = []
     for component in np.flatnonzero(checked.replicates):
         if not alike[component, counted].any():
             counted.append(int(component))
-    return len(counted)
+    return counted
 
 
 def _recommend(

@@ -279,7 +279,8 @@ class Moments:
     def _compared(self) -> dict[str, Any]:
         """Describe what must be equal in all sums that are merged."""
         described = persist.encode(self.tensorize) or {}
-        learned = {"floors": described.pop("floor", None), "mean": _short(described.pop("mean", None))}
+        learned = {"floors": described.pop("floor", None)}
+        learned |= {name: _short(described.pop(name, None)) for name in ("mean", "baseline")}
         axes = None if self.compression is None else _checksum(self.compression.arrays())[:8]
         named = {"sampling rate": self.windows["fs"], "window": self.windows["shape"]}
         shared = {name: self.windows[name] for name in ("channels", "units")}

@@ -1,0 +1,179 @@
+"""`python -m paper compare`: components of three data sets, and false positives and power of comparisons.
+
+EEGMAT, rest and arithmetic, is compared, too.
+
+Expressions are simulated, not fitted: each subject has a mean, and windows around it that are correlated in time.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paper.labels.people import read_set
+from paper.results import provenance, stage_bar, write_result
+from polyadic import explain
+from polyadic.explain import Comparison, compare, compare_subjects
+
+__all__ = ["DESIGNS", "run", "simulate_null"]
+
+_Floats = NDArray[np.float64]
+
+DESIGNS: dict[str, dict[str, Any]] = {
+    "equal groups": {"sizes": (15, 15)},
+    "unequal groups": {"sizes": (10, 20)},
+    "unequal windows": {"sizes": (10, 20), "windows": (20, 80)},
+    "correlated windows": {"sizes": (10, 20), "windows": (20, 80), "memory": 0.9},
+    "covariate": {"sizes": (10, 20), "windows": (20, 80), "memory": 0.9, "covariate": 1.0},
+    "very unequal windows": {"sizes": (10, 20), "windows": (5, 80)},
+    "three groups": {"sizes": (8, 10, 14), "windows": (10, 40, 80)},
+    "pairs": {"sizes": (20, 20), "windows": (20, 80), "memory": 0.9, "paired": True},
+}
+"""Comparisons without a difference: subjects and windows of each group, correlation of successive windows, slope."""
+_VALUES = 9
+_PERMUTATIONS = 499
+_CHANNELS, _BANDS = 16, 5
+
+
+def simulate_null(
+    repetitions: int,
+    sizes: tuple[int, ...],
+    windows: tuple[int, ...] = (40,),
+    memory: float = 0.0,
+    covariate: float = 0.0,
+    paired: bool = False,
+) -> float:
+    """Return the family-wise error at 5 %: the share of comparisons without a difference that find one.
+
+    Parameters
+    ----------
+    sizes : number of subjects in each group
+    windows : number of windows of each subject, by group; one number for all
+    memory : correlation of successive windows
+    covariate : slope of a covariate whose mean differs between groups by one standard deviation
+    paired : two conditions of the same subjects
+    """
+    random, found = np.random.default_rng(0), 0
+    counts = windows if len(windows) == len(sizes) else windows * len(sizes)
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    people = np.tile(np.arange(sizes[0]), len(sizes)) if paired else np.arange(len(codes))
+    for repetition in range(repetitions):
+        # All components have the level in common: they are correlated.
+        subject = 0.5 * random.normal(size=(len(codes), 1)) + 0.5 * random.normal(size=(len(codes), _VALUES))
+        noise = [_window_mean(random, counts[code], memory, 3.0) for code in codes]
+        values, nuisance = subject[people] + np.array(noise), None
+        if covariate:
+            nuisance = random.normal(size=(len(codes), 1)) + codes[:, None]
+            values = values + covariate * nuisance
+        result = compare_subjects(values, codes, people if paired else None, nuisance, _PERMUTATIONS, repetition, 0)
+        found += bool((result["p"] <= 0.05).any())
+    return found / repetitions
+
+
+def _window_mean(random: np.random.Generator, count: int, memory: float, scale: float) -> _Floats:
+    """Return the mean over windows of an autoregressive process, (V,): only its variance matters, which is exact."""
+    lags = np.arange(1, count)
+    inflation = 1 + 2 * ((1 - lags / count) * memory**lags).sum()
+    return np.asarray(random.normal(size=_VALUES) * scale * np.sqrt(inflation / count))
+
+
+def simulate_power(repetitions: int, effect: float, subjects: int = 20) -> dict[str, float]:
+    """Return the power to find a difference in one band of four channels: of components, and of all band powers.
+
+    The components are eight, one of which is the mean over these channels in this band; band powers are those of 16
+    channels in 5 bands. Neighbouring channels and all bands of a subject are correlated.
+    """
+    random, hits = np.random.default_rng(1), {"components": 0, "band powers": 0}
+    codes, places = np.repeat([0, 1], subjects), np.arange(_CHANNELS)
+    mixing = np.linalg.cholesky(0.7 ** np.abs(places[:, None] - places))
+    for repetition in range(repetitions):
+        powers = np.einsum("cd,ndb->ncb", mixing, random.normal(size=(2 * subjects, _CHANNELS, _BANDS)))
+        powers += random.normal(size=(2 * subjects, 1, 1))
+        powers[codes == 1, :4, 2] += effect
+        level = powers.mean(axis=(1, 2))
+        parts = [powers[:, 4 * (number % 4) : 4 * (number % 4) + 4, 2 + number // 4] for number in range(8)]
+        sets = {
+            "components": np.column_stack([level, *(part.mean(axis=1) - level for part in parts)]),
+            "band powers": powers.reshape(2 * subjects, -1),
+        }
+        for name, values in sets.items():
+            result = compare_subjects(values, codes, None, None, _PERMUTATIONS, repetition, 0)
+            hits[name] += bool((result["p"] <= 0.05).any())
+    return {name: count / repetitions for name, count in hits.items()}
+
+
+def run(out: Path, data: Path | None, repetitions: int = 2000, quiet: bool = False) -> None:
+    """Write simulations.json, and eegmat.json if there is a folder of data."""
+    if data is not None:
+        sets = [describe_components(data, name) for name in ("har", "sisfall", "eegmat")]
+        write_result(out / "components.json", {**provenance("cpu"), "rows": sets})
+        print(_compare_eegmat(out, data))
+    begun, rows, effects = time.perf_counter(), [], (0.5, 0.75, 1.0)
+    with stage_bar("simulating", quiet, "designs") as update:
+        for number, (name, design) in enumerate(DESIGNS.items()):
+            update(number, len(DESIGNS), name)
+            rows.append({"design": name, **design, "family_wise_error": simulate_null(repetitions, **design)})
+            print(f"{name}: family-wise error {100 * rows[-1]['family_wise_error']:.1f} %")
+    power = [{"effect_sd": effect, **simulate_power(max(repetitions // 10, 1), effect)} for effect in effects]
+    about = {"repetitions": repetitions, "permutations": _PERMUTATIONS, "values": _VALUES}
+    result = {**provenance("cpu"), "seconds": time.perf_counter() - begun, **about, "rows": rows, "power": power}
+    write_result(out / "simulations.json", result)
+
+
+def describe_components(data: Path, name: str) -> dict[str, Any]:
+    """Return rank, replication and bands of the components of one data set, and how they express its classes.
+
+    `opposite_signs` counts class effects of at least half a standard deviation in dB for which the coefficient has the
+    other sign.
+    """
+    windows = read_set(data, name).unlabelled()
+    found = explain.components(windows)
+    assert found.model is not None
+    absolute, x = explain.expression(found.model, windows), found.model.coefficients(windows)
+    relative = absolute - explain.level(found.model, windows)[:, None]
+    classes = [code for code in np.unique(windows.label) if code >= 0]
+    effects = [np.stack([_effect(values, windows.label == code) for code in classes]) for values in (absolute, x)]
+    large = np.abs(effects[0]) >= 0.5
+    widths = [] if found.bands is None else [(high - low).mean() / (low + high).mean() for low, high in found.bands]
+    own = [float(np.corrcoef(absolute[:, r], x[:, r])[0, 1]) for r in range(x.shape[1])]
+    return {
+        "set": name,
+        "groups": found.n_subjects,
+        "rank": found.rank,
+        "shown": found.model.rank,
+        "tried": {str(rank): count for rank, count in found.tried.items()},
+        "band_half_width": [round(float(width), 3) for width in widths],
+        "correlation_of_expressions": _median_correlation(absolute),
+        "correlation_of_relative_expressions": _median_correlation(relative),
+        "correlation_with_coefficient": float(np.median(own)),
+        "class_effects": int(large.sum()),
+        "opposite_signs": int((large & (np.sign(effects[0]) != np.sign(effects[1]))).sum()),
+    }
+
+
+def _effect(values: _Floats, inside: NDArray[np.bool_]) -> _Floats:
+    """Return the difference of means inside and outside a class, in standard deviations: (R,)."""
+    return np.asarray((values[inside].mean(axis=0) - values[~inside].mean(axis=0)) / values.std(axis=0))
+
+
+def _median_correlation(values: _Floats) -> float:
+    return float(np.median(np.asarray(np.corrcoef(values.T))[np.triu_indices(values.shape[1], 1)]))
+
+
+def _compare_eegmat(out: Path, data: Path) -> Comparison:
+    """Write eegmat.json: rest and arithmetic of the same people, with the components that replicate."""
+    windows = read_set(data, "eegmat").windows
+    found = explain.components(windows, replicates=0)
+    assert found.model is not None
+    names = np.where(windows.label == 0, "rest", "arithmetic")
+    compared = compare(found.model, windows, names, paired=True)
+    tops = np.stack([factor.argmax(axis=0) for factor in found.model.factors_], axis=1).tolist()
+    channel, frequency, _ = found.model.axes(windows)
+    peaks = [{"channel": channel.labels[row[0]], "hz": float(frequency.positions[row[1]])} for row in tops]
+    about = {"rank": found.rank, "replicating": found.model.rank, "tried": found.tried, "peaks": peaks}
+    write_result(out / "eegmat.json", {**provenance("cpu"), **about, **compared.to_dict()})
+    return compared

@@ -1,0 +1,182 @@
+"""`polyadic compare`: compare groups of subjects, or conditions of the same subjects, by expression in dB."""
+
+from __future__ import annotations
+
+import re
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyadic._util.files import write_atomically
+from polyadic._util.terminal import echo, print_json
+from polyadic.cli import options
+from polyadic.cli.files import check_out_file
+from polyadic.cli.windows import open_model, opened
+from polyadic.errors import DataError, PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.data import Windows
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+Patients and controls, by the column group of participants.tsv, in sleep stage N2, adjusted for age:
+  polyadic compare recordings --by group --within N2 --covariate age --seconds 30
+
+Two conditions of each subject, by a pattern in the file names; result as JSON:
+  polyadic compare recordings --by '_(rest|task)' --paired --seconds 4 -o compare.json
+
+With components of a model, and groups from the labels of the windows:
+  polyadic compare my.store --by label --model model.safetensors
+"""
+
+
+@options.reads_recordings
+def compare(
+    data: options.Data,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What to compare: a column of participants.tsv or of --table; label, for the labels of windows; or a "
+            "regular expression with a group, for the names of recordings.",
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Model whose components to compare. Default: those that replicate here."),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table (.csv or .tsv) with the subject in its first column.", exists=True),
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="Only windows with this label, such as N2 or stage=N2."),
+    ] = None,
+    paired: Annotated[
+        bool, typer.Option("--paired", help="Compare two conditions within the subjects that have both.")
+    ] = False,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Numeric column to adjust for, such as age; repeat for several."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result to this .json file.")
+    ] = None,
+    permutations: Annotated[int, typer.Option(min=1, metavar="N", help="Number of permutations.")] = 10_000,
+    seed: options.Seed = 0,
+    on_error: options.SkipErrors = "raise",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Compare groups of subjects, or two conditions of each subject.
+
+    Shows the level (how loud windows are) and the expression of each component relative to it, in dB. Each subject
+    counts once. Subjects are permuted, and p values are corrected for all rows of the table. With fewer than 5 subjects
+    in a group there are effect sizes only.
+    """
+    from polyadic import explain
+    from polyadic._util.provenance import provenance
+
+    if out is not None:
+        check_out_file(out, model, data, table, endings=(".json",), force=force)
+    loaded = None if model is None else open_model(model)
+    people = _read_people(data, table)
+    with opened(data, given, model=loaded, labels=None, on_error=on_error, hidden=quiet or json) as windows:
+        group = _groups(windows, by, people)
+        columns = {name: _numbers(name, _column(windows, name, people)) for name in covariate or ()}
+        if loaded is None:
+            found = explain.components(windows, replicates=0, random_state=seed)
+            if found.model is None:
+                raise PolyadicError(f"{found!r}: give components with --model")
+            loaded = found.model
+            if not json:
+                echo(repr(found))
+        if within is not None:
+            rows = _rows_with(windows, within)
+            windows, group = windows[rows], [group[row] for row in rows]
+            columns = {name: [values[row] for row in rows] for name, values in columns.items()}
+        settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": seed}
+        result = explain.compare(loaded, windows, group, covariates=columns or None, **settings)
+    content = {**result.to_dict(), "by": by, "within": within, **provenance("cpu")}
+    if out is not None:
+        write_atomically(out, (dumps(content, indent=1) + "\n").encode())
+    if json:
+        print_json(content)
+        return
+    for line in repr(result).splitlines():
+        echo(line)
+
+
+def _read_people(data: Path, table: Path | None) -> dict[str, dict[str, str]]:
+    """Return the row of each subject in a table, or in the participants.tsv of a folder."""
+    from polyadic.data.folders import read_participants
+
+    if table is None:
+        return read_participants(data) if data.is_dir() else {}
+    import pandas as pd
+
+    frame = pd.read_csv(table, sep="\t" if table.suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
+    rows = {str(row[frame.columns[0]]): row for row in frame.to_dict("records")}
+    if len(rows) < len(frame):
+        raise DataError(f"{table.name} must have one row per subject, but {frame.columns[0]!r} has values twice")
+    return {name: {str(key): str(value) for key, value in row.items()} for name, row in rows.items()}
+
+
+def _groups(windows: Windows, by: str, people: dict[str, dict[str, str]]) -> list[str]:
+    """Return the group of each window, "" if it has none."""
+    if any(by in row for row in people.values()):
+        return _column(windows, by, people)
+    if by == "label":
+        return [windows.classes[code] if code >= 0 else "" for code in windows.label.tolist()]
+    if "(" not in by:
+        return _column(windows, by, people)
+    try:
+        pattern = re.compile(by)
+    except re.error as error:
+        raise PolyadicError(f"--by {by!r} is not a regular expression: {error}") from error
+    found = {name: pattern.search(name) for name in set(windows.recording.tolist())}
+    if not any(found.values()):
+        raise PolyadicError(f"--by {by!r} matches no recording, such as {next(iter(found))!r}")
+    groups = {name: match[1] if match and pattern.groups else "" for name, match in found.items()}
+    return [groups[name] or "" for name in windows.recording.tolist()]
+
+
+def _column(windows: Windows, name: str, people: dict[str, dict[str, str]]) -> list[str]:
+    """Return the value of a column for the subject of each window, "" if it is not known."""
+    known = sorted({column for row in people.values() for column in row})
+    if name not in known:
+        have = f"the columns are {', '.join(known)}" if known else "there is no participants.tsv and no --table"
+        raise PolyadicError(f"{name!r} is not a column of a table of subjects ({have}), nor label, nor a pattern")
+    subjects = windows.subject.tolist()
+    named = {subject: people.get(subject) or people.get(f"sub-{subject}") or {} for subject in set(subjects)}
+    values = {subject: row.get(name, "") for subject, row in named.items()}
+    if not any(values.values()):
+        raise PolyadicError(
+            f"the table describes no subject of these windows: it has {next(iter(people))!r}, the windows "
+            f"{subjects[0]!r} (set subjects with --subject)"
+        )
+    return ["" if values[subject].lower() in ("n/a", "nan") else values[subject] for subject in subjects]
+
+
+def _numbers(name: str, values: list[str]) -> list[float]:
+    try:
+        return [float(value or "nan") for value in values]
+    except ValueError as error:
+        raise PolyadicError(f"--covariate {name} must be a column of numbers: {error}") from error
+
+
+def _rows_with(windows: Windows, within: str) -> Any:
+    """Return the windows with a label, given as LABEL or NAME=LABEL."""
+    import numpy as np
+
+    name = within.rpartition("=")[2]
+    if name not in windows.classes:
+        raise PolyadicError(f"--within {within!r} must be one of the labels {', '.join(windows.classes) or '(none)'}")
+    return np.flatnonzero(windows.label == windows.classes.index(name))

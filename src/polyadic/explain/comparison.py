@@ -1,0 +1,376 @@
+"""Comparison of groups of subjects, or of two conditions of the same subjects: level and relative expression.
+
+Windows of one subject are not independent, so each subject counts once, by the mean over its windows. Subjects are
+permuted (for pairs, signs are flipped), and the largest statistic over level and components in each permutation
+controls the family-wise error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyadic._util.checks import check_integer
+from polyadic.data.labels import known_labels
+from polyadic.errors import PolyadicError
+from polyadic.explain.expression import expression, level
+
+__all__ = ["Comparison", "compare", "compare_subjects"]
+
+_FEWEST = 5
+"""Minimum number of subjects in each group for a test."""
+_AT_A_TIME = 500
+_ALIKE = 0.8
+"""Correlation above which two components say nearly the same."""
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The result of `compare`. The first of the V values is the level, the others are relative expressions.
+
+    Parameters
+    ----------
+    groups : names of the k groups or conditions; the first is the reference
+    n_subjects : number of subjects in each; for pairs, the number of pairs
+    n_windows : number of windows
+    names : (V,), "level", "component 1", …
+    mean : (k, V), mean over the subjects of each group, in dB
+    effect : (k − 1, V), Hedges' g of each other group against the reference
+    interval : (2, k − 1, V), 95 % bootstrap interval of the effect, over subjects
+    statistic : (V,), Welch's t (for two groups or pairs) or F; NaN if there are fewer than 5 subjects in a group
+    p : (V,), family-wise error over all V values, from permutations of subjects; NaN as the statistic
+    paired : whether conditions are compared within subjects
+    covariates : names of the covariates
+    alike : pairs of components (from 1) whose relative expressions correlate above 0.8 over windows
+    """
+
+    groups: tuple[str, ...]
+    n_subjects: tuple[int, ...]
+    n_windows: int
+    names: tuple[str, ...]
+    mean: _Floats
+    effect: _Floats
+    interval: _Floats
+    statistic: _Floats
+    p: _Floats
+    paired: bool = False
+    covariates: tuple[str, ...] = ()
+    alike: tuple[tuple[int, int], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain values for JSON, with None for tests that were not made."""
+        rows = []
+        for place, name in enumerate(self.names):
+            tested = not np.isnan(self.p[place])
+            rows.append(
+                {
+                    "name": name,
+                    "mean_db": self.mean[:, place].tolist(),
+                    "hedges_g": self.effect[:, place].tolist(),
+                    "interval_95": self.interval[:, :, place].T.tolist(),
+                    "statistic": float(self.statistic[place]) if tested else None,
+                    "p_family_wise": float(self.p[place]) if tested else None,
+                }
+            )
+        return {
+            "groups": list(self.groups),
+            "subjects": list(self.n_subjects),
+            "windows": self.n_windows,
+            "paired": self.paired,
+            "covariates": list(self.covariates),
+            "alike": [list(pair) for pair in self.alike],
+            "rows": rows,
+        }
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name}: {count}" for name, count in zip(self.groups, self.n_subjects, strict=True))
+        many = len(self.groups) > 2
+        head = f"{self.n_subjects[0]} subjects in pairs, {' and '.join(self.groups)}" if self.paired else counts
+        lines = [f"{head}{'' if self.paired else ' subjects'}; {self.n_windows:,} windows"]
+        means = "".join(f"  {name[:12]:>12}" for name in self.groups)
+        lines.append(f"{'in dB':<14}{means}  {'F' if many else 't':>7}  {'p':>7}  Hedges' g [95 %]")
+        for place, name in enumerate(self.names):
+            values = "".join(f"  {value:12.2f}" for value in self.mean[:, place])
+            tested = not np.isnan(self.p[place])
+            test = f"{self.statistic[place]:7.2f}  {self.p[place]:7.4f}" if tested else f"{'–':>7}  {'–':>7}"
+            effects = "; ".join(
+                f"{value:.2f} [{low:.2f}, {high:.2f}]"
+                for value, low, high in zip(self.effect[:, place], *self.interval[:, :, place], strict=True)
+            )
+            lines.append(f"{name:<14}{values}  {test}  {effects}")
+        lines.append("Components are relative to the level. p is corrected for all rows (family-wise error).")
+        if np.isnan(self.p).all():
+            lines.append(f"No test with fewer than {_FEWEST} subjects in a group: effect sizes only.")
+        if self.covariates:
+            lines.append(f"Adjusted for {', '.join(self.covariates)} (Freedman-Lane permutations, approximate).")
+        if self.alike:
+            pairs = ", ".join(f"{first} and {second}" for first, second in self.alike)
+            lines.append(f"Correlation above {_ALIKE}, so not separate findings: components {pairs}.")
+        return "\n".join(lines)
+
+
+def compare(
+    model: Any,
+    X: Any,
+    by: ArrayLike | None = None,
+    *,
+    subject: ArrayLike | None = None,
+    paired: bool = False,
+    covariates: Mapping[str, ArrayLike] | None = None,
+    permutations: int = 10_000,
+    random_state: int = 0,
+) -> Comparison:
+    """Compare level and relative expression between groups of subjects, or between two conditions of each subject.
+
+    Parameters
+    ----------
+    model : as for `expression`; `polyadic.explain.components(...).model` has components that replicate
+    X : windows, as for `expression`
+    by : (N,), the group or condition of each window; by default the labels of X. Windows without one are left out
+    subject : (N,), the subject of each window; by default those of X
+    paired : compare two conditions within the subjects that have both
+    covariates : values (N,) by name, such as age, averaged over the windows of each subject; not for pairs
+    permutations : number of permutations of the subjects
+    random_state : seed of permutations and bootstrap
+
+    Examples
+    --------
+    >>> from polyadic import CPD
+    >>> from polyadic.data import synthetic
+    >>> windows = synthetic(120, n_channels=2)
+    >>> group = np.where(np.unique(windows.subject, return_inverse=True)[1] % 2, "patient", "control")
+    >>> found = compare(CPD(rank=2).fit(windows), windows, group, permutations=100)
+    >>> found.groups, found.names, found.effect.shape
+    (('control', 'patient'), ('level', 'component 1', 'component 2'), (1, 3))
+    """
+    given = subject if subject is not None else getattr(X, "subject", None)
+    if given is None:
+        raise PolyadicError("subjects are compared, but the subject of each window is not known: pass subject")
+    if by is None:
+        classes, label = getattr(X, "classes", ()), np.asarray(getattr(X, "label", ()))
+        by = [classes[code] if code >= 0 else "" for code in label.tolist()]
+    count = len(np.asarray(given))
+    in_group, has_subject = known_labels(by, count, "by")[0], known_labels(given, count, "subject")[0]
+    rows = np.flatnonzero(in_group & has_subject)
+    if not len(rows):
+        raise PolyadicError("by must name groups of windows with a known subject, but there are no such windows")
+    levels, relative = level(model, X)[rows], expression(model, X, relative=True)[rows]
+    values = np.column_stack([levels, relative])
+    group, subjects = np.asarray(by).astype(str)[rows], np.asarray(given).astype(str)[rows]
+    extra = {name: np.asarray(column, np.float64)[rows] for name, column in (covariates or {}).items()}
+    averaged, codes, people, names = _subject_means(values, group, subjects)
+    nuisance = np.column_stack([_means_by(column, group, subjects) for column in extra.values()]) if extra else None
+    if nuisance is not None and not np.isfinite(nuisance).all():
+        raise PolyadicError(f"covariates must be known for all subjects, but some of {', '.join(extra)} are missing")
+    if not paired and len(set(people.tolist())) < len(people):
+        raise PolyadicError("some subjects have windows in several groups: use paired=True to compare within subjects")
+    found = compare_subjects(averaged, codes, people if paired else None, nuisance, permutations, random_state)
+    correlations = np.corrcoef(relative.T).reshape(relative.shape[1], -1)
+    alike = [(int(a) + 1, int(b) + 1) for a, b in np.argwhere(np.triu(correlations, 1) > _ALIKE)]
+    rows_of = ("level", *(f"component {number + 1}" for number in range(relative.shape[1])))
+    sizes = found.pop("n_subjects")
+    about: dict[str, Any] = {"paired": paired, "covariates": tuple(extra), "alike": tuple(alike)}
+    return Comparison(tuple(names), sizes, len(rows), rows_of, **found, **about)
+
+
+def compare_subjects(
+    values: _Floats,
+    codes: NDArray[np.intp],
+    pairs: NDArray[Any] | None = None,
+    covariates: _Floats | None = None,
+    permutations: int = 10_000,
+    random_state: int = 0,
+    bootstrap: int = 2000,
+) -> dict[str, Any]:
+    """Compare values of subjects: means, effect sizes with intervals, statistics and family-wise p values.
+
+    Parameters
+    ----------
+    values : (n, V), one row per subject or, for pairs, per subject and condition
+    codes : (n,), the group or condition of each row, from 0
+    pairs : (n,), the subject of each row, to compare two conditions within subjects
+    covariates : (n, c)
+    permutations : number of permutations of the subjects
+    random_state : seed of permutations and bootstrap
+    bootstrap : number of bootstrap samples; 0 for no intervals
+
+    Returns
+    -------
+    `n_subjects`, `mean`, `effect`, `interval`, `statistic` and `p`, as in `Comparison`
+
+    Examples
+    --------
+    >>> values = np.random.default_rng(0).normal(size=(40, 3)) + np.repeat([[0.0], [3.0]], 20, axis=0)
+    >>> compare_subjects(values, np.repeat([0, 1], 20), permutations=99)["p"]
+    array([0.01, 0.01, 0.01])
+    """
+    check_integer("permutations", permutations, 1)
+    random, count = np.random.default_rng(random_state), int(codes.max()) + 1
+    if count < 2:
+        raise PolyadicError("a comparison needs at least two groups, but there is one")
+    if pairs is not None:
+        if count != 2:
+            raise PolyadicError(f"paired=True compares two conditions, but there are {count}")
+        if covariates is not None:
+            raise PolyadicError("paired=True takes no covariates: each subject is its own control")
+        values, codes = _complete_pairs(values, codes, pairs)
+    sizes = tuple(int((codes == code).sum()) for code in range(count))
+    adjusted = values if covariates is None else _adjusted(values, codes, covariates)
+    statistic = p = np.full(values.shape[1], np.nan)
+    if min(sizes) >= _FEWEST:
+        if pairs is None:
+            statistic, score, largest = _permuted(values, codes, covariates, permutations, random)
+        else:
+            statistic, score, largest = _flipped(values[codes == 1] - values[codes == 0], permutations, random)
+        p = (1 + (largest[:, None] >= score * (1 - 1e-12)).sum(axis=0)) / (1 + permutations)
+    return {
+        "n_subjects": sizes,
+        "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
+        "effect": _hedges(adjusted[None], codes)[0],
+        "interval": _interval(adjusted, codes, pairs is not None, bootstrap, random),
+        "statistic": statistic,
+        "p": p,
+    }
+
+
+def _subject_means(
+    values: _Floats, group: NDArray[Any], subject: NDArray[Any]
+) -> tuple[_Floats, NDArray[np.intp], NDArray[Any], list[str]]:
+    """Average windows (N, V) of each subject in each group: values (n, V), groups (n,), subjects (n,), group names."""
+    names, codes = np.unique(group, return_inverse=True)
+    people, members = np.unique(subject, return_inverse=True)
+    cells, places = np.unique(members * len(names) + codes, return_inverse=True)
+    means = np.stack([values[places == place].mean(axis=0) for place in range(len(cells))])
+    return means, cells % len(names), people[cells // len(names)], names.tolist()
+
+
+def _means_by(column: _Floats, group: NDArray[Any], subject: NDArray[Any]) -> _Floats:
+    return _subject_means(column[:, None], group, subject)[0][:, 0]
+
+
+def _complete_pairs(values: _Floats, codes: NDArray[np.intp], pairs: NDArray[Any]) -> tuple[_Floats, NDArray[np.intp]]:
+    """Return the rows of subjects with both conditions: first those of one condition, then the other, in one order."""
+    both = np.intersect1d(pairs[codes == 0], pairs[codes == 1])
+    if not len(both):
+        raise PolyadicError("pairs need subjects with both conditions, but there are none")
+    parts = []
+    for code in (0, 1):
+        mine, people = values[codes == code], pairs[codes == code]
+        order = np.argsort(people)
+        parts.append(mine[order][np.isin(people[order], both)])
+    return np.concatenate(parts), np.repeat([0, 1], len(both))
+
+
+# ---------------------------------------------------------------------------------------------------------- tests
+
+
+def _permuted(
+    values: _Floats, codes: NDArray[np.intp], covariates: _Floats | None, permutations: int, random: Any
+) -> tuple[_Floats, _Floats, _Floats]:
+    """Return the statistic and the score of each value (V,), and the largest score in each permutation (P,).
+
+    With covariates, residuals of the model without groups are permuted (Freedman and Lane, 1983).
+    """
+    n, others = len(values), np.ones((len(values), 1))
+    if covariates is not None:
+        others = np.column_stack([others, covariates - covariates.mean(axis=0)])
+    fitted = others @ np.linalg.lstsq(others, values, rcond=None)[0]
+    residuals = values - fitted
+    statistic, score = (result[0] for result in _wald(values[None], codes, others))
+    largest = []
+    for first in range(0, permutations, _AT_A_TIME):
+        orders = random.permuted(np.tile(np.arange(n), (min(_AT_A_TIME, permutations - first), 1)), axis=1)
+        largest.append(_wald(fitted + residuals[orders], codes, others)[1].max(axis=1))
+    return statistic, score, np.concatenate(largest)
+
+
+def _wald(Y: _Floats, codes: NDArray[np.intp], others: _Floats) -> tuple[_Floats, _Floats]:
+    """Return t of the difference between two groups, or F of more, in linear models of Y (P, n, V), and scores: (P, V).
+
+    Standard errors allow for unequal variances (HC2 of MacKinnon and White, 1985). Without covariates t is Welch's. The
+    score of t is the normal quantile of the same probability (by Wallace, 1959), with the degrees of freedom of Welch
+    and Satterthwaite: they are few where a small group varies most, so that t is large more often than in permutations.
+    """
+    groups = (codes[:, None] == np.arange(1, codes.max() + 1)).astype(np.float64)
+    design = np.column_stack([groups, others])
+    inverse = np.linalg.pinv(design)
+    hat = design @ inverse
+    A, count = inverse[: groups.shape[1]], groups.shape[1]
+    rows = Y.transpose(1, 0, 2).reshape(len(codes), -1)  # one product for all permutations
+    squares = (rows - hat @ rows) ** 2 / np.maximum(1 - hat.diagonal(), 1e-12)[:, None]
+    slopes, tiny = A @ rows, np.finfo(np.float64).tiny
+    if count == 1:
+        variances = np.stack([A[0, codes == code] ** 2 @ squares[codes == code] for code in (0, 1)])
+        variance = np.maximum(variances.sum(axis=0), tiny)
+        result = slopes[0] / np.sqrt(variance)
+        sizes = np.bincount(codes)
+        free = np.maximum(sizes - 1 - (others.shape[1] - 1) * sizes / sizes.sum(), 1.0)
+        freedom = variance**2 / np.maximum((variances**2 / free[:, None]).sum(axis=0), tiny)
+        score = np.sqrt(freedom * np.log1p(result**2 / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
+    else:
+        covariance = np.einsum("an,bn,nm->mab", A, A, squares) + tiny * np.eye(count)
+        result = score = (np.linalg.solve(covariance, slopes.T[..., None])[..., 0] * slopes.T).sum(axis=1) / count
+    return result.reshape(len(Y), -1), score.reshape(len(Y), -1)
+
+
+def _flipped(differences: _Floats, permutations: int, random: Any) -> tuple[_Floats, _Floats, _Floats]:
+    """Return t of the mean difference of pairs and |t| (V,), and the largest |t| of samples of random signs (P,)."""
+    n = len(differences)
+    total = (differences**2).sum(axis=0)
+
+    def t(signs: _Floats) -> _Floats:
+        mean = signs @ differences / n
+        variance = np.maximum(total - n * mean**2, np.finfo(np.float64).tiny) / (n - 1)
+        return np.asarray(mean / np.sqrt(variance / n))
+
+    signs = random.choice([-1.0, 1.0], size=(permutations, n))
+    statistic = t(np.ones((1, n)))[0]
+    return statistic, np.abs(statistic), np.abs(t(signs)).max(axis=1)
+
+
+def _adjusted(values: _Floats, codes: NDArray[np.intp], covariates: _Floats) -> _Floats:
+    """Subtract the effect of covariates, estimated with the groups in the model."""
+    centred = covariates - covariates.mean(axis=0)
+    groups = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
+    slopes = np.linalg.lstsq(np.column_stack([groups, centred]), values, rcond=None)[0][groups.shape[1] :]
+    return np.asarray(values - centred @ slopes)
+
+
+# --------------------------------------------------------------------------------------------------- effect sizes
+
+
+def _hedges(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
+    """Return Hedges' g of each group against the first, of samples (B, n, V): (B, k − 1, V).
+
+    The difference of means over the pooled standard deviation, times 1 − 3 / (4 (n − 2) − 1), which removes the bias of
+    small samples. For pairs, too, the deviation is that of the two conditions, so that both designs compare.
+    """
+    effects = []
+    first = samples[:, codes == 0]
+    for code in range(1, int(codes.max()) + 1):
+        other = samples[:, codes == code]
+        freedom = max(first.shape[1] + other.shape[1] - 2, 1)
+        squares = sum(((part - part.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for part in (first, other))
+        pooled = np.sqrt(np.maximum(squares / freedom, np.finfo(np.float64).tiny))
+        effects.append((1 - 3 / (4 * freedom - 1)) * (other.mean(axis=1) - first.mean(axis=1)) / pooled)
+    return np.stack(effects, axis=1)
+
+
+def _interval(values: _Floats, codes: NDArray[np.intp], paired: bool, samples: int, random: Any) -> _Floats:
+    """Return 95 % bootstrap intervals of Hedges' g: (2, k − 1, V); subjects are sampled within groups, pairs whole."""
+    places = [np.flatnonzero(codes == code) for code in range(int(codes.max()) + 1)]
+    if min(map(len, places)) < 2 or not samples:
+        return np.full((2, len(places) - 1, values.shape[1]), np.nan)
+    drawn = [random.integers(len(rows), size=(samples, len(rows))) for rows in places]
+    if paired:
+        drawn = [drawn[0]] * len(places)
+    chosen = np.concatenate([rows[draw] for rows, draw in zip(places, drawn, strict=True)], axis=1)
+    sorted_codes = np.concatenate([codes[rows] for rows in places])
+    with np.errstate(over="ignore"):
+        return np.asarray(np.percentile(_hedges(values[chosen], sorted_codes), [2.5, 97.5], axis=0))

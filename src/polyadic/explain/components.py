@@ -1,0 +1,226 @@
+"""Components for a person: a fit of their own, at the largest rank at which they replicate in other subjects.
+
+Features for a classifier gain from a rank of 32, at which few components replicate. Here the rank is the largest at
+which most components are found again in halves of the subjects and vary more than noise does. Everything is computed
+from moments of the subjects, without another pass over the data.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from polyadic._util.checks import check_integer
+from polyadic._util.threads import thread_pool
+from polyadic._util.torch_state import plain_torch
+from polyadic.core.algebra import khatri_rao
+from polyadic.core.step import Objective, State
+from polyadic.data.labels import known_labels
+from polyadic.errors import PolyadicError
+from polyadic.estimators import CPD
+from polyadic.explain.expression import profiles
+from polyadic.explain.matching import match
+from polyadic.explain.rank import distinct_components
+from polyadic.explain.replicability import Replicability, replicability
+from polyadic.scale.moments import Moments
+from polyadic.spectral import STFT
+
+__all__ = ["Components", "components"]
+
+_RANKS = (16, 12, 8, 6, 4, 3, 2, 1)
+_SHARE = 0.7
+"""Share of the components that must replicate."""
+_NOISE = 3.0
+"""How many times more than noise of the same spectrum a component must vary."""
+_FEWEST = 10
+"""Minimum number of subjects for a bootstrap."""
+_SWEEPS = 20
+_NOISE_WINDOWS = 512
+_EULER = 0.5772156649015329
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Components that replicate in other subjects, the result of `components`.
+
+    Parameters
+    ----------
+    model : a `CPD` with the replicating components only, for `expression`, `plot` and `save`; None if there are none
+    rank : rank of the fit that they are from; 0 if there is none at which enough components replicate
+    left_out : number of components of this fit that do not replicate, or are near-copies of one that does
+    tried : number of replicating components at each rank that was tried
+    n_subjects : number of subjects, or groups of subjects, with moments of their own
+    bands : for each mode the limits (2, I, R) of 90 % bands of `profiles`, from a bootstrap over subjects; None below
+        10 subjects
+    """
+
+    model: CPD | None
+    rank: int
+    left_out: int
+    tried: dict[int, int]
+    n_subjects: int
+    bands: list[_Floats] | None
+
+    @property
+    def profiles(self) -> list[_Floats]:
+        """Profiles (I, R), (J, R), … of the components, scaled to sum 1."""
+        return [] if self.model is None else [profiles(factor) for factor in self.model.factors_]
+
+    def __repr__(self) -> str:
+        if self.model is None:
+            return f"Components: none replicate in halves of the {self.n_subjects} subjects"
+        bands = ", with 90 % bands" if self.bands is not None else ""
+        return (
+            f"Components: {self.model.rank} of {self.rank} replicate in halves of the {self.n_subjects} subjects{bands}"
+        )
+
+
+@plain_torch()
+def components(
+    source: Any,
+    groups: ArrayLike | None = None,
+    *,
+    rank: int | None = None,
+    restarts: int = 8,
+    refits: int = 4,
+    replicates: int = 200,
+    random_state: int = 0,
+) -> Components:
+    """Find the components that replicate in other subjects, at the largest rank at which at least 70 % of them do.
+
+    At each rank, from 16 down, components are the consensus of several starts. They replicate if they are found with a
+    match of at least 0.9 in at least half of the refits to halves of the subjects, and if they vary at least 3 times
+    as much between windows as in stationary Gaussian noise with the same mean spectrum, whose strongest components may
+    replicate, too. Components that do not replicate are counted, but left out, and so are near-copies of others.
+
+    Parameters
+    ----------
+    source : windows as for `CPD.fit`, or `polyadic.scale.Moments` collected with groups, which are not read again
+    groups : (N,), the subject of each window; by default the subjects of the windows
+    rank : use this rank and all of its components that replicate, however few
+    restarts : number of starts of each consensus
+    refits : number of refits to halves of the subjects, two for each split
+    replicates : number of bootstrap samples of the subjects for 90 % bands; 0 for none
+    random_state : seed of starts, halves and bootstrap
+
+    Examples
+    --------
+    >>> from polyadic.data import synthetic
+    >>> found = components(synthetic(60, n_channels=2), rank=2, restarts=2, replicates=0)
+    >>> found.rank, [profile.sum(axis=0).round(6).max() for profile in found.profiles]
+    (2, [np.float64(1.0), np.float64(1.0), np.float64(1.0)])
+    """
+    for name, value, smallest in (("restarts", restarts, 1), ("refits", refits, 1), ("replicates", replicates, 0)):
+        check_integer(name, value, smallest)
+    moments = source if isinstance(source, Moments) else _collect(source, groups)
+    whole, noise = moments.of(), _noise_tensors(moments)
+    tried: dict[int, int] = {}
+    for wanted in _RANKS if rank is None else (int(rank),):
+        model, varies = _consensus(moments, whole, noise, wanted, restarts, random_state)
+        tried[wanted] = int(varies.sum())
+        least = _SHARE * wanted if rank is None else 1.0
+        if tried[wanted] < least:
+            continue
+        found = replicability(model, moments, refits=refits, random_state=random_state)
+        found = Replicability(found.match, np.where(varies, found.returned, 0.0), refits, found.threshold)
+        kept = np.array(distinct_components(model.factors_, found), np.intp)
+        tried[wanted] = len(kept)
+        if tried[wanted] >= least:
+            bands = _bands(model, moments, kept, replicates, random_state)
+            shown = _part(model, found, kept)
+            return Components(shown, wanted, wanted - len(kept), tried, len(moments.groups), bands)
+    return Components(None, 0, 0, tried, len(moments.groups), None)
+
+
+def _collect(windows: Any, groups: ArrayLike | None) -> Moments:
+    """Collect the moments of each subject."""
+    subjects = getattr(windows, "subject", None) if groups is None else groups
+    known = () if subjects is None else known_labels(subjects, len(np.asarray(subjects)), "groups")[1]
+    if len(np.unique(known)) < 2:
+        raise PolyadicError("components must replicate in other subjects, but fewer than two are known: pass groups")
+    return Moments.collect(windows, groups=subjects)
+
+
+def _consensus(
+    moments: Moments, whole: Any, noise: torch.Tensor | None, rank: int, restarts: int, seed: int
+) -> tuple[CPD, NDArray[np.bool_]]:
+    """Return the consensus of several starts, and which of its components vary more than noise: (R,)."""
+    model = CPD(rank, readout=None, nonnegative=True, restarts=restarts, consensus=restarts > 1, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(moments)
+    if noise is None:
+        return model, np.ones(rank, np.bool_)
+    unit = [torch.from_numpy(factor / np.maximum(np.linalg.norm(factor, axis=0), 1e-30)) for factor in model.factors_]
+    K = khatri_rao(whole.compression.project(unit))
+    variance = (K * whole.times(K)).sum(dim=0) / whole.count
+    return model, (variance > _NOISE * (noise @ khatri_rao(unit)).square().mean(dim=0)).numpy()
+
+
+def _noise_tensors(moments: Moments) -> torch.Tensor | None:
+    """Return centred tensors (n, I·J·K) of Gaussian noise with the mean spectrum of each channel.
+
+    The mean of ln|Z| of Gaussian noise is ln √P − γ/2, with P the power and γ Euler's constant.
+    """
+    stft = moments.tensorize
+    if not isinstance(stft, STFT) or stft.baseline is None:
+        return None
+    (channels, length), random = moments.windows["shape"], np.random.default_rng(0)
+    # Twice the length, so that the ends of a window are independent.
+    spectra = np.fft.rfft(random.normal(size=(_NOISE_WINDOWS, channels, 2 * length)))
+    places = np.linspace(0, stft.n_fft // 2, spectra.shape[2])
+    logs = [np.interp(places, np.arange(stft.n_fft // 2 + 1), row) for row in np.array(stft.baseline)]
+    gain = np.exp(np.array(logs) + _EULER / 2) / float(torch.linalg.vector_norm(stft._weights(torch.zeros(1))))
+    signals = np.fft.irfft(spectra * gain)[..., :length]
+    T = stft.transform(torch.as_tensor(signals, dtype=torch.float32))
+    return (T - T.mean(dim=(0, 3), keepdim=True)).flatten(1)
+
+
+def _part(model: CPD, found: Replicability, kept: NDArray[np.intp]) -> CPD:
+    """Return a copy of a model with some of its components."""
+    part = copy.copy(model)
+    part.rank = len(kept)
+    part.factors_ = [np.ascontiguousarray(factor[:, kept]) for factor in model.factors_]
+    part.replicability_ = Replicability(found.match[kept], found.returned[kept], found.refits, found.threshold)
+    return part
+
+
+def _bands(model: CPD, moments: Moments, kept: NDArray[np.intp], replicates: int, seed: int) -> list[_Floats] | None:
+    """Return 90 % bands of the profiles, (2, I, R) for each mode, from refits to bootstrap samples of the subjects.
+
+    Each refit starts from the consensus and is matched with it. At an entry of zero the band is one-sided.
+    """
+    names = moments.groups
+    if len(names) < _FEWEST or not replicates:
+        return None
+    random, objective = np.random.default_rng([seed, 1]), Objective(float(model.alpha), nonnegative=True)
+    drawn: list[list[_Floats]] = []
+    with thread_pool():
+        for _ in range(replicates):
+            sample = moments.of(random.choice(names, len(names)).tolist())
+            state = State([torch.from_numpy(factor.copy()) for factor in model.factors_])
+            for _ in range(_SWEEPS):
+                sample.sweep(state, objective)
+            aligned = match(model, [factor.numpy() for factor in state.factors]).aligned
+            drawn.append([profiles(factor) for factor in aligned])
+    return [
+        _band(profiles(factor), samples)[:, :, kept]
+        for factor, samples in zip(model.factors_, zip(*drawn, strict=True), strict=True)
+    ]
+
+
+def _band(estimate: _Floats, samples: Sequence[_Floats]) -> _Floats:
+    """Return the limits (2, I, R) of the central 90 % of samples (I, R); the lowest 90 % where the estimate is zero."""
+    low, high, one_sided = np.percentile(np.stack(samples), [5, 95, 90], axis=0)
+    zero = estimate <= 0
+    return np.stack([np.where(zero, 0.0, low), np.where(zero, one_sided, high)])

@@ -1,0 +1,150 @@
+"""How strongly each component is expressed in a window, in dB above the typical level.
+
+Components overlap, so the least-squares coefficient of one depends on all others, and may fall where the power that it
+describes rises. The expression does not: it is the mean of the window's centred log amplitudes, weighted by the
+component's profiles.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from polyadic._util.torch_state import plain_torch
+from polyadic.core.algebra import khatri_rao
+from polyadic.data.batches import Samples, choose_device
+from polyadic.data.channels import match_signals
+from polyadic.errors import PolyadicError
+from polyadic.spectral import STFT
+
+__all__ = ["expression", "level"]
+
+_DECIBELS = 20 / math.log(10)
+_BATCH_BYTES = 2**25
+
+_Floats = NDArray[np.float64]
+
+
+def expression(model: Any, X: Any, relative: bool = False) -> _Floats:
+    """Compute how strongly each component is expressed in each window, in dB above the typical level.
+
+    This is 20/ln 10 · Σ w (ln(|Z| + f/1000) − b), with |Z| the STFT amplitudes, f the model's floor, b the mean of this
+    logarithm over the windows of the fit, and w the outer product of the component's profiles, scaled to sum 1. A
+    signal with twice the power is 3 dB higher in all components.
+
+    Parameters
+    ----------
+    model : fitted, with non-negative components of log amplitudes, as by default
+    X : (N, channels, time), as for `model.transform`. NaN marks missing channels and times: the weights of the rest
+        are scaled to sum 1
+    relative : subtract the `level` of each window. Loud windows are loud in all components: their expressions differ
+        little, and relative expressions show what is special about a window
+
+    Returns
+    -------
+    (N, rank), NaN where a component has no weight on what was recorded
+
+    Examples
+    --------
+    >>> from polyadic import CPD
+    >>> from polyadic.data import synthetic
+    >>> windows = synthetic(60)
+    >>> model = CPD(rank=2).fit(windows)
+    >>> gain = expression(model, np.sqrt(2) * windows.X) - expression(model, windows)
+    >>> gain.mean().round(1)
+    np.float64(3.0)
+    """
+    values = _expressed(model, X, uniform=relative)
+    return values[:, :-1] - values[:, -1:] if relative else values
+
+
+def level(model: Any, X: Any) -> _Floats:
+    """Compute how much louder each window is than typical, in dB: the `expression` of uniform profiles, (N,).
+
+    Parameters
+    ----------
+    model, X : as for `expression`
+
+    Examples
+    --------
+    >>> from polyadic import CPD
+    >>> from polyadic.data import synthetic
+    >>> windows = synthetic(60)
+    >>> bool(abs(level(CPD(rank=2).fit(windows), windows).mean()) < 1e-3)
+    True
+    """
+    return _expressed(model, X, uniform=True)[:, -1]
+
+
+@plain_torch()
+def _expressed(model: Any, X: Any, uniform: bool) -> _Floats:
+    """Return the expression of the components and, in a last column if `uniform`, of uniform profiles: (N, R (+ 1))."""
+    stft, factors = _checked(model)
+    samples = Samples(match_signals(X, model.fs_, model.channel_names_, units=model.units_))
+    if samples.shape[1:] != model._sample_shape:
+        raise PolyadicError(
+            f"X must have shape (N, {', '.join(map(str, model._sample_shape))}) as in fit, but has shape "
+            f"{samples.shape}"
+        )
+    if uniform:
+        factors = [np.column_stack([factor, np.ones(len(factor))]) for factor in factors]
+    device, dtype = choose_device(model.device, samples.data), samples.dtype
+    weights = khatri_rao([torch.as_tensor(profiles(factor), dtype=dtype, device=device) for factor in factors])
+    baseline = torch.as_tensor(stft.baseline, dtype=dtype, device=device)[:, :, None]
+    rows = max(1, _BATCH_BYTES // (max(len(weights), math.prod(samples.shape[1:])) * dtype.itemsize))
+    quiet, result = stft.quiet(), np.empty((len(samples), weights.shape[1]))
+    for first in range(0, len(samples), rows):
+        # Not by `Samples.take`, which refuses NaN.
+        part, data = np.arange(first, min(first + rows, len(samples))), samples.data
+        raw = data.read(part) if hasattr(data, "read") else data[first : first + rows]
+        T = quiet.transform(torch.as_tensor(raw).to(device, dtype)) - baseline
+        result[part] = _weighted_mean(T.flatten(1), weights).cpu().numpy()
+    return _DECIBELS * result
+
+
+def _weighted_mean(T: Tensor, weights: Tensor) -> Tensor:
+    """Return the means of rows (b, n) with weights (n, R) that add up to 1, over the entries that are not NaN: (b, R).
+
+    Examples
+    --------
+    >>> _weighted_mean(torch.tensor([[1.0, 3.0], [1.0, torch.nan]]), torch.tensor([[0.5], [0.5]])).tolist()
+    [[2.0], [1.0]]
+    """
+    known = ~torch.isnan(T)
+    if bool(known.all()):
+        return T @ weights
+    return (torch.where(known, T, 0.0) @ weights) / (known.to(T.dtype) @ weights)
+
+
+def profiles(factor: NDArray[Any]) -> _Floats:
+    """Scale the non-negative columns of a basis (I, R) to sum 1; columns of zeros stay zero."""
+    columns = np.asarray(factor, np.float64)
+    sums = columns.sum(axis=0)
+    return np.asarray(columns / np.where(sums > 0, sums, 1.0))
+
+
+def _checked(model: Any) -> tuple[STFT, list[NDArray[Any]]]:
+    """Return the STFT and the bases of a model whose components have an expression in dB; raise if they have none."""
+    check_is_fitted(model)
+    factors, stft = getattr(model, "factors_", None), getattr(model, "tensorize_", None)
+    remedy = "use model.coefficients(X), which has no unit"
+    if factors is None or not isinstance(stft, STFT) or stft.parts != "log_amplitude":
+        kind = f"STFT parts {stft.parts!r}" if isinstance(stft, STFT) else type(stft or model).__name__
+        raise PolyadicError(f"expression in dB needs log amplitudes of an STFT, but the model has {kind}: {remedy}")
+    if any((factor < 0).any() for factor in factors):
+        raise PolyadicError(
+            "expression weights amplitudes by a component's profiles, which must not be negative, but this model was "
+            f"fitted with nonnegative=False: {remedy}"
+        )
+    if stft.baseline is None:
+        raise PolyadicError(
+            "expression needs the typical level of the windows of the fit, which this model does not have: fit it "
+            "again with mean='auto', the default"
+        )
+    return stft, list(factors)
