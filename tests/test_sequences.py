@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import product
+import csv
+import json
+from itertools import pairwise, product
 
+import edfio
 import numpy as np
 import pytest
+from command_line import polyadic
 
 from polyadic import CPD, load
 from polyadic.data import Windows
+from polyadic.data.readers.edf import read_annotations
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.evaluate.sequences import (
@@ -379,3 +384,103 @@ def test_left_out_likelihoods_do_not_depend_on_labels_of_the_subject(classifier,
     for number in np.unique(fold[mine]):
         assert (both[1][1][mine] == number).all()
     np.testing.assert_allclose(both[0][0][mine], both[1][0][mine], atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ command line
+
+STAGES = ("W", "N1", "N2", "N3", "R")
+NIGHT = np.array(
+    [
+        [0.90, 0.09, 0.01, 0.00, 0.00],
+        [0.10, 0.50, 0.37, 0.00, 0.03],
+        [0.02, 0.04, 0.86, 0.05, 0.03],
+        [0.01, 0.01, 0.07, 0.91, 0.00],
+        [0.02, 0.04, 0.02, 0.00, 0.92],
+    ]
+)
+"""Transitions between sleep stages from one epoch of 30 s to the next."""
+RHYTHMS = {"W": 10.0, "N1": 6.0, "N2": 13.0, "N3": 2.0, "R": 8.0}
+FS, EPOCH = 32, 30
+
+
+def write_night(path, seed, epochs=150):
+    """Write an EDF+ file of two noisy channels, in which each stage has its rhythm, with the stages as annotations."""
+    rng = np.random.default_rng(seed)
+    stages = [0]
+    for _ in range(epochs - 1):
+        stages.append(int(rng.choice(5, p=NIGHT[stages[-1]])))
+    names = [STAGES[stage] for stage in stages]
+    time = np.arange(EPOCH * FS) / FS
+    signal = np.concatenate(
+        [
+            rng.lognormal(0.0, 0.5) * np.sin(2 * np.pi * rng.normal(RHYTHMS[name], 1.2) * time + phase) * 9
+            + 30 * rng.normal(size=(2, len(time)))
+            for name, phase in zip(names, rng.uniform(0, 6, (epochs, 2, 1)), strict=True)
+        ],
+        axis=1,
+    )
+    signals = [
+        edfio.EdfSignal(row.clip(-300, 300), FS, label=label, physical_dimension="uV", physical_range=(-300, 300))
+        for row, label in zip(signal, ("EEG Fz", "EEG Oz"), strict=True)
+    ]
+    notes = [edfio.EdfAnnotation(EPOCH * number, EPOCH, name) for number, name in enumerate(names)]
+    edfio.Edf(signals, annotations=notes).write(path)
+    return names
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """A folder with five scored nights, a model of them with a probe, and a sixth night with its true stages."""
+    folder = tmp_path_factory.mktemp("nights")
+    (folder / "scored").mkdir()
+    for number in range(5):
+        write_night(folder / "scored" / f"person{number}.edf", number)
+    truth = write_night(folder / "new.edf", 99)
+    words = ("--seconds", EPOCH, "--rank", 8, "--probe", "-o", "model.safetensors")
+    told = polyadic("fit", "scored", *words, cwd=folder).stdout
+    return folder, truth, told
+
+
+def changes(names):
+    return sum(one != other for one, other in pairwise(names))
+
+
+def test_smoothed_stages_of_a_night_are_annotations_of_a_copy(nights):
+    folder, truth, told = nights
+    assert "used by default" in " ".join(told.split())
+    found = {}
+    for out, words in (("along.edf", ()), ("alone.edf", ("--no-along",))):
+        polyadic("predict", "model.safetensors", "new.edf", "-o", out, *words, cwd=folder)
+        notes = read_annotations(folder / out)
+        assert [note.onset for note in notes] == [EPOCH * number for number in range(len(truth))]
+        found[out] = [note.text for note in notes]
+    right = {out: np.mean(np.array(names) == truth) for out, names in found.items()}
+    assert right["along.edf"] > right["alone.edf"] + 0.03
+    assert changes(found["along.edf"]) < changes(found["alone.edf"]) / 1.5
+
+
+def test_tables_have_labels_along_the_recording_and_of_each_window_by_itself(nights):
+    folder, _, _ = nights
+    rows = {}
+    for out, words in (("along.csv", ("--along",)), ("alone.csv", ("--no-along",))):
+        told = polyadic("predict", "model.safetensors", "new.edf", "-o", out, "--json", *words, cwd=folder).stdout
+        assert json.loads(told)["along"] is (out == "along.csv")
+        with (folder / out).open() as file:
+            rows[out] = list(csv.DictReader(file))
+    assert list(rows["along.csv"][0])[3:8] == ["time", "label", "confidence", "unusual", "label_window"]
+    assert "label_window" not in rows["alone.csv"][0]
+    assert [row["label_window"] for row in rows["along.csv"]] == [row["label"] for row in rows["alone.csv"]]
+    for row in rows["along.csv"]:
+        assert float(row["confidence"]) == float(row[f"p({row['label']})"])
+
+
+def test_another_stride_is_refused_if_asked_for_and_else_predicted_by_itself(nights):
+    folder, _, _ = nights
+    (folder / "dense").mkdir()
+    (folder / "dense" / "new.edf").write_bytes((folder / "new.edf").read_bytes())
+    polyadic("prepare", "folder", "dense", "dense.store", "--seconds", EPOCH, "--stride", 10, cwd=folder)
+    words = ("predict", "model.safetensors", "dense.store", "-o", "dense.csv")
+    refused = polyadic(*words, "--along", cwd=folder, code=1)
+    assert "windows that start every 960 samples" in " ".join(refused.stderr.split())
+    told = polyadic(*words, cwd=folder)
+    assert "each window is predicted by itself" in " ".join(told.stderr.split())
