@@ -484,3 +484,16 @@ def test_another_stride_is_refused_if_asked_for_and_else_predicted_by_itself(nig
     assert "windows that start every 960 samples" in " ".join(refused.stderr.split())
     told = polyadic(*words, cwd=folder)
     assert "each window is predicted by itself" in " ".join(told.stderr.split())
+
+
+def test_evaluate_gives_both_scores_and_says_which_one_predict_uses(nights):
+    folder, _, _ = nights
+    told = json.loads(
+        polyadic("evaluate", "model.safetensors", "scored", "--transductive", "--json", cwd=folder).stdout
+    )
+    assert told["along"]["balanced_accuracy"] > told["balanced_accuracy"]
+    assert set(told["along"]["recall"]) == set(STAGES)
+    words = ("evaluate", "model.safetensors", "scored", "--transductive", "-o", "scores.csv")
+    text = " ".join(polyadic(*words, cwd=folder).stdout.split())
+    assert "by default, predict labels along the recording" in text
+    assert "along_balanced_accuracy" in (folder / "scores.csv").read_text()
