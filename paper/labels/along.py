@@ -43,7 +43,8 @@ def run(folder: Path, out: Path, splits: int, draws: int, as_json: bool = False)
         **provenance("cpu"),
         "notes": {
             "window, along": "balanced accuracy in percent on the test half: each window by itself, and the path",
-            "predict": "balanced accuracy of what polyadic predict writes: the path if used, else each window",
+            "predict": "balanced accuracy of what polyadic predict writes: the path if used, else each window by "
+            "itself",
             "recall_window, recall_along": "recall of each class in percent, in the order of the classes",
             "fit_seconds, along_seconds": "training of probe and chain; path and probabilities of the test half",
             "night_seconds": f"path and probabilities of {_NIGHT} epochs, without features",
