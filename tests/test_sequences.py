@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command_line import polyadic
 
-from polyadic import CPD, load
+from polyadic import CPD, load, plot
 from polyadic.data import Windows
 from polyadic.data.readers.edf import read_annotations
 from polyadic.errors import ModelFileError, PolyadicError
@@ -30,6 +30,7 @@ from polyadic.evaluate.sequences import (
     usual_step,
     viterbi,
 )
+from polyadic.report.contents import collect_contents
 
 STEP = 8
 
@@ -497,3 +498,19 @@ def test_evaluate_gives_both_scores_and_says_which_one_predict_uses(nights):
     text = " ".join(polyadic(*words, cwd=folder).stdout.split())
     assert "by default, predict labels along the recording" in text
     assert "along_balanced_accuracy" in (folder / "scores.csv").read_text()
+
+
+def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):
+    contents = collect_contents(classifier.as_model(), train, transductive=True)
+    assert "by default, predict labels along the recording" in contents.probe.along
+    first = contents.timelines[0]
+    assert (first.alone != first.predicted).any()
+    np.testing.assert_allclose(first.probability.sum(axis=1), 1, atol=1e-5)
+    figure = plot.timeline(first.windows, first.predicted, alone=first.alone)
+    assert [layer.opacity for layer in figure.data][:2] == [0.35, 1.0]
+
+
+def test_exports_say_that_they_leave_out_the_order(train, tmp_path):
+    WindowClassifier(CPD(rank=4, readout=None, device="cpu").fit(train)).fit(train).save(tmp_path / "m.safetensors")
+    told = polyadic("export", "m.safetensors", "-o", "m.onnx", cwd=tmp_path).stdout
+    assert "the order of windows (--along) is not exported" in " ".join(told.split())

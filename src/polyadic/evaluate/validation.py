@@ -103,7 +103,7 @@ class CrossValidation:
     confidence : (repeats, n), the probabilities of these; NaN if the probe gives none
     along : the same for predictions along the recording, None if the order of windows is not known: the four measures,
         the recall of each class by name, `used`, the share of folds in which `polyadic predict` would use them by
-        default, and `predicted` (repeats, n)
+        default, `predicted` (repeats, n), and `probability` (n, classes), in the first repeat
     """
 
     balanced_accuracy: float
@@ -142,7 +142,9 @@ class CrossValidation:
         plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
         if self.along is not None:
             kappa = None if np.isnan(self.along["kappa"]) else self.along["kappa"]
-            plain["along"] = {name: value for name, value in self.along.items() if name != "predicted"}
+            plain["along"] = {
+                name: value for name, value in self.along.items() if name not in ("predicted", "probability")
+            }
             plain["along"]["kappa"] = kappa
         return plain
 
@@ -259,7 +261,8 @@ def cross_validate(
     # Whole recordings with labels; predictions along a recording need the windows between labels, too.
     ordered = rows_along(whole, np.isin(np.arange(len(whole)), tested))
     needed = np.concatenate([tested, spare, np.setdiff1d(ordered, np.concatenate([tested, spare]))])
-    path, used = predicted.copy(), list[bool]()
+    path, used, classes = predicted.copy(), list[bool](), np.unique(labels)
+    smoothed = np.full((len(tested), len(classes)), np.nan)
     fitted, Z = model, None if refit else features_of(model, whole[needed])
     for number, (repeat, test) in enumerate(tests, start=1):
         if refit:
@@ -283,9 +286,14 @@ def cross_validate(
             if trained.chain_ is not None:
                 rows = np.intersect1d(ordered, np.flatnonzero(np.isin(whole.subject, subject[test])))
                 place = np.argsort(needed)[np.searchsorted(np.sort(needed), rows)]
-                codes = trained.chain_.path(Probe.of(trained).log_likelihoods(Z[place]), whole[rows])
-                inside = np.isin(tested, rows) & test
-                path[repeat, inside] = trained.classes_[codes[np.searchsorted(rows, tested[inside])]]
+                likelihoods = Probe.of(trained).log_likelihoods(Z[place])
+                inside = np.flatnonzero(np.isin(tested, rows) & test)
+                own = np.searchsorted(rows, tested[inside])
+                path[repeat, inside] = trained.classes_[trained.chain_.path(likelihoods, whole[rows])[own]]
+                if repeat == 0:
+                    columns = np.searchsorted(classes, trained.classes_)
+                    smoothed[inside] = 0.0
+                    smoothed[inside[:, None], columns] = trained.chain_.smooth(likelihoods, whole[rows])[own]
                 used.append(trained.chain_.is_default)
         if on_fold is not None:
             on_fold(replace(fold, probe=trained))
@@ -302,7 +310,7 @@ def cross_validate(
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
         confidence=confidence,
-        along=_along(labels, path, used) if used else None,
+        along={**_along(labels, path, used), "probability": smoothed} if used else None,
     )
 
 
