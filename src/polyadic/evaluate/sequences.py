@@ -305,10 +305,10 @@ def _dirichlet(classes: int) -> _Floats:
 
 def _balanced(transitions: _Floats) -> _Floats:
     """Scale rows and columns (Sinkhorn) so that all classes are equally frequent, as the probe assumes: (K, K)."""
-    balanced: _Floats = transitions.copy()
+    balanced = transitions
     for _ in range(_SINKHORN):
-        balanced /= balanced.sum(axis=0)
-        balanced /= balanced.sum(axis=1, keepdims=True)
+        balanced = balanced / balanced.sum(axis=0)
+        balanced = balanced / balanced.sum(axis=1, keepdims=True)
     return balanced
 
 
@@ -321,7 +321,7 @@ def _start_from(starts: _Floats, shares: _Floats) -> _Floats:
 def _estimate(expected: Callable[[_Floats], _Floats], classes: int) -> _Floats:
     """Iterate from the prior: transitions (K, K) from their expected counts and the prior."""
     prior = _dirichlet(classes)
-    transitions = prior / prior.sum(axis=1, keepdims=True)
+    transitions: _Floats = prior / prior.sum(axis=1, keepdims=True)
     for _ in range(_ITERATIONS):
         last, counts = transitions, expected(transitions) + prior
         transitions = _balanced(counts / counts.sum(axis=1, keepdims=True))
