@@ -149,8 +149,8 @@ def predict(
         print_json({"labels": out.name, "windows": count, "classes": numbers, "along": ordered, "unusual": rare})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
-    how = "along the recording" if ordered else "each window by itself"
-    echo(f"{out.name}: {counted(count, 'window')}, {how}: {shares}")
+    how = " along the recording" if ordered else ""
+    echo(f"{out.name}: {counted(count, 'window')}{how}: {shares}")
     if rare:
         are = "are" if rare != 1 else "is"
         echo(
