@@ -258,6 +258,22 @@ def compare(
     run_comparison(out, data, repetitions, quiet=quiet)
 
 
+@app.command()
+def along(
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder with har.npz and geotec_phone.npz.", exists=True)
+    ],
+    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 3,
+    draws: Annotated[int, typer.Option(min=1, metavar="N", help="Number of draws of labels for each split.")] = 2,
+    out: _Out = _OUT,
+    json: _Json = False,
+) -> None:
+    """Predictions along the recording against each window by itself, on development subjects."""
+    from paper.labels.along import run as run_along
+
+    run_along(data, out, splits, draws, as_json=json)
+
+
 def main() -> None:
     """Run a command; errors are one line on standard error."""
     reuse_memory()

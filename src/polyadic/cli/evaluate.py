@@ -104,9 +104,10 @@ def evaluate(
     """Score a model by how well a classifier predicts labels from its features.
 
     A probe (a simple classifier on the features) is trained and tested on different subjects of DATA. Shows balanced
-    accuracy, accuracy, macro F1, Cohen's kappa, and scores by class and by subject. If the model has seen a test
-    subject, the features are refitted in every fold without that subject. A model fitted with --protocol subject
-    keeps its features and is tested on the subjects it has not seen.
+    accuracy, accuracy, macro F1, Cohen's kappa, and scores by class and by subject, and whether predictions along the
+    recording are better than those of each window by itself. If the model has seen a test subject, the features are
+    refitted in every fold without that subject. A model fitted with --protocol subject keeps its features and is
+    tested on the subjects it has not seen.
     """
     from polyadic.evaluate.scoring import default_protocol
 
@@ -205,7 +206,12 @@ def _show_folds(outcome: dict[str, Any]) -> None:
     per_class, per_subject = outcome["per_class"], outcome["per_subject"]
     title = f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe"
     rows = [[name, *percent(row, "recall", "precision", "f1")] for name, row in per_class.items()]
-    print_table(("class", "recall %", "precision %", "F1 %", "windows"), rows, title=title)
+    heads = ["class", "recall %", "precision %", "F1 %", "windows"]
+    if outcome["along"] is not None:
+        heads.insert(2, "recall along %")
+        for row in rows:
+            row.insert(2, f"{100 * outcome['along']['recall'][row[0]]:.1f}")
+    print_table(heads, rows, title=title)
     if len(per_class) <= _MOST_SHOWN:
         counts = [
             [name, *(f"{count:,.1f}".removesuffix(".0") for count in row)]
@@ -236,6 +242,9 @@ def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
         plain = ("balanced_accuracy", "accuracy", "macro_f1", "kappa", "chance", "majority", "refitted", "transductive")
         rows += [(name, "", outcome[name]) for name in (*plain, "folds", "repeats", "subjects", "windows")]
         rows += [(f"over_subjects_{name}", "", value) for name, value in outcome["over_subjects"].items()]
+        along = outcome["along"] or {}
+        rows += [(f"along_{name}", "", value) for name, value in along.items() if name != "recall"]
+        rows += [("along_class_recall", name, value) for name, value in along.get("recall", {}).items()]
         for kind in ("class", "subject"):
             for name, found in outcome[f"per_{kind}"].items():
                 rows += [(f"{kind}_{measure}", name, value) for measure, value in found.items()]

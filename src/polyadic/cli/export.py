@@ -121,7 +121,9 @@ def export(
         if windows is not None:
             outcome["comparison"] = _compare(loaded, windows, compute, batch, hidden)
             lines.append(_in_words(outcome["comparison"]))
-        elif int8:
+        if getattr(getattr(loaded, "probe_", None), "chain_", None) is not None:
+            lines.append("probabilities are of each window by itself: the order of windows (--along) is not exported")
+        if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
     if json:
         print_json(outcome)

@@ -151,7 +151,7 @@ def write_table(
     columns: Callable[[Windows], list[list[str]]],
     *,
     fs: float | None,
-    on_rows: Callable[[int], None],
+    on_rows: Callable[[int], None] = lambda done: None,
     clock: bool = False,
 ) -> None:
     """Write one row per window: subject, recording, start in seconds, and further columns, the first of them labels.

@@ -313,10 +313,12 @@ def _trained(model: Any, windows: Windows, kind: str, recenter: bool, prior: str
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.classifier import rows_to_transform
+    from polyadic.evaluate.sequences import rows_along
 
-    used = windows[rows_to_transform(windows.label >= 0, windows.subject, recenter, unlabelled=kind == "auto")]
-    with window_bar("probe", len(used), hidden) as on_rows:
-        return WindowClassifier(model, kind, recenter, prior).fit(used, on_rows=on_rows).probe_
+    known = windows.label >= 0
+    rows = rows_to_transform(known, windows.subject, recenter, unlabelled=kind == "auto")
+    with window_bar("probe", len(set(rows) | set(rows_along(windows, known))), hidden) as on_rows:
+        return WindowClassifier(model, kind, recenter, prior).fit(windows, on_rows=on_rows).probe_
 
 
 def _tell_fit(
@@ -343,6 +345,7 @@ def _tell_fit(
         "labelled": trained,
         "replicability": model.replicability_.to_dict() if hasattr(model, "replicability_") else None,
         "reason": getattr(model.probe_, "reason_", None) if trained else None,
+        "along": getattr(getattr(model.probe_, "chain_", None), "reason", None) if trained else None,
         "recenter": bool(trained and getattr(model.probe_, "recenter_", False)),
     }
     if json:
@@ -361,6 +364,8 @@ def _tell_fit(
         echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} labelled windows")
         if outcome["reason"]:
             echo(f"probe settings: {outcome['reason']}")
+        if outcome["along"]:
+            echo(f"along the recording: {outcome['along']}")
         if windows.index.n_subjects > 1:
             if "%" in str(outcome["reason"]):
                 echo("that score chose the settings, on features that have seen every subject: it is optimistic")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from polyadic.cli.files import (
     check_label_file,
     check_label_texts,
     check_out_file,
+    harmless,
     parts_of,
     write_labels,
     write_table,
@@ -54,6 +56,14 @@ def predict(
         ),
     ] = Path("labels.csv"),
     prior: options.Prior = None,
+    along: Annotated[
+        bool | None,
+        typer.Option(
+            "--along/--no-along",
+            help="Predict along each recording, with what the probe learned about the order of classes, or each window "
+            "by itself. Default: along, if that was better on left-out subjects in training.",
+        ),
+    ] = None,
     device: options.Device = "auto",
     on_error: options.SkipErrors = "raise",
     force: options.Force = False,
@@ -66,9 +76,13 @@ def predict(
 
     Needs a model with a probe (classifier) from [bold]fit --probe[/bold] or [bold]tune[/bold]. Columns are subject,
     recording, start in seconds, date and time (if the recording has a start time), label, confidence (its probability),
-    unusual (1 for windows unlike those of the fit), and the probability of each class. Recordings are read in the
-    same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
+    unusual (1 for windows unlike those of the fit), and the probability of each class. Along the recording
+    (--along), label is the most probable sequence, probabilities are given the whole recording, and label_window is
+    the label of the window by itself. Recordings are read in the same way as for the fit. A model fitted with
+    --recenter needs at least 20 windows per subject.
     """
+    import numpy as np
+
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import QUANTILE, unusual_windows
@@ -81,25 +95,12 @@ def predict(
         classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
     check_label_texts(out, classes)
-    hidden, rare = quiet or json, 0
-    counts: Counter[str] = Counter()
-    labels: list[Labelled] = []
-
-    def rows(part: Windows) -> list[list[str]]:
-        nonlocal rare
-        unusual = unusual_windows(classifier.features_, part)
-        marks = [None] * len(part) if unusual is None else unusual.tolist()
-        rare += sum(map(bool, marks))
-        cells = []
-        probabilities = classifier.predict_proba(part, means=means)
-        for row, mark, start in zip(probabilities, marks, part.start.tolist(), strict=True):
-            label, confidence = classes[row.argmax()], float(row.max())
-            counts[label] += 1
-            cells.append([label, *(f"{value:.6g}" for value in (confidence, *row))])
-            cells[-1].insert(2, "" if mark is None else str(int(mark)))
-            if not as_table:
-                labels.append(Labelled(start / (fs or 1.0), part.shape[-1] / (fs or 1.0), label, confidence, mark))
-        return cells
+    hidden = quiet or json
+    if along and classifier.chain_ is None:
+        raise PolyadicError(
+            f"--along: {model.name} does not know the order of windows, because it was trained on windows without "
+            "recordings and positions: use --no-along"
+        )
 
     with (
         opened(data, given, model=classifier.features_, labels=False, on_error=on_error, hidden=hidden) as windows,
@@ -107,25 +108,49 @@ def predict(
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
         means = classifier.subject_means(windows) if classifier.recenter else None
+        if not as_table and len(set(windows.recording.tolist())) > 1:
+            raise PolyadicError(
+                f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
+            )
+        probabilities, marks = np.empty((count, len(classes))), list[bool | None]()
+        for part in parts_of(windows):
+            unusual = unusual_windows(classifier.features_, part)
+            done = len(marks)
+            marks += [None] * len(part) if unusual is None else unusual.tolist()
+            probabilities[done : len(marks)] = classifier.predict_proba(part, means=means)
+            on_rows(len(marks))
+        alone = labels = [classes[code] for code in probabilities.argmax(axis=1)]
+        ordered = _has_order(classifier.chain_, windows, along)
+        if ordered:
+            path, probabilities = classifier.label_sequence(probabilities, windows)
+            labels = [str(name) for name in path.tolist()]
+        confidence = probabilities[np.arange(count), [classes.index(label) for label in labels]].tolist()
         if as_table:
             heads = ["label", "confidence", "unusual", *(f"p({name})" for name in classes)]
-            write_table(out, windows, heads, rows, fs=fs, on_rows=on_rows, clock=True)
+            cells = [
+                [label, f"{sure:.6g}", "" if mark is None else str(int(mark)), *(f"{value:.6g}" for value in row)]
+                for label, sure, mark, row in zip(labels, confidence, marks, probabilities.tolist(), strict=True)
+            ]
+            if ordered:
+                heads.insert(3, "label_window")
+                for row, label in zip(cells, alone, strict=True):
+                    row.insert(3, harmless(label))
+            left = iter(cells)
+            write_table(out, windows, heads, lambda part: list(islice(left, len(part))), fs=fs, clock=True)
         else:
-            if len(set(windows.recording.tolist())) > 1:
-                raise PolyadicError(
-                    f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
-                )
-            for part in parts_of(windows):
-                rows(part)
-                on_rows(sum(counts.values()))
+            onsets, seconds = (windows.start / (fs or 1.0)).tolist(), windows.shape[-1] / (fs or 1.0)
+            rows = zip(onsets, labels, confidence, marks, strict=True)
+            found = [Labelled(onset, seconds, label, sure, mark) for onset, label, sure, mark in rows]
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
-            write_labels(out, data, labels, {*classes, *(text for texts in merged for text in texts)})
+            write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
+    counts, rare = Counter(labels), sum(map(bool, marks))
     numbers = {name: counts[name] for name in classes}
     if json:
-        print_json({"labels": out.name, "windows": count, "classes": numbers, "unusual": rare})
+        print_json({"labels": out.name, "windows": count, "classes": numbers, "along": ordered, "unusual": rare})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
-    echo(f"{out.name}: {counted(count, 'window')}: {shares}")
+    how = " along the recording" if ordered else ""
+    echo(f"{out.name}: {counted(count, 'window')}{how}: {shares}")
     if rare:
         are = "are" if rare != 1 else "is"
         echo(
@@ -133,3 +158,19 @@ def predict(
             f"than {100 * QUANTILE:g} % of the windows of the fit",
             err=True,
         )
+
+
+def _has_order(chain: Any, windows: Windows, along: bool | None) -> bool:
+    """Return whether to predict along the recording: as asked, else if the chain helps and fits the windows."""
+    from polyadic.evaluate.sequences import segments_of
+
+    if chain is None or not (chain.is_default if along is None else along):
+        return False
+    try:
+        segments_of(windows, chain.step)
+    except PolyadicError as error:
+        if along:
+            raise
+        echo(f"each window is predicted by itself: {error}", err=True)
+        return False
+    return True

@@ -105,13 +105,16 @@ def tune(
         raise
     if not found.interrupted:
         journal.unlink(missing_ok=True)
+    chain = found.model.chain_
     if json:
         from polyadic._util.provenance import provenance
 
-        print_json({**found.to_dict(), **provenance(str(device))})
+        print_json({**found.to_dict(), "along": getattr(chain, "reason", None), **provenance(str(device))})
     else:
         for line in found.summary().splitlines():
             echo(line)
+        if chain is not None:
+            echo(f"along the recording: {chain.reason}")
         if found.nested:
             echo(
                 "Compare the score on left-out subjects with that of polyadic evaluate, which is usually a little "

@@ -34,6 +34,7 @@ from polyadic.evaluate.probe import (
     train_probe,
     uses_unlabelled,
 )
+from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.scale.cluster import lazily
 
@@ -42,6 +43,7 @@ __all__ = [
     "WindowClassifier",
     "groups_of",
     "labels_of",
+    "learn_chain",
     "partly_labelled",
     "recentred",
     "rows_to_transform",
@@ -146,13 +148,20 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         subjects = groups_of(windows, groups)
         rows = rows_to_transform(known, subjects, self.recenter, uses_unlabelled(self.probe))
+        every = np.union1d(rows, rows_along(windows, known))
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
-        Z = features_of(self.features_, _safe_indexing(windows, rows), on_rows)
+        Z = features_of(self.features_, _safe_indexing(windows, every), on_rows)
+        subjects = None if subjects is None else subjects[every]
         if self.recenter:
-            Z = recentred(Z, None if subjects is None else subjects[rows])
-        marked = partly_labelled(labels, known)[rows]
-        subjects = None if subjects is None else subjects[rows]
-        self.probe_ = train_probe(self.probe, Z, marked, subjects, statistic_columns(self.features_), self.prior)
+            Z = recentred(Z, subjects)
+        marked, used, columns = (
+            partly_labelled(labels, known)[every],
+            np.isin(every, rows),
+            statistic_columns(self.features_),
+        )
+        groups = None if subjects is None else subjects[used]
+        self.probe_ = train_probe(self.probe, Z[used], marked[used], groups, columns, self.prior)
+        self.probe_.chain_ = learn_chain(self.probe_, Z, marked, subjects, used, columns, windows, every)
         if self.recenter:
             self.probe_.recenter_ = True
         self.classes_ = self.probe_.classes_
@@ -186,6 +195,48 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         probabilities: NDArray[np.float64] = self.probe_.predict_proba(self._features(X, groups, means))
         return probabilities
+
+    def predict_sequence(
+        self, X: Any, groups: ArrayLike | None = None, means: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Predict along each recording: the labels (N,), and the probability of each class (N, classes).
+
+        The labels are the most probable sequence (Viterbi), without changes that no sequence of classes would make:
+        use it for a hypnogram, bouts and durations. The probabilities are those of each window given its whole
+        recording (forward-backward): use their argmax for the fewest wrong windows, and them for how sure it is. Class
+        frequencies are equal in both; `prior` has no effect.
+
+        Parameters
+        ----------
+        X : `Windows` or a store, with the recording and the start of every window, in order of time. A gap of n steps
+            is n transitions; after more than 20 steps, and in the next recording, everything starts anew
+        groups, means : as for `predict`
+
+        Raises
+        ------
+        PolyadicError : if the order of the windows is not known, now or in training
+        """
+        windows = X.windows if isinstance(X, WindowStore) else X
+        return self.label_sequence(self.predict_proba(X, groups, means), windows)
+
+    def label_sequence(
+        self, probabilities: NDArray[np.float64], windows: Windows
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Return what `predict_sequence` does, from the output of `predict_proba` (N, classes) for these windows."""
+        check_is_fitted(self)
+        if self.chain_ is None:
+            raise PolyadicError(
+                "the classifier does not know the order of windows: train it on windows with the recording and the "
+                "start of each, in order of time, and with one of the library's own probes"
+            )
+        likelihoods = Probe.of(self.probe_).likelihoods_of(np.log(np.maximum(probabilities, np.finfo(float).tiny)))
+        path = self.chain_.path(likelihoods, windows)
+        return np.asarray(self.classes_[path]), self.chain_.smooth(likelihoods, windows)
+
+    @property
+    def chain_(self) -> Chain | None:
+        """The `polyadic.evaluate.sequences.Chain` that `predict_sequence` uses; None if the order was not known."""
+        return getattr(self.probe_, "chain_", None)
 
     def subject_means(self, X: Any, groups: ArrayLike | None = None) -> dict[str, NDArray[np.float64]]:
         """Return the mean features (F,) of each subject, which `recenter` subtracts; it needs at least 20 windows.
@@ -285,6 +336,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lines = [repr(self), f"classes: {', '.join(map(str, self.classes_))}"]
         if isinstance(self.probe_, Probe):
             lines.append(f"probe: {self.probe_.reason_}")
+        if self.chain_ is not None:
+            lines.append(f"along the recording: {self.chain_.reason}")
         about = describe_fit(self.features_) if isinstance(self.features_, CPD) else str(self.features_)
         return "\n".join([*lines, f"features: {about}"])
 
@@ -296,6 +349,40 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())
+
+
+def learn_chain(
+    probe: Any,
+    Z: NDArray[np.float64],
+    y: NDArray[Any],
+    groups: NDArray[Any] | None,
+    trained: NDArray[np.bool_],
+    statistic_columns: Any,
+    windows: Any,
+    rows: NDArray[np.intp],
+) -> Chain | None:
+    """Learn the order of classes along recordings, or return None if it is not known.
+
+    Parameters
+    ----------
+    probe : a trained probe; only those that `Probe.of` takes have a chain
+    Z, y, groups, statistic_columns : as for `Probe.fit`: (n, F), (n,) with None for windows without a label, (n,)
+    trained : (n,), the rows that the probe was trained on
+    windows, rows : the windows, and which of them have the rows of Z: (n,), sorted
+    """
+    known = known_labels(y, len(y))[0]
+    along = np.flatnonzero(np.isin(rows, rows_along(windows, np.isin(np.arange(len(windows)), rows[known]))))
+    if not len(along) or not known[along].any():
+        return None
+    try:
+        linear = Probe.of(probe)
+    except PolyadicError:
+        return None
+    likelihoods, fold = linear.left_out_likelihoods(Z, y, groups, trained, statistic_columns)
+    codes = np.full(len(y), -1)
+    codes[known] = np.searchsorted(linear.classes_, known_labels(y, len(y))[1])
+    some = None if groups is None else groups[along]
+    return choose_chain(likelihoods[along], codes[along], fold[along], some, windows[rows[along]])
 
 
 # ------------------------------------------------------------ groups and recentring

@@ -49,6 +49,7 @@ from polyadic.evaluate.regression import (
     unthreaded,
     weights_of,
 )
+from polyadic.evaluate.sequences import Chain
 from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
 
 __all__ = [
@@ -97,6 +98,9 @@ _TEMPERATURE_SPREAD = 0.7
 """Standard deviation of the prior of the temperature's logarithm."""
 _MOST_VALIDATED = 2000
 """Maximum number of labels in the search for settings."""
+
+_UNSEEN = 20.0
+"""How far the log likelihood of a class that a fold lacks is below the others."""
 
 _Floats = NDArray[np.float64]
 _Mask = NDArray[np.bool_]
@@ -186,6 +190,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Whether the features must be recentred by subject; set by `WindowClassifier`."""
     prior_: str | None = None
     class_counts_: list[int] | None = None
+    chain_: Chain | None = None
+    """The order of classes along a recording, learned by `WindowClassifier`."""
 
     def __init__(
         self,
@@ -228,7 +234,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             coef, intercept = self._train(data, chosen, graph, _TOLERANCE)
         self.unlabelled_ = 0 if graph is None else len(pool)
         self.coef_, self.intercept_ = coef / self.temperature_, intercept / self.temperature_
-        self.class_counts_, self.prior_ = counts.tolist(), None
+        self.class_counts_, self.prior_, self.chain_ = counts.tolist(), None, None
         self.C_, self.scale_ = chosen.C, chosen.scale
         self.statistics_ = float(chosen.weight) if is_statistic.any() else None
         self.validation_ = [
@@ -334,6 +340,70 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found[test[: data.n_labelled]] = scores
 
         for_each(leave_out, range(int(fold.max()) + 1))
+        return found
+
+    def left_out_likelihoods(
+        self, Z: Any, y: ArrayLike, groups: ArrayLike | None, trained: _Mask, statistic_columns: Any = None
+    ) -> tuple[_Floats, _Rows]:
+        """Return `log_likelihoods` by probes that saw no row of the row's group (N, K), and the folds (N,).
+
+        These probes have the settings and the temperature of this one. Rows of groups without a label are in no fold,
+        -1, and get the likelihoods of this probe; so do all rows with labels from one group only.
+
+        Parameters
+        ----------
+        Z, y, groups, statistic_columns : as for `fit`
+        trained : (N,), the rows that this probe was trained on
+        """
+        Z, known, labels = copy.copy(self)._check_input(Z, y)
+        every = _group_codes(groups, known)
+        found, fold = self.log_likelihoods(Z), np.full(len(Z), -1)
+        if every is None or len(np.unique(every[known])) < 2:
+            return found, fold
+        is_statistic = self._check_statistics(statistic_columns, Z.shape[1])
+        chosen = Setting(self.C_, self.scale_, 1.0 if self.statistics_ is None else self.statistics_)
+        codes = np.full(len(Z), -1)
+        codes[known] = np.searchsorted(self.classes_, labels)
+        for number, group in enumerate(np.unique(every[known])):
+            fold[every == group] = number  # before the groups are joined to folds
+        fold = np.where(fold >= 0, _folds_of_groups(codes[known], fold[known])[fold], -1)
+        rows = np.concatenate(
+            [np.flatnonzero(known & trained), np.flatnonzero(~known & trained & bool(self.unlabelled_))]
+        )
+        data = _Data(Z[rows], codes[rows], None, is_statistic)
+        graph = None
+        if data.n_labelled < len(rows):
+            graph = neighbour_graph(data.Z * gains(is_statistic, chosen.weight))
+
+        def leave_out(number: int) -> None:
+            kept, test = fold[rows] != number, fold == number
+            classes, own = np.unique(data.codes[kept & (data.codes >= 0)], return_inverse=True)
+            scores = np.full((int(test.sum()), len(self.classes_)), -_UNSEEN)
+            scores[:, classes] = 0.0
+            if len(classes) > 1:
+                own = np.concatenate([own, np.full(int((data.codes[kept] < 0).sum()), -1)])
+                probe = copy.copy(self)
+                probe.classes_, probe.prior_ = self.classes_[classes], None
+                probe.class_counts_ = np.bincount(own[own >= 0]).tolist()
+                some = None if graph is None else graph[kept][:, kept]
+                coef, intercept = probe._train(
+                    _Data(data.Z[kept], own, None, is_statistic), chosen, some, 10 * _TOLERANCE
+                )
+                probe.coef_, probe.intercept_ = coef / self.temperature_, intercept / self.temperature_
+                scores[:, classes] = probe.log_likelihoods(Z[test])
+            found[test] = scores
+
+        with unthreaded(), thread_pool():
+            for_each(leave_out, range(int(fold.max()) + 1))
+        return found, fold
+
+    def log_likelihoods(self, Z: Any) -> _Floats:
+        """Return the logarithm of each class's probability over the frequency it assumes, up to a constant: (N, K)."""
+        return self.likelihoods_of(log_softmax(self._logits(Z), axis=1))
+
+    def likelihoods_of(self, log_probabilities: _Floats) -> _Floats:
+        """Return `log_likelihoods` from the logarithms of the output of `predict_proba`: (N, K)."""
+        found: _Floats = log_probabilities - self._log_prior(self._assumed_prior())
         return found
 
     def _code_weights(self) -> Any:
@@ -492,6 +562,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probe.reason_ = f"{_described(probe.C_, probe.scale_)}: as given; {probe._assumption()}"
         probe.recenter_ = getattr(classifier, "recenter_", False)
         probe.class_counts_ = getattr(classifier, "class_counts_", None)
+        probe.chain_ = getattr(classifier, "chain_", None)
         return probe
 
     def pack(self) -> tuple[dict[str, _Floats], dict[str, Any]]:
@@ -506,7 +577,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             parameters["class_weight"] = [[np.asarray(key).item(), float(w)] for key, w in self.class_weight.items()]
         fitted = {name: getattr(self, f"{name}_") for name in _STORED}
         arrays = {f"{_PREFIX}coef": self.coef_, f"{_PREFIX}intercept": self.intercept_}
-        return arrays, {"classes": classes, "parameters": parameters, **fitted}
+        chain = None if self.chain_ is None else self.chain_.to_dict()
+        return arrays, {"classes": classes, "parameters": parameters, **fitted, "chain": chain}
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, NDArray[Any]], header: Any, features: int) -> Self:
@@ -535,6 +607,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ModelFileError(f"the file's probe has an invalid prior, {probe.prior_!r}")
         probe.classes_, probe.n_features_in_ = np.asarray(classes), features
         probe.coef_, probe.intercept_ = stored["coef"], stored["intercept"]
+        if header.get("chain") is not None:
+            probe.chain_ = Chain.from_dict(header["chain"], len(classes))
         return probe
 
 
@@ -594,6 +668,13 @@ def _are_classes(classes: Any) -> bool:
 
 def _on_cpu(Z: Any) -> Any:
     return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
+
+
+def _folds_of_groups(codes: _Rows, groups: _Rows) -> _Rows:
+    """Return the fold of each group, numbered from 0, by the classes (n,) and groups (n,) of labelled rows: (G,)."""
+    found = np.zeros(int(groups.max()) + 1, np.intp)
+    found[groups] = group_folds(codes, groups, FOLDS)
+    return found
 
 
 def _group_codes(groups: ArrayLike | None, known: _Mask) -> _Rows | None:

@@ -18,9 +18,10 @@ from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import labels_of, partly_labelled
+from polyadic.evaluate.classifier import labels_of, learn_chain, partly_labelled
 from polyadic.evaluate.probe import (
     AUTO,
+    Probe,
     features_of,
     make_probe,
     own_prior,
@@ -29,6 +30,7 @@ from polyadic.evaluate.probe import (
     uses_unlabelled,
 )
 from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
+from polyadic.evaluate.sequences import rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
@@ -36,6 +38,8 @@ __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
 _FOLDS, _REPEATS = 5, 2
+_NOTABLE = 0.02
+"""Loss of recall of a class along the recording that is reported."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +112,9 @@ class CrossValidation:
     predicted : (repeats, n), their predicted classes
     correct : (repeats, n), whether these are right
     confidence : (repeats, n), the probabilities of these; NaN if the probe gives none
+    along : the same for predictions along the recording, None if the order of windows is not known: the four measures,
+        the recall of each class by name, `used`, the share of folds in which `polyadic predict` would use them by
+        default, `predicted` (repeats, n), and `probability` (n, classes), in the first repeat
     """
 
     balanced_accuracy: float
@@ -135,6 +142,7 @@ class CrossValidation:
     predicted: NDArray[Any]
     correct: NDArray[np.bool_]
     confidence: NDArray[np.float64]
+    along: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the rows of single windows, ready for JSON (an undefined kappa is None)."""
@@ -145,6 +153,12 @@ class CrossValidation:
         plain["over_repeats"] = {**self.over_repeats, "kappa": kappas}
         plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
         plain["calibration_error"] = self.calibration_error
+        if self.along is not None:
+            kappa = None if np.isnan(self.along["kappa"]) else self.along["kappa"]
+            plain["along"] = {
+                name: value for name, value in self.along.items() if name not in ("predicted", "probability")
+            }
+            plain["along"]["kappa"] = kappa
         return plain
 
     def summary(self) -> str:
@@ -160,6 +174,8 @@ class CrossValidation:
             f"{_percent(spread['std'])}, from {_percent(spread['min'])} to {_percent(spread['max'])}",
             self.features,
         ]
+        if self.along is not None:
+            lines.append(self.along_the_recording)
         if self.reasons:
             lines.append(f"Probe in the first of {len(self.reasons)} folds: {self.reasons[0]}.")
         if self.calibration_error is not None:
@@ -176,6 +192,25 @@ class CrossValidation:
         if np.isnan(self.confidence).any():
             return None
         return calibration(self.confidence.ravel(), self.correct.ravel()).error
+
+    @property
+    def along_the_recording(self) -> str:
+        """One or two sentences on predictions along the recording; "" if the order of windows is not known."""
+        if self.along is None:
+            return ""
+        uses = "along the recording" if self.along["used"] > 0.5 else "each window by itself"
+        falls = {
+            name: row["recall"] - self.along["recall"][name]
+            for name, row in self.per_class.items()
+            if row["recall"] - self.along["recall"][name] > _NOTABLE
+        }
+        lost = ", ".join(f"{name} by {100 * fall:.1f}" for name, fall in falls.items())
+        return (
+            f"Along the recording: balanced accuracy {_percent(self.along['balanced_accuracy'])}, each window by "
+            f"itself {_percent(self.balanced_accuracy)}. A probe trained in {100 * self.along['used']:.0f} % of the "
+            f"folds shows a gain beyond its standard error; by default, predict labels {uses}."
+            + (f" Recall falls for {lost} points." if lost else "")
+        )
 
     @property
     def features(self) -> str:
@@ -246,22 +281,43 @@ def cross_validate(
     # Unlabelled windows for the probe; those of test subjects are left out, fold by fold.
     usable = (whole.label < 0) & (whole.subject != "") & uses_unlabelled(probe)
     spare = pool_rows(~usable, whole.subject)
-    fitted, Z = model, None if refit else features_of(model, whole[np.concatenate([tested, spare])])
+    # Whole recordings with labels; predictions along a recording need the windows between labels, too.
+    ordered = rows_along(whole, np.isin(np.arange(len(whole)), tested))
+    needed = np.concatenate([tested, spare, np.setdiff1d(ordered, np.concatenate([tested, spare]))])
+    path, used, classes = predicted.copy(), list[bool](), np.unique(labels)
+    smoothed = np.full((len(tested), len(classes)), np.nan)
+    fitted, Z = model, None if refit else features_of(model, whole[needed])
     for number, (repeat, test) in enumerate(tests, start=1):
         if refit:
             # All windows, labelled or not, that are known to be of other subjects.
             others = ~np.isin(whole.subject, subject[test]) & (whole.subject != "")
             fitted = clone(model).fit(whole[np.flatnonzero(others)])
-            Z = features_of(fitted, whole[np.concatenate([tested, spare])])
+            Z = features_of(fitted, whole[needed])
         assert Z is not None
-        own = np.full(len(spare), True) if transductive else ~np.isin(whole.subject[spare], subject[test])
-        block, pool = statistic_columns(fitted), (Z[len(tested) :][own], whole.subject[spare[own]])
+        usable = np.full(len(spare), True) if transductive else ~np.isin(whole.subject[spare], subject[test])
+        unlabelled = Z[len(tested) : len(tested) + len(spare)]
+        block, pool = statistic_columns(fitted), (unlabelled[usable], whole.subject[spare[usable]])
         fold = Fold(number, len(tests), Z[: len(tested)], labels, subject, test, block, *pool, probe)
         trained = train_probe(probe, *fold.training(), block, prior or own_prior(model))
         predicted[repeat, test] = trained.predict(fold.Z[test])
         reasons += [trained.reason_] if hasattr(trained, "reason_") else []
         if hasattr(trained, "predict_proba"):
             confidence[repeat, test] = trained.predict_proba(fold.Z[test]).max(axis=1)
+        path[repeat, test] = predicted[repeat, test]
+        if len(ordered):
+            trained.chain_ = _chain_of_fold(trained, Z, whole, needed, tested, test, block, len(spare))
+            if trained.chain_ is not None:
+                rows = np.intersect1d(ordered, np.flatnonzero(np.isin(whole.subject, subject[test])))
+                place = np.argsort(needed)[np.searchsorted(np.sort(needed), rows)]
+                likelihoods = Probe.of(trained).log_likelihoods(Z[place])
+                inside = np.flatnonzero(np.isin(tested, rows) & test)
+                own = np.searchsorted(rows, tested[inside])
+                path[repeat, inside] = trained.classes_[trained.chain_.path(likelihoods, whole[rows])[own]]
+                if repeat == 0:
+                    columns = np.searchsorted(classes, trained.classes_)
+                    smoothed[inside] = 0.0
+                    smoothed[inside[:, None], columns] = trained.chain_.smooth(likelihoods, whole[rows])[own]
+                used.append(trained.chain_.is_default)
         if on_fold is not None:
             on_fold(replace(fold, probe=trained))
     return _result(
@@ -277,7 +333,35 @@ def cross_validate(
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
         confidence=confidence,
+        along={**_along(labels, path, used), "probability": smoothed} if used else None,
     )
+
+
+def _chain_of_fold(
+    probe: Any,
+    Z: NDArray[Any],
+    windows: Windows,
+    needed: _Rows,
+    tested: _Rows,
+    test: NDArray[np.bool_],
+    block: _Rows,
+    spare: int,
+) -> Any:
+    """Learn the chain of a fold from windows of other subjects; `needed` are the rows of Z, `tested` the first ones."""
+    left_out = np.isin(windows.subject[needed], windows.subject[tested[test]])
+    order = np.argsort(needed)
+    order = order[~left_out[order]]
+    rows = needed[order]
+    y = partly_labelled(labels_of(windows)[rows[order < len(tested)]], order < len(tested))
+    trained = order < len(tested) + spare
+    return learn_chain(probe, Z[order], y, windows.subject[rows], trained, block, windows, rows)
+
+
+def _along(y: NDArray[Any], predicted: NDArray[Any], used: list[bool]) -> dict[str, Any]:
+    """Return the scores of predictions along the recording (repeats, n), and the share of folds that use them."""
+    means: dict[str, Any] = {name: float(np.mean(values)) for name, values in _over_repeats(y, predicted).items()}
+    recall = {str(name): float(np.mean(predicted[:, y == name] == name)) for name in np.unique(y)}
+    return {**means, "recall": recall, "used": float(np.mean(used)), "predicted": predicted}
 
 
 def unseen_rows(model: Any, windows: Windows) -> _Rows | None:

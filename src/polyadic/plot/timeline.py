@@ -19,6 +19,8 @@ __all__ = ["timeline"]
 _ROW, _BAND, _GAP = 17, 110, 34
 _STRONG = 3.0
 """Limit of the colour scale of strengths, in standard deviations."""
+_FAINT = 0.35
+"""Opacity of the classes of windows by themselves, behind those along the recording."""
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -28,6 +30,7 @@ def timeline(
     probability: ArrayLike | None = None,
     strengths: ArrayLike | None = None,
     names: Sequence[str] = (),
+    alone: ArrayLike | None = None,
 ) -> Figure:
     """Plot one recording over time: a hypnogram for sleep data, an activity strip for wearables.
 
@@ -41,6 +44,7 @@ def timeline(
     probability : (N, classes), probability of each class of `windows.classes`; NaN for windows without a prediction
     strengths : (N, n), strengths of components, in standard deviations
     names : names of these components
+    alone : (N,), with `predicted` along the recording: the class of each window by itself, drawn faintly behind
 
     Examples
     --------
@@ -93,15 +97,21 @@ def timeline(
             hover = {"hovertemplate": "%{y}: %{z:+.1f} SD<extra></extra>", "hoverongaps": False}
             figure.add_heatmap(z=compact(on_grid.T), **cells, coloraxis="coloraxis", **hover, **where)
         else:
-            codes = np.arange(len(classes))[:, None]
-            figure.add_heatmap(
-                z=compact(np.where(codes == on_grid.T, codes, np.nan)),
-                **cells,
-                **_class_colours(len(classes)),
-                hoverinfo="skip",
-                hoverongaps=False,
-                **where,
-            )
+            codes, layers = np.arange(len(classes))[:, None], [(on_grid, 1.0)]
+            if kind == "predicted" and alone is not None:
+                behind = np.full_like(on_grid, np.nan)
+                behind[slots, 0] = np.asarray(alone)
+                layers.insert(0, (behind, _FAINT))
+            for layer, opacity in layers:
+                figure.add_heatmap(
+                    z=compact(np.where(codes == layer.T, codes, np.nan)),
+                    **cells,
+                    **_class_colours(len(classes)),
+                    hoverinfo="skip",
+                    hoverongaps=False,
+                    opacity=opacity,
+                    **where,
+                )
         top = bottom - _GAP / height
     return figure
 

@@ -39,6 +39,7 @@ class Timeline(NamedTuple):
     probability: NDArray[np.float32] | None  # (n, classes)
     strengths: NDArray[np.float64]  # (n, components), in standard deviations
     components: list[int]  # the numbers of these components, from 1
+    alone: NDArray[np.int64] | None = None  # (n,), the class of each window by itself, if predicted is a path
 
 
 @dataclass
@@ -117,14 +118,18 @@ def _timelines(contents: ReportContents, windows: Windows) -> tuple[list[Timelin
     probe, components, x = contents.probe, contents.components, np.asarray(contents.x)
     names = windows.recording if (windows.recording != "").any() else windows.subject
     tested = np.full(len(windows), probe is None)
-    predicted = probability = None
+    predicted = probability = alone = None
     if probe is not None:
         tested[probe.rows] = True
         predicted = np.full(len(windows), -1)
         predicted[probe.rows] = probe.predicted[0]
-        if probe.probability is not None:
+        if probe.path is not None:
+            alone = predicted.copy()
+            predicted[probe.rows] = probe.path
+        shares = probe.probability if probe.path is None else probe.path_probability
+        if shares is not None:
             probability = np.full((len(windows), len(windows.classes)), np.nan, np.float32)
-            probability[probe.rows] = probe.probability
+            probability[probe.rows] = shares
     groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
     groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
     chosen = [each for each in components if each.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
@@ -140,7 +145,7 @@ def _timelines(contents: ReportContents, windows: Windows) -> tuple[list[Timelin
         strengths = (np.asarray(contents.model.coefficients(windows[rows]), np.float64) - mean) / np.where(
             spread > 0, spread, 1.0
         )
-        codes, shares = (None if values is None else values[rows] for values in (predicted, probability))
+        codes, shares, single = (None if values is None else values[rows] for values in (predicted, probability, alone))
         columns = strengths[:, [number - 1 for number in numbers]]
-        shown.append(Timeline(name, windows[rows], codes, shares, columns, numbers))
+        shown.append(Timeline(name, windows[rows], codes, shares, columns, numbers, single))
     return shown, len(groups)

@@ -67,7 +67,7 @@ def figures(
     for number, each in enumerate(contents.timelines):
         names = [f"component {component}" for component in each.components]
         drawn[f"timeline-{number}"] = plot.timeline(
-            each.windows, each.predicted, each.probability, each.strengths, names
+            each.windows, each.predicted, each.probability, each.strengths, names, each.alone
         )
     if contents.Z is not None and readout is not None:
         drawn["readout"] = plot.readout(model, contents.Z)

@@ -60,6 +60,9 @@ class ProbeResult:
     groups: int = 0  # number of tested subjects, or of windows if subjects are not known
     low: float | None = None  # 95 % interval of the balanced accuracy over all windows; None if it has no width
     high: float | None = None
+    along: str = ""  # scores along the recording and by window, and which one predict uses; "" without an order
+    path: NDArray[Any] | None = None  # (n_test,), codes along the recording, in the first repeat, if predict uses it
+    path_probability: NDArray[np.float64] | None = None  # (n_test, classes), given the whole recording
 
     @property
     def n_test(self) -> int:
@@ -174,6 +177,11 @@ def _by_subject(
     several = [name for name in per_subject if len(np.unique(label[subject == name])) > 1]
     holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
     enough = len(several) >= _FEWEST_SUBJECTS
+    path = path_probability = None
+    if result.along is not None and result.along["used"] > 0.5:
+        path = np.array([codes[str(name)] for name in result.along["predicted"][0]])
+        path_probability = np.zeros((len(rows), len(codes)))
+        path_probability[:, [codes[name] for name in result.classes]] = result.along["probability"]
     times = f", repeated {repeats} times" if repeats > 1 else ""
     return ProbeResult(
         protocol="subject",
@@ -199,6 +207,9 @@ def _by_subject(
         spread_over=len(several) if enough else 0,
         classes_differ=min(holders.values()) < len(per_subject),
         of_one_subject=tuple(windows.classes[code] for code, count in holders.items() if count == 1),
+        along=result.along_the_recording,
+        path=path,
+        path_probability=path_probability,
     )
 
 
