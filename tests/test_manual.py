@@ -83,9 +83,19 @@ def test_commands_have_the_options_that_messages_about_recordings_recommend():
 
     options = {" ".join(path): {name for one in command.params for name in one.opts} for path, command in leaves()}
     readers = [name for name, known in options.items() if "--scoring" in known]
-    assert {"prepare folder", "fit", "tune", "predict", "transform", "evaluate", "report", "rank", "moments"} == set(
-        readers
-    )
+    expected = {
+        "prepare folder",
+        "fit",
+        "tune",
+        "predict",
+        "transform",
+        "evaluate",
+        "report",
+        "compare",
+        "rank",
+        "moments",
+    }
+    assert set(readers) == expected
     for name in readers:
         assert recommended("**/*.py") <= options[name], name
     assert recommended("readers/table*.py", "recordings.py") <= options["info"]

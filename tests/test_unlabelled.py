@@ -69,7 +69,7 @@ def dense_spread(Z: np.ndarray, codes: np.ndarray, proportions: np.ndarray) -> n
     scale = np.array([distance[row, order[row, 6]] for row in range(count)])
     W = np.zeros((count, count))
     for row in range(count):
-        for other in order[row, :25]:
+        for other in order[row, :10]:
             weight = np.exp(-(distance[row, other] ** 2) / (scale[row] * scale[other]))
             W[row, other] = W[other, row] = max(weight, W[row, other])
     degree = W.sum(axis=1)
