@@ -45,6 +45,7 @@ class Method:
     columns : "features", or "coefficients" for the coefficients of a decomposition instead of its isometric features
     is_classifier : whether the estimator itself is trained on the labels
     most_seeds : maximum number of seeds; one for slow methods
+    standardised : whether features are standardised on the windows that others learn from, and limited to ±6
     probe_view : the name of the view that the probe is also trained on; "" for none
     view : the name of the view that the method uses in any way; "" for none
     """
@@ -56,6 +57,7 @@ class Method:
     columns: Literal["features", "coefficients"] = "features"
     is_classifier: bool = False
     most_seeds: int = 10_000
+    standardised: bool = False
     probe_view: str = ""
     view: str = ""
 
@@ -217,7 +219,7 @@ class _TangentSpace(BaseEstimator):  # type: ignore[misc]
 
 METHODS: tuple[Method, ...] = (
     Method(DEFAULT, "default", _default()),
-    Method("hand features", "rivals", _baseline("Hand")),
+    Method("hand features", "rivals", _baseline("Hand"), standardised=True),
     Method("MiniRocket", "rivals", _baseline("MiniRocket"), most_seeds=1),
     Method("PCA-32", "rivals", _baseline("PCA")),
     Method("tangent space", "rivals", lambda *_: _TangentSpace()),

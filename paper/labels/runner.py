@@ -7,7 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ _RECENTRED: tuple[Count, ...] = (10, "all")
 """Labels per class at which features are also recentred by subject."""
 _MOST_UNLABELLED = 3500
 """Maximum number of unlabelled windows that features were learned from and that the probe uses."""
+_CLIP = 6.0
 _FEWEST_TO_TRAIN = 4
 """Minimum number of windows to train a network, which holds some out for early stopping."""
 _STEM = "labels"
@@ -110,7 +111,7 @@ class _Cell:
         parameters = {name: repr(encode(value)) for name, value in given.items() if name != "device"}
         X = self.set.windows.X
         parts = [self.data, list(X.shape), float(np.abs(X[0]).sum()), self.method, parameters, self.seed]
-        parts += [self.development, self.splits, _DRAWS]
+        parts += [self.development, self.splits, _DRAWS, *(["standardised"] if self.one.standardised else [])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
@@ -191,6 +192,10 @@ def _probes(cell: _Cell, windows: Windows, half: Half, about: Row) -> _Predictor
         model.fit(learned)
     fitted = time.perf_counter()
     found = features_of(one, model, cell.set, windows)
+    if one.standardised:
+        seen = features_of(one, model, cell.set, learned).Z
+        mean, scale = seen.mean(axis=0), seen.std(axis=0)
+        found = replace(found, Z=np.clip((found.Z - mean) / np.where(scale > 0, scale, 1.0), -_CLIP, _CLIP))
     about |= {"fit_seconds": fitted - begun, "predict_seconds": time.perf_counter() - fitted}
     Z, label, subject = found.Z.astype(np.float64), windows.label, windows.subject
     classes = len(np.unique(label))
@@ -203,6 +208,8 @@ def _probes(cell: _Cell, windows: Windows, half: Half, about: Row) -> _Predictor
     if is_main and not cell.development:
         sample = np.sort(np.random.default_rng(0).permutation(len(learned))[:_MOST_UNLABELLED])
         others = features_of(one, model, cell.set, learned[sample]).Z.astype(np.float64)
+        if one.standardised:
+            others = np.clip((others - mean) / np.where(scale > 0, scale, 1.0), -_CLIP, _CLIP)
         who = learned.subject[sample]
 
     def with_unlabelled(F: NDArray[Any], rows: NDArray[np.intp], half: Half) -> Any:

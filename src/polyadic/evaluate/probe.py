@@ -499,6 +499,12 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = validate_data(self, _on_cpu(Z), dtype=np.float64)
         known, labels = known_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y, len(features))
         assert_all_finite(labels, input_name="y")
+        if labels.dtype.kind == "f" and (labels % 1 != 0).any():
+            fraction = labels[labels % 1 != 0][0]
+            raise PolyadicError(
+                f"Unknown label type: y must be classes, as strings or whole numbers, but has {fraction:g}: name the "
+                "classes, or round the numbers"
+            )
         check_classification_targets(labels)
         classes = np.unique(labels)
         if len(classes) < 2:
