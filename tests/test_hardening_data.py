@@ -366,7 +366,7 @@ FIFOS = {
     **{name: partial(open_windows, name) for name in ("a.npz", "a.npy")},
     **{f"s/{name}": lambda: WindowStore("s") for name in ("store.json", "samples.npy", "index.npz")},
     "c": lambda: SALS(2, tensorize=None, max_sweeps=1).fit(np.eye(9), checkpoint="c"),
-    "a.json": lambda: describe(Path("a.json")),
+    "a.json": lambda: describe(Path("a.json"), {}),
     "r.atr": lambda: read_wfdb(Path("r"), annotations="atr"),
 }
 

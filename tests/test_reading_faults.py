@@ -248,14 +248,14 @@ def test_the_pattern_of_a_fit_does_not_apply_to_predict(tmp_path):
 
 def test_info_says_which_columns_of_a_table_are_not_signals(tmp_path):
     people.table(tmp_path / "a.csv", ["walk", "run"], 0)
-    found = describe(tmp_path / "a.csv")
+    found = describe(tmp_path / "a.csv", {})
     assert (found["label"], found["subject"], found["channels"]) == ("activity", None, ["x", "y", "z"])
     assert found["annotations"] == {"walk": 1, "run": 1}
     rows = [f"{n / 10},{np.sin(n):.4f},{who},{n // 50}\n" for who in ("anna", "ben") for n in range(100)]
     (tmp_path / "all.csv").write_text("time,x,person,code\n" + "".join(rows))
-    found = describe(tmp_path / "all.csv")
+    found = describe(tmp_path / "all.csv", {})
     assert (found["label"], found["subject"], found["channels"]) == ("code", "person", ["x"])
     assert (found["fs"], found["samples"], found["annotations"]) == (10, 200, {"0": 2, "1": 2})
     (tmp_path / "bad.csv").write_text("time,x\n0,1\n0.1,2\n5,3\n")
     with pytest.raises(DataError, match="evenly spaced"):
-        describe(tmp_path / "bad.csv")
+        describe(tmp_path / "bad.csv", {})

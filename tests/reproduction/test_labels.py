@@ -140,15 +140,15 @@ def test_an_augmented_probe_learns_from_views_and_not_from_missing_partners():
     np.testing.assert_array_equal(copies[0, [0, 1, 3, 4]], Z[[1, 2, 4, 5]])
 
 
-def test_coefficients_have_the_variance_of_the_isometric_features_and_keep_the_levels():
+def test_coefficients_have_the_variance_of_the_isometric_features_and_keep_the_statistics():
     data = people.read_set(Path(), "synthetic")
     one = methods.method("coefficients for isometric features")
     model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
     found = methods.features_of(one, model, data, data.labelled())
     plain = methods.features_of(methods.method("polyadic"), model, data, data.labelled())
     assert found.Z.shape == plain.Z.shape
-    assert (found.levels == plain.levels).all()
-    np.testing.assert_array_equal(found.Z[:, found.levels], plain.Z[:, plain.levels])
+    assert (found.statistics == plain.statistics).all()
+    np.testing.assert_array_equal(found.Z[:, found.statistics], plain.Z[:, plain.statistics])
     assert found.Z[:, :4].var(axis=0).sum() == pytest.approx(4, rel=1e-4)
 
 

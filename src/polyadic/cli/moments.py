@@ -21,11 +21,11 @@ All sums of one data set, per subject; then fits without reading the data again:
   polyadic fit --moments sleep.moments --rank 8 -o model.safetensors
 
 A fit over several sites. Each site computes a stage, one merges the files, and all go on from the result:
-  polyadic moments own.store --stage floor -o floor1.moments
+  polyadic moments my.store --stage floor -o floor1.moments
   polyadic moments merge floor1.moments floor2.moments -o floor.moments
-  polyadic moments own.store --stage axes --from floor.moments -o axes1.moments
-  polyadic moments merge axes1.moments axes2.moments -o axes.moments
-  polyadic moments own.store --stage core --from axes.moments -o core1.moments
+  polyadic moments my.store --stage axes --from floor.moments -o ax1.moments
+  polyadic moments merge ax1.moments ax2.moments -o axes.moments
+  polyadic moments my.store --stage core --from axes.moments -o core1.moments
   polyadic moments merge core1.moments core2.moments -o core.moments
   polyadic fit --moments core.moments -o model.safetensors
 """
