@@ -23,10 +23,10 @@ EXAMPLES = """
 [bold]Examples[/bold]
 
 Patients and controls, by the column group of participants.tsv, in sleep stage N2, adjusted for age:
-  polyadic compare recordings --by group --within N2 --covariate age --seconds 30
+  polyadic compare my.store --by group --within N2 --covariate age
 
 Two conditions of each subject, by a pattern in the file names; result as JSON:
-  polyadic compare recordings --by '_(rest|task)' --paired --seconds 4 -o compare.json
+  polyadic compare my.store --by '_(rest|task)' --paired -o compare.json
 
 With components of a model, and groups from the labels of the windows:
   polyadic compare my.store --by label --model model.safetensors

@@ -22,7 +22,7 @@ EXAMPLES = """
   polyadic transform model.safetensors recordings -o features.csv
 
 How strongly each window expresses each component, in dB, to look at or to correlate:
-  polyadic transform model.safetensors recordings --expression -o expression.csv
+  polyadic transform model.safetensors recordings --expression -o dB.csv
 """
 
 
