@@ -459,3 +459,16 @@ def test_labels_of_any_python_type_give_a_model_that_can_be_saved(values, stored
     loaded = WindowClassifier.load(tmp_path / "m.safetensors")
     assert loaded.classes_.tolist() == stored
     assert loaded.predict(signals.X).tolist() == model.predict(signals.X).tolist()
+
+
+def test_the_score_is_the_accuracy_on_windows_with_a_label():
+    windows = synthetic(200)
+    classifier = WindowClassifier(CPD(rank=4, max_sweeps=4).fit(windows)).fit(windows)
+    labels = labels_of(windows)
+    partly = labels.astype(object)
+    partly[50:] = None
+    expected = np.mean(classifier.predict(windows[:50]) == labels[:50])
+    assert classifier.score(windows, partly) == expected
+    assert classifier.score(windows) == np.mean(classifier.predict(windows) == labels)
+    with pytest.raises(PolyadicError, match="y must have labels to score"):
+        classifier.score(windows.X, [-1] * 200)

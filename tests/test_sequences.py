@@ -496,13 +496,13 @@ def test_evaluate_gives_both_scores_and_says_which_one_predict_uses(nights):
     assert set(told["along"]["recall"]) == set(STAGES)
     words = ("evaluate", "model.safetensors", "scored", "--transductive", "-o", "scores.csv")
     text = " ".join(polyadic(*words, cwd=folder).stdout.split())
-    assert "by default, predict labels along the recording" in text
+    assert "by default predict labels along the recording" in text
     assert "along_balanced_accuracy" in (folder / "scores.csv").read_text()
 
 
 def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):
     contents = collect_contents(classifier.as_model(), train, transductive=True)
-    assert "by default, predict labels along the recording" in contents.probe.along
+    assert "by default predict labels along the recording" in contents.probe.along
     first = contents.timelines[0]
     assert (first.alone != first.predicted).any()
     np.testing.assert_allclose(first.probability.sum(axis=1), 1, atol=1e-5)

@@ -93,7 +93,7 @@ def moments(
     if stage in ("axes", "core") and previous is None:
         raise PolyadicError(f"--stage {stage} needs the merged sums of the stage before: --from FILE")
     before = None if previous is None else Moments.load(previous)
-    with opened(path, given, labels=False, on_error=on_error, hidden=quiet or json) as windows:
+    with opened(path, given, on_error=on_error, hidden=quiet or json) as windows:
         collected = Moments.collect(
             windows,
             stage or "core",

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -237,6 +238,24 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def chain_(self) -> Chain | None:
         """The `polyadic.evaluate.sequences.Chain` that `predict_sequence` uses; None if the order was not known."""
         return getattr(self.probe_, "chain_", None)
+
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy on the windows that have a label.
+
+        Parameters
+        ----------
+        X : (N, channels, time)
+        y : (N,), classes as for `fit`; windows without a label are left out. By default the labels of X
+        sample_weight : (N,), weight of each window
+        """
+        windows = X.windows if isinstance(X, WindowStore) else X
+        if y is None and isinstance(windows, Windows):
+            y = labels_of(windows)
+        known, labels = known_labels(y, len(windows))
+        if not known.any():
+            raise PolyadicError("y must have labels to score predictions with, but has none")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(accuracy_score(labels, self.predict(windows)[known], sample_weight=weight))
 
     def subject_means(self, X: Any, groups: ArrayLike | None = None) -> dict[str, NDArray[np.float64]]:
         """Return the mean features (F,) of each subject, which `recenter` subtracts; it needs at least 20 windows.

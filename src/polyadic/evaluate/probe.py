@@ -295,7 +295,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             without = self._left_out(data, fold, chosen, None)
             scores = [float(balanced_accuracy_score(y, found.argmax(axis=1))) for found in (left, without)]
             gain = f"{100 * (scores[0] - scores[1]):+.1f} points of balanced accuracy on left-out {data.block_name}"
-            said = f"{pool:,} unlabelled windows used, {gain}; "
+            few = "" if len(y) >= FEWEST_LABELS else f" (not decisive with fewer than {FEWEST_LABELS} labels)"
+            said = f"{pool:,} unlabelled windows used, {gain}{few}; "
             if len(y) >= FEWEST_LABELS and scores[0] < scores[1]:
                 graph, left, said = None, without, f"unlabelled windows not used, because they would bring {gain}; "
         return graph, _temperature(left, y, self._code_weights()), said

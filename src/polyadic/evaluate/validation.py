@@ -207,8 +207,9 @@ class CrossValidation:
         lost = ", ".join(f"{name} by {100 * fall:.1f}" for name, fall in falls.items())
         return (
             f"Along the recording: balanced accuracy {_percent(self.along['balanced_accuracy'])}, each window by "
-            f"itself {_percent(self.balanced_accuracy)}. A probe trained in {100 * self.along['used']:.0f} % of the "
-            f"folds shows a gain beyond its standard error; by default, predict labels {uses}."
+            f"itself {_percent(self.balanced_accuracy)}. In {round(self.along['used'] * self.folds * self.repeats)} of "
+            f"{self.folds * self.repeats} folds the training subjects show a gain beyond its standard error, so by "
+            f"default predict labels {uses}; --along and --no-along decide otherwise."
             + (f" Recall falls for {lost} points." if lost else "")
         )
 

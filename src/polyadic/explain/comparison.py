@@ -214,6 +214,12 @@ def compare_subjects(
     random, count = np.random.default_rng(random_state), int(codes.max()) + 1
     if count < 2:
         raise PolyadicError("a comparison needs at least two groups, but there is one")
+    members = np.bincount(codes)
+    if members.min() < 2:
+        raise PolyadicError(
+            f"every group needs at least two subjects, but {int((members < 2).sum())} of {count} groups have one: for a "
+            "number such as age, group its values, or use it as a covariate"
+        )
     if pairs is not None:
         if count != 2:
             raise PolyadicError(f"paired=True compares two conditions, but there are {count}")

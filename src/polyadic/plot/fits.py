@@ -208,6 +208,8 @@ def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str
     if first == len(names):
         raise PolyadicError("the model has no statistics: its readout has statistics=0, or it has no readout")
     values, codes = np.asarray(Z, np.float64)[:, first:], np.asarray(label)
+    if codes.dtype.kind not in "iu" or not (codes >= 0).any():
+        raise PolyadicError("label must be class numbers from 0, such as Windows.label, and -1 without a label")
     spread = values.std(axis=0)
     scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     present = np.unique(codes[codes >= 0]).tolist()
