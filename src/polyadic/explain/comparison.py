@@ -217,8 +217,8 @@ def compare_subjects(
     members = np.bincount(codes)
     if members.min() < 2:
         raise PolyadicError(
-            f"every group needs at least two subjects, but {int((members < 2).sum())} of {count} groups have one: group "
-            "the values of a number such as age, or use it as a covariate"
+            f"every group needs at least two subjects, but {int((members < 2).sum())} of {count} groups have one: "
+            "group the values of a number such as age, or use it as a covariate"
         )
     if pairs is not None:
         if count != 2:
