@@ -102,10 +102,10 @@ model.replicability_ = Replicability(
 plot.replicability(model).show()
 
 # %%
-# The input of a classifier: the spread of features, channel levels by class, and a map.
+# The input of a classifier: the spread of features, statistics that differ between classes, and a map.
 Z = model.transform(windows)
 plot.readout(model, Z).show()
-plot.levels(model, Z, windows.label, stages).show()
+plot.statistics(model, Z, windows.label, stages).show()
 plot.features(plot.embedded(Z, standardise=False), windows).show()
 
 # %%

@@ -45,21 +45,17 @@ class Signals:
     Parameters
     ----------
     X : (b, C, time)
-
-    Attributes
-    ----------
-    first, size : (b, C) float64, first sample of each channel and largest distance from it
-    lowest, highest : (b, C), extremes of each channel
-    centred : (b, C, time), (X − mean) / size; 0 for a constant channel
     """
 
     def __init__(self, X: Tensor) -> None:
         apart = X - X[:, :, :1]
         size = apart.abs().amax(dim=2)
         apart = apart / torch.where(size > 0, size, 1.0)[:, :, None]
+        # The first sample of each channel, and the largest distance from it: (b, C).
         self.first, self.size = X[:, :, 0].double(), size.double()
         self._middle = apart.mean(dim=2)
         self.lowest, self.highest = X.amin(dim=2), X.amax(dim=2)
+        # (X − mean) / size, and 0 for a constant channel: (b, C, time).
         self.centred = apart - self._middle[:, :, None]
 
     @cached_property

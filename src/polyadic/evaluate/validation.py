@@ -51,8 +51,7 @@ class Fold:
     y, subject : (n,), their classes and subjects
     test : (n,), boolean, the test windows; the probe was trained on the others
     statistic_columns : which columns of Z are statistics
-    unlabelled : (p, F), features of windows without a label that the probe may use, none of them of a test subject
-        unless `transductive`
+    unlabelled : (p, F), features of unlabelled windows for the probe, of test subjects only if transductive
     unlabelled_subject : (p,), their subjects
     """
 
@@ -102,8 +101,7 @@ class CrossValidation:
     chance : balanced accuracy of guessing, 1 / number of classes
     majority : accuracy of always predicting the most frequent class
     refitted : whether features were refitted in every fold, without the test subjects
-    transductive : whether features, or the probe's unlabelled windows, may include windows of test subjects (but never
-        their labels)
+    transductive : whether features or the probe may have seen windows of test subjects (but never their labels)
     folds, repeats, random_state : how subjects were left out; `folds` is a number also for "loso"
     subjects, windows : number of tested subjects and windows
     left_out : number of labelled windows of unknown subjects, which were used neither to train nor to test
@@ -112,9 +110,7 @@ class CrossValidation:
     predicted : (repeats, n), their predicted classes
     correct : (repeats, n), whether these are right
     confidence : (repeats, n), the probabilities of these; NaN if the probe gives none
-    along : the same for predictions along the recording, None if the order of windows is not known: the four measures,
-        the recall of each class by name, `used`, the share of folds in which `polyadic predict` would use them by
-        default, `predicted` (repeats, n), and `probability` (n, classes), in the first repeat
+    along : scores and predictions along the recording, by name; None if the order of windows is not known
     """
 
     balanced_accuracy: float
