@@ -391,9 +391,7 @@ class Chain:
     step : distance of successive windows in samples
     is_default : whether `polyadic predict` uses the chain: its gain on left-out subjects is beyond its standard error
     reason : one sentence on how it was learned and what it gains
-    validation : balanced accuracy on left-out subjects of each window by itself and along the recording (`window`,
-        `along`), the standard error of the gain, and the recall of each class (`recall_window`, `recall_along`);
-        empty without validation
+    validation : scores on left-out subjects by window and along, their recalls and standard error; {} if not validated
     """
 
     transitions: _Floats

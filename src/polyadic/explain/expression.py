@@ -34,7 +34,7 @@ _Floats = NDArray[np.float64]
 def expression(model: Any, X: Any, relative: bool = False) -> _Floats:
     """Compute how strongly each component is expressed in each window, in dB above the typical level.
 
-    This is 20/ln 10 · Σ w (ln(|Z| + f/1000) − b), with |Z| the STFT amplitudes, f the model's floor, b the mean of this
+    This is 20/ln 10 · Σ w (ln(Z + f/1000) − b), with Z the STFT amplitudes, f the model's floor, b the mean of this
     logarithm over the windows of the fit, and w the outer product of the component's profiles, scaled to sum 1. A
     signal with twice the power is 3 dB higher in all components.
 
