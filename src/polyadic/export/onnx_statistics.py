@@ -92,7 +92,8 @@ def _statistics(graph: Any, window: str, channels: int, length: int) -> list[str
         logarithms = add("Log", add("Add", scaled, in_columns(add("Mul", floor, floor), channels)))
         found.append(add("Reshape", logarithms, graph.constant([-1, channels * (len(edges) - 1)], np.int64)))
     if channels > 1:
-        products = add("MatMul", z, add("Transpose", z, perm=[0, 2, 1]))
+        # Older versions of onnxruntime fuse a transposition and a product to an operator that lacks float64.
+        products = add("Einsum", z, z, equation="nct,ndt->ncd")
         listed = add("Reshape", products, graph.constant([-1, channels * channels], np.int64))
         rows, columns = np.triu_indices(channels, 1)
         pairs = add("Gather", listed, graph.constant(rows * channels + columns, np.int64), axis=1)
