@@ -101,6 +101,8 @@ def download(
     sums = _HAR if name == "har" else _published_sums(name, base)
     files = pooch.create(root, base, registry={file: f"sha256:{sha}" for file, sha in sums.items()}, retry_if_failed=2)
     fetcher = pooch.HTTPDownloader(timeout=60)
+    for folder in {(root / file).parent for file in sums}:  # pooch makes them, too, but not from several threads
+        folder.mkdir(parents=True, exist_ok=True)
 
     def fetch(file: str) -> str:
         try:
