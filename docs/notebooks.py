@@ -1,4 +1,4 @@
-"""Write the notebooks of `examples/`: `python docs/notebooks.py`. They hold the same code as the scripts, without output.
+"""Write the notebooks of `examples/`: `python docs/notebooks.py`. They hold the code of the scripts, without output.
 
 `tests/test_notebooks.py` compares them with the scripts and runs them.
 """

@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from polyadic import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -58,3 +60,12 @@ def test_locked_versions_are_within_the_bounds():
 
 def numbers(version):
     return [int(part) for part in version.split(".")]
+
+
+def test_the_conda_recipe_has_the_version_and_the_requirements_of_the_package():
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load(text("conda/recipe.yaml"))
+    assert recipe["context"]["version"] == __version__
+    wanted = {f"python {PROJECT['requires-python']}"}
+    wanted |= {one.replace(">=", " >=").replace("torch ", "pytorch ") for one in PROJECT["dependencies"]}
+    assert set(recipe["requirements"]["run"]) == wanted
