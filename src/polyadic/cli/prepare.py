@@ -11,7 +11,7 @@ import typer
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.options import Command, Manual
+from polyadic.cli.options import Command, Group
 from polyadic.cli.windows import counted, files_by_reason
 from polyadic.errors import DataError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polyadic.data import WindowStore
 
 app = typer.Typer(
-    cls=Manual,
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="Cut recordings into a store of windows.\n\n"

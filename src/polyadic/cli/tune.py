@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.exits import resume_command
 from polyadic.cli.files import check_out_file, write_csv
+from polyadic.cli.options import option
 from polyadic.cli.windows import describe, opened
 from polyadic.errors import MissingExtraError, PolyadicError
 
@@ -33,17 +32,15 @@ def tune(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
     minutes: Annotated[
-        float, typer.Option(min=0.0, metavar="X", help="Time limit for everything: searches, checks and the final fit.")
+        float, option("Time limit for everything: searches, checks and the final fit.", min=0.0, metavar="X")
     ] = 10.0,
     tries: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of different settings to try, instead of --minutes."),
+        int | None, option("Number of different settings to try, instead of --minutes.", min=1, metavar="N")
     ] = None,
     folds: Annotated[
-        int,
-        typer.Option(min=2, metavar="N", help="Number of outer folds of subjects, on which the choice is scored."),
+        int, option("Number of outer folds of subjects, on which the choice is scored.", min=2, metavar="N")
     ] = 3,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted search.")] = False,
+    resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     on_error: options.SkipErrors = "raise",
