@@ -42,7 +42,7 @@ def exit_with_message() -> Iterator[None]:
         yield
     except KeyboardInterrupt as interrupt:
         # Commands that can be resumed put the instructions into the exception.
-        _tell(f"stopped; {interrupt or 'no partial output is left'}", "yellow")
+        _tell(f"stopped; {str(interrupt) or 'no partial output is left'}", "yellow")
         raise SystemExit(128 + received[0]) from None
     except (PolyadicError, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.EPIPE:

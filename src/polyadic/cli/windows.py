@@ -264,9 +264,9 @@ def _subject_notes(windows: Windows, names: Sequence[str]) -> list[str]:
         # "stage 3" is not a typo of "stage 4".
         others = [other for other in names if other not in rare and re.sub(r"\D", "", name) == re.sub(r"\D", "", other)]
         close = difflib.get_close_matches(name, others, 1)
-        hint = f" Did you mean {close[0]!r}? --class {shlex.quote(f'{close[0]}={close[0]}|{name}')} merges them."
-        notes.append(
-            f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects."
-            f"{hint if close else ''}"
-        )
+        hint = ""
+        if close:
+            merged = shlex.quote(f"{close[0]}={close[0]}|{name}")
+            hint = f" Did you mean {close[0]!r}? --class {merged} merges them."
+        notes.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.{hint}")
     return notes
