@@ -36,6 +36,21 @@ class TestHandFeaturesKeepTheContract(BaselineContract):
     baseline = HandFeatures(device="cpu")
 
 
+def test_windows_of_another_shape_or_not_finite_are_refused_and_a_failed_fit_changes_nothing():
+    X = np.random.default_rng(0).normal(size=(20, 3, 64))
+    model = PCAFeatures(dim=4, tensorize=FRAMES, device="cpu").fit(X)
+    expected = model.transform(X)
+    for wrong in (X[:, :-1], X[..., :-1], X[:, None]):
+        with pytest.raises(PolyadicError, match="shape"):
+            model.transform(wrong)
+    wrong = X.copy()
+    wrong[7, 0, 3] = np.nan
+    for use in (model.transform, model.fit):
+        with pytest.raises(PolyadicError, match="sample 7"):
+            use(wrong)
+    assert np.array_equal(model.transform(X), expected)
+
+
 class Disk:
     """Samples that are only read in parts, and remember how large the largest was and how much they were in all."""
 

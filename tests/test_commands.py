@@ -308,6 +308,15 @@ def load_of(signals: Windows):
     return SALS(rank=2, tensorize=STFT(n_fft=32, hop=16), max_sweeps=1).fit(signals)
 
 
+def test_windows_without_a_label_are_counted(here):
+    signals = saved(here, 120)
+    label = np.where(np.arange(120) % 4 == 0, -1, signals.label)
+    np.savez(here / "part.npz", X=signals.X, y=label, subject=signals.subject, fs=signals.fs)
+    note = '30 windows have no label ("", None, NaN or -1).'
+    assert note in polyadic("fit", "part.npz", *QUICK, "--probe", "-o", "m.safetensors", cwd=here).stderr
+    assert note in polyadic("evaluate", "m.safetensors", "part.npz", "--transductive", "--folds", 2, cwd=here).stderr
+
+
 # ---------------------------------------------------------------------------------------------------------- info
 
 
@@ -319,12 +328,14 @@ def test_info_describes_each_kind_of_file(made, here):
     run("predict", "model.safetensors", "s.store", "-o", "l.csv")
     np.savez(here / "w.npz", X=np.zeros((4, 2, 8)), y=np.zeros(4, int))
     np.savez(here / "other.npz", a=np.zeros(3))
+    run("moments", "s.store", "-o", "s.moments")
     lines = "\n".join(f"{n / 50},1" for n in range(100))
     (here / "r.csv").write_text(f"time,left\n{lines}\n")
     wanted = {
         "model.safetensors": {"kind": "model", "rank": 4, "fs": 100.0, "classes": ["fast", "slow"], "estimator": "CPD"},
         "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
         "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
+        "s.moments": {"kind": "sums over windows", "stage": "core", "windows": 180, "subjects": 6, "fs": 100.0},
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
         "f.csv": {"kind": "table of features", "rows": 180},

@@ -24,6 +24,7 @@ from polyadic.augment import Jitter
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import WindowClassifier
+from polyadic.export import inference
 from polyadic.export.inference import Inference
 from polyadic.readout import Readout
 from polyadic.spectral import STFT
@@ -378,6 +379,28 @@ def test_int8_is_smaller_and_computes_with_its_rounded_weights(small, tmp_path):
     exact = np.asarray(classifier.features_.transform(X.astype(np.float64)))
     assert largest_difference(plain.features(X), exact) < 1e-9
     assert 1e-5 < largest_difference(written.features(X), exact) < 0.2
+
+
+def test_rounding_with_feedback_is_closer_than_rounding_alone():
+    random = np.random.default_rng(0)
+    K = random.uniform(size=(50, 12))  # all positive: similar components
+    H, rows = K.T @ K, random.normal(size=(9, 12))
+
+    def loss(rounded, scale):
+        error = rows - rounded * scale[:, None]
+        return np.einsum("sr,rq,sq->", error, H, error)
+
+    assert loss(*inference._rounded_together(rows, H)) < 0.3 * loss(*inference._rounded(rows))
+
+
+def test_int8_keeps_the_mean_of_windows_that_lie_far_from_zero(tmp_path):
+    # Log amplitudes that are not centred: all windows have almost the same large projections.
+    X = signals((3, 96), 60, scale=1e-6)
+    # The correction assumes that the components fit the mean, so the fit must be good.
+    model = CPD(6, tensorize=STFT(32, 8, parts="log_amplitude"), readout=Readout(statistics=0), max_sweeps=5).fit(X)
+    exact = np.asarray(model.transform(X.astype(np.float64)))
+    error = export.c(model, tmp_path / "model.c", int8=True).features(X) - exact
+    assert np.abs(error.mean(axis=0)).max() < 0.02 * np.sqrt(np.mean(np.square(exact)))
 
 
 # ------------------------------------------------------------------------------ refusals

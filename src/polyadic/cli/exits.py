@@ -20,11 +20,15 @@ __all__ = ["exit_with_message", "resume_command"]
 
 
 @contextmanager
-def exit_with_message() -> Iterator[None]:
+def exit_with_message(has_sweeps: bool = False) -> Iterator[None]:
     """Turn errors and signals into a message and an exit code, and warnings into one line each.
 
     SIGTERM and SIGHUP act like Ctrl-C; ignored signals, as under `nohup`, stay ignored. PolyadicError, OSError and a
     lack of memory are shown without a traceback; all other exceptions are bugs.
+
+    Parameters
+    ----------
+    has_sweeps : whether the command has the option --sweeps, which a warning may then recommend
     """
     received = [signal.SIGINT]
 
@@ -32,8 +36,15 @@ def exit_with_message() -> Iterator[None]:
         received[0] = signal.Signals(number)
         raise KeyboardInterrupt
 
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        text = " ".join(str(message).split())
+        estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
+        if estimators is not None:
+            text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps." if has_sweeps else "").rstrip()
+        echo(f"polyadic: warning: {text}", err=True, colour="yellow")
+
     usual = warnings.showwarning
-    warnings.showwarning = _show_warning
+    warnings.showwarning = show
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:
@@ -64,15 +75,6 @@ def _tell(message: str, colour: str) -> None:
     first, *more = message.split("\n")
     for line in (f"polyadic: {first}", *(f"  {line.strip()}" for line in more)):
         echo(line, err=True, colour=colour)
-
-
-def _show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Show a warning as one line of text, without file and code."""
-    text = " ".join(str(message).split())
-    estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
-    if estimators is not None:
-        text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps of fit.")
-    echo(f"polyadic: warning: {text}", err=True, colour="yellow")
 
 
 def resume_command() -> str:

@@ -17,15 +17,9 @@ from polyadic.errors import DataError, PolyadicError
 EXAMPLES = """
 [bold]Examples[/bold]
 
+An ONNX graph; C (model.c and model.h) with a result every 64 samples; 8-bit weights, and their effect on your windows:
   polyadic export model.safetensors -o model.onnx
-
-Then, on a device with only onnxruntime and numpy:
-  python examples/onnx_device.py model.onnx
-
-C for a microcontroller (model.c and model.h), with a result every 64 samples:
   polyadic export model.safetensors -o model.c --stride 64
-
-8-bit weights, and their effect on your own windows:
   polyadic export model.safetensors -o model.c --int8 --data labelled.store
 """
 

@@ -173,22 +173,18 @@ def _model(path: Path) -> Facts:
         "sweeps": len(losses) or None,
         "loss": losses[-1] if losses else None,
         **{name: header.get(name) for name in ("seed", "split", "reading")},
-        "settings": {key: _worded(value) for key, value in parameters.items()},
-        "tensorize": _worded(header.get("tensorize")),
+        "settings": _short(parameters),
+        "tensorize": _short(header.get("tensorize")),
         "arrays": {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()},
         "version": header.get("version"),
     }
 
 
-def _worded(value: Any) -> Any:
-    """Format an object as encoded by `persist.encode` in one line."""
-    if isinstance(value, list):
-        words = [f"{item:.4g}" if isinstance(item, float) else str(_worded(item)) for item in value[:_SHOWN]]
-        return f"[{', '.join(words + [f'… {len(value):,} in all'] * (len(value) > _SHOWN))}]"
-    if not isinstance(value, dict):
-        return value
-    fields = ", ".join(f"{key}={_worded(item)}" for key, item in value.items() if key != "type")
-    return f"{value.get('type')}({fields})"
+def _short(value: Any) -> Any:
+    """Return an object as encoded by `persist.encode`, without long lists."""
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return f"{len(value):,} values" if isinstance(value, list) and len(value) > _SHOWN else value
 
 
 def _moments(path: Path) -> Facts:
@@ -209,7 +205,7 @@ def _moments(path: Path) -> Facts:
         "window": windows["shape"],
         **{name: windows[name] for name in ("fs", "channels", "units")},
         "reading": header["reading"],
-        "tensorize": _worded(header["tensorize"]),
+        "tensorize": _short(header["tensorize"]),
         "version": header["version"],
     }
 

@@ -183,7 +183,7 @@ class Command(_PlainFlags, typer.core.TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with exit_with_message():
+        with exit_with_message(any("--sweeps" in parameter.opts for parameter in self.params)):
             return super().invoke(ctx)
 
 

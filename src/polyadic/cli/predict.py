@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Fit a model with a probe (classifier), and label new recordings of the same kind:
-  polyadic fit sleep.store --probe -o model.safetensors
+New recordings of the same kind; and one recording, as an annotated copy or as events:
   polyadic predict model.safetensors new-recordings -o labels.csv
-
-One recording, as an annotated copy or as events:
   polyadic predict model.safetensors night.edf -o scored.edf
   polyadic predict model.safetensors night.edf -o events.tsv
 """

@@ -47,10 +47,6 @@ _Force = Annotated[bool, typer.Option("--force", help="Replace an existing store
     epilog="""
 [bold]Examples[/bold]
 
-All EDF files below a folder, in windows of 30 s, labelled by their annotations:
-  polyadic prepare folder recordings my.store --seconds 30 \\
-    --class "Sleep stage W" --class "Sleep stage R"
-
 Hypnograms in separate files, with stages 3 and 4 as one class:
   polyadic prepare folder sleep-edfx my.store --seconds 30 \\
     --scoring '*-Hypnogram.edf' --class "N3=Sleep stage 3|Sleep stage 4"

@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Synthetic signals, with and without nuisance components:
+Synthetic signals; your own windows, at 100 Hz; and the paper's methods, settings, split and probe:
   polyadic run
-  polyadic run --nuisance 0
-
-Your own windows, at 100 Hz:
   polyadic run --data windows.npz --fs 100
-
-The paper's methods, settings, split and probe:
   polyadic run --data har.npz --preset har --protocol paper --probe plain
 """
 

@@ -16,13 +16,9 @@ from polyadic.errors import MissingExtraError, PolyadicError
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Search for ten minutes, and write a model with the best settings:
+Search for ten minutes, or with a fixed number of tries, for reproducible results; resume an interrupted search:
   polyadic tune recordings --seconds 30 --minutes 10 -o model.safetensors
-
-A fixed number of tries, for reproducible results:
   polyadic tune windows.npz --tries 30
-
-Resume an interrupted search:
   polyadic tune my.store --minutes 30 --resume
 """
 
