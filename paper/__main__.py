@@ -11,6 +11,7 @@ import typer
 
 from paper import datasets
 from paper.catalogue import EXPERIMENTS
+from paper.compression import run as run_compression
 from paper.labels.people import FILES
 from paper.labels.runner import LabelRequest
 from paper.labels.runner import run as run_labels
@@ -170,6 +171,23 @@ def speed(
 
 
 @app.command()
+def race(
+    data: _Data = None,
+    dataset: _Dataset = "har",
+    seeds: _Seeds = 5,
+    device: _Device = "auto",
+    quick: _Quick = False,
+    out: _Out = _OUT,
+    json: _Json = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Accuracy against the seconds of a fit, for several solvers."""
+    from paper.speed.race import run as run_race
+
+    run_race(out, data, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
+
+
+@app.command()
 def labels(
     data: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
@@ -208,6 +226,21 @@ def cluster(quick: _Quick = False, out: _Out = _OUT, json: _Json = False) -> Non
     from paper.speed import cluster as cluster_runner  # it needs Dask
 
     cluster_runner.run(out, quick, json)
+
+
+@app.command()
+def compression(
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
+    ],
+    seeds: _Seeds = 3,
+    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 4,
+    out: _Out = _OUT,
+    json: _Json = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Loss and accuracy of default fits with compressed and with uncompressed windows, on development subjects."""
+    run_compression(out, data, seeds, splits, quiet=quiet, as_json=json)
 
 
 @app.command()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paper.catalogue import EXPERIMENTS
-from paper.runner import render
-from paper.speed import tables
+from paper.runner import read_cells, render
+from paper.speed import race, tables
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -19,7 +19,7 @@ BENCH = sorted(
     for path in RESULTS.glob("*/*.json")
     if path.name.split("-")[0] in EXPERIMENTS and not path.name.endswith(".settings.json")
 )
-SPEED = sorted(RESULTS.glob("speed/speed-*.json"))
+SPEED = sorted([*RESULTS.glob("speed/speed-*.json"), *RESULTS.glob("speed/race-*.json")])
 
 
 def named(path: Path) -> str:
@@ -38,7 +38,8 @@ def test_the_table_of_a_paper_experiment_is_rendered_from_its_json(path):
 
 @pytest.mark.parametrize("path", SPEED, ids=named)
 def test_the_tables_of_speed_are_rendered_from_their_json(path):
-    assert tables.markdown(content(path)) == path.with_suffix(".md").read_text()
+    layout = tables.markdown if path.name.startswith("speed") else race.markdown
+    assert layout(content(path)) == path.with_suffix(".md").read_text()
 
 
 PAGES = {
@@ -53,3 +54,12 @@ PAGES = {
 def test_the_page_of_a_benchmark_is_rendered_from_its_json(script, path):
     module = importlib.import_module(f"paper.benchmarks.{script}")
     assert module.page(content(RESULTS / f"{path}.json")) == (RESULTS / f"{path}.md").read_text()
+
+
+def test_a_run_is_resumed_from_the_kept_cells():
+    path = RESULTS / "har" / "table2-har.json"
+    result = content(path)
+    cells = read_cells(path)
+    assert sum(map(len, cells.values())) == len(result["rows"])
+    for row in result["rows"]:
+        assert {"commit": result["commit"], **row} in cells[row["key"]]
