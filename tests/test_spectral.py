@@ -63,9 +63,6 @@ def assert_parts_are(result: torch.Tensor, Z: np.ndarray, parts: str, floor: np.
         np.testing.assert_allclose(came, part, rtol=1e-9, atol=1e-9)
 
 
-# -------------------------------------------------------------------- shapes
-
-
 # --------------------------------------------------------------- coefficients
 
 

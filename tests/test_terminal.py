@@ -1,24 +1,24 @@
-"""Output to a terminal or a pipe: names without control codes, any encoding, and closed pipes."""
+"""Output to a terminal or a pipe: names without control codes, in any encoding."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
-import edfio
 import numpy as np
 import pytest
-from command_line import polyadic
+from command_line import Command, polyadic
 
+from polyadic import load
 from polyadic._util.progress import file_bar, stage_bar, sweep_bar
 from polyadic._util.terminal import echo, print_json, print_table, printable
 from polyadic.data import synthetic
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\x08[/b][red]b\u202e\r\nZZ"
 """A name that sets a terminal's title, rings, colours, goes back, is no sound markup, turns the text round, goes on."""
-FILE = HOSTILE.replace("/", "|")
 CODES = ("\x1b]0;", "\x07", "\x9b", "\x08", "\u202e")
 
 
@@ -48,24 +48,6 @@ def test_every_output_function_escapes_hostile_names(capsys):
     assert json.loads(out[out.index("{") :]) == {HOSTILE: HOSTILE}
 
 
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder in which every file, channel and class has a hostile name."""
-    folder = tmp_path_factory.mktemp("hostile")
-    signals = synthetic(60, 2, 128)
-    labels = np.array(["N2", HOSTILE])[np.arange(60) % 2]
-    given = {"X": signals.X, "fs": signals.fs, "y": labels, "subject": signals.subject}
-    np.savez(folder / f"w{FILE}.npz", channels=np.array(["C3", HOSTILE]), **given)
-    own = folder / f"own{FILE}"
-    own.mkdir()
-    for number in range(2):
-        edf = [edfio.EdfSignal(np.random.default_rng(number).normal(size=6000), 100, label="C3")]
-        edfio.Edf(edf).write(own / f"{number}.edf")
-        (own / f"{number}.edf").rename(own / f"{number}{FILE}.edf")
-    (own / f"damaged{FILE}.edf").write_bytes(b"nothing")
-    return folder
-
-
 def test_a_name_with_a_line_break_cannot_pass_for_a_message(tmp_path):
     name = "x\npolyadic: all is well.npz"
     (tmp_path / name).write_bytes(b"damaged")
@@ -92,9 +74,6 @@ def test_progress_bars_show_names_without_control_codes(terminal, monkeypatch):
     assert_harmless(shown)
 
 
-# --------------------------------------------------------------------------------------- streams that cannot be written
-
-
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     signals = synthetic(60, 2, 64)
@@ -106,7 +85,13 @@ def here(tmp_path: Path) -> Path:
 FIT = "polyadic fit w.npz --rank 2 --sweeps 5 -o m.safetensors"
 
 
-# -------------------------------------------------------------------------------------------------------- encodings
+def test_a_reader_that_goes_away_does_not_cost_the_model(here):
+    os.mkfifo(here / "pipe")
+    running = Command(FIT.split()[1:], here, [os.devnull, *[str(here / "pipe")] * 2])
+    with (here / "pipe").open() as reader:
+        assert reader.readline()
+    running.wait()
+    assert load(here / "m.safetensors").n_sweeps_ >= 2
 
 
 @pytest.mark.parametrize(
