@@ -12,7 +12,7 @@ help:
 	@echo "make test   run the tests of every promise and formula (about 5 minutes on two idle cores);"
 	@echo "            POLYADIC_DATA=folder adds the tests on real recordings"
 	@echo "make test-all  make test and make test-long: also more kills, fuzzing, kernels, browser sizes"
-	@echo "make lint   ruff, mypy, import-linter"
+	@echo "make lint   ruff, mypy, import-linter; links, promises and tables of the pages"
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make linkcheck  check the links in the documentation (needs a network)"
 	@echo "make package  build sdist and wheel into dist, check them, install the wheel into a clean environment and use it"
@@ -52,6 +52,7 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yaml
+	$(BIN)/python .ci/check_repository.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html

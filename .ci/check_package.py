@@ -128,7 +128,7 @@ def use(folder: Path, wheel: Path) -> None:
         raise SystemExit("README.md has no Python code block")
     run(python, "-c", EXAMPLE, *blocks, cwd=work)
     run(polyadic, "run", "--seeds", "1", "--sweeps", "3", "--rank", "4", "--out", "run", cwd=work)
-    for name in ("plain/results.md", "run/results.md", "run/report.html"):
+    for name in ("plain/results.json", "run/results.json", "run/report.html"):
         if not (work / name).stat().st_size:
             raise SystemExit(f"polyadic run wrote an empty {name}")
 

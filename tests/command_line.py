@@ -1,8 +1,8 @@
 """The `polyadic` command for the tests: each runs in a separate process, forked from one that has done the imports.
 
 A new interpreter imports torch and scikit-learn for seconds before each command. A fork starts at once, with its own
-memory, folder, streams, signals and exit code. Start-up, imports, signals during them and streams that are closed from
-the beginning are tested with new interpreters (`FRESH`).
+memory, folder, streams, signals and exit code. Start-up and imports are
+tested with new interpreters (`FRESH`).
 
 `python tests/command_line.py` is the process that is forked: it reads a request a line, and answers with the number of
 a process and, when that has ended, its exit code.

@@ -1,7 +1,7 @@
-"""Every Python block of the README and the pages runs, page by page in order; the README's table matches the results.
+"""Every Python block of the README and the pages runs, page by page in order.
 
 Blocks below `<!-- run -->` also run when the pages are built, and stop the build if they fail; so do the examples of
-the gallery. `test_pages.py` checks tables, figures and quoted messages.
+the gallery. `make lint` checks tables, figures and quoted messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from polyadic.core.solve import Settings
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
-import comparison  # noqa: E402
 from executed import execute  # noqa: E402
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -123,9 +122,3 @@ def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
             exec(WINDOWS + before, names)
         for line, code in blocks(path):
             execute("\n" * line + code, names, str(path))
-
-
-def test_the_comparison_in_the_readme_is_that_of_its_file():
-    found = comparison.BETWEEN.search(comparison.README.read_text(encoding="utf-8"))
-    assert found is not None
-    assert found[0] == comparison.table(), "python docs/comparison.py writes it anew"

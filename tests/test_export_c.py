@@ -27,7 +27,7 @@ from polyadic.evaluate import WindowClassifier
 from polyadic.export import inference
 from polyadic.export.inference import Inference
 from polyadic.readout import Readout
-from polyadic.spectral import PARTS, STFT
+from polyadic.spectral import STFT
 
 pytestmark = pytest.mark.skipif(bool(missing("gcc")), reason=missing("gcc"))
 _SIZES = importlib.util.spec_from_file_location("sizes", EXAMPLE / "sizes.py")
@@ -114,13 +114,6 @@ def test_random_models_agree_with_python(case, tmp_path_factory):
     agrees(case, tmp_path_factory.mktemp("c"))
 
 
-@pytest.mark.long
-@settings(max_examples=80, **ANY)
-@given(case=models(), flags=st.sampled_from([(), ("-O3", "-ffast-math")]))
-def test_many_random_models_agree_with_python_fast_math_or_not(case, flags, tmp_path_factory):
-    agrees(case, tmp_path_factory.mktemp("c"), *flags)
-
-
 @settings(max_examples=10, **ANY)
 @given(
     channels=st.integers(1, 5),
@@ -153,19 +146,6 @@ def test_more_than_256_statistics_are_exported_as_their_axes(int8, tmp_path):
     assert largest_difference(code.features(X), model.transform(X.astype(np.float64))) < (0.2 if int8 else 1e-4)
 
 
-def test_long_windows_lose_no_digits(tmp_path):
-    X = signals((2, 3000), 24)
-    model = CPD(3, max_sweeps=2).fit(X.astype(np.float64))
-    found = CLibrary(export.c(model, tmp_path / "model.c")).features(X)
-    assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
-
-
-def test_a_model_without_statistics_has_no_code_for_them(tmp_path):
-    model = CPD(3, readout=Readout(statistics=0), max_sweeps=2).fit(signals((2, 64)))
-    text = "".join(file.read_text() for file in export.c(model, tmp_path / "model.c").files)
-    assert "statistic" not in text.lower()
-
-
 @pytest.mark.parametrize("n_fft", [1, 2, 16, 30, 97, pytest.param(1024, marks=pytest.mark.long)])
 def test_the_fourier_transform_is_right_for_every_length(n_fft, tmp_path):
     # With as many components as entries of the tensor, each of one entry alone, coefficients are the tensor itself.
@@ -178,14 +158,6 @@ def test_the_fourier_transform_is_right_for_every_length(n_fft, tmp_path):
     spectrum = np.fft.rfft(X[:, 0].astype(np.float64))
     expected = np.concatenate([spectrum.real, spectrum.imag], axis=1)
     assert np.abs(found - expected).max() < 1e-6 * np.abs(expected).max() * np.log2(n_fft + 2)
-
-
-@pytest.mark.parametrize("parts", PARTS)
-def test_every_part_of_the_spectrum(parts, tmp_path):
-    X = signals((2, 64))
-    model = paper(SALS, rank=3, tensorize=STFT(16, 8, parts=parts, floor=(0.1, 2.0)), max_sweeps=2).fit(X)
-    found = CLibrary(export.c(model, tmp_path / "model.c")).features(X)
-    assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
 
 
 def test_nearly_collinear_components_are_summed_in_double(tmp_path):
@@ -220,15 +192,6 @@ def test_offsets_that_float32_cannot_handle_are_refused_with_the_error(tmp_path)
     with pytest.raises(PolyadicError, match=r"differ by 0\.\d+ % .* samples of about 1e\+05 are far from 0: subtract"):
         export.c(model, tmp_path / "model.c")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("tensorize", ["auto", None])
-def test_offsets_of_models_without_statistics_are_those_of_the_test_window(tensorize, tmp_path):
-    X = signals((3, 96), 40) + np.float32(1e5)
-    model = CPD(5, tensorize=tensorize, readout=Readout(statistics=0), max_sweeps=3).fit(X.astype(np.float64))
-    code = CLibrary(export.c(model, tmp_path / "model.c", test_window=X[0]))
-    assert code.selftest() == 0
-    assert largest_difference(code.features(X), model.transform(X.astype(np.float64))) < 1e-3
 
 
 @pytest.mark.parametrize("flags", [(), ("-O3", "-ffast-math")])
@@ -266,15 +229,6 @@ def test_int8_measures_its_error_and_warns_if_labels_change(small, tmp_path):
     probe.coef_[0, 0], probe.coef_[1, 0] = 100, -100
     with pytest.warns(RuntimeWarning, match=r"int8 changes [1-9] of 60 labels of given windows: features differ by up"):
         export.c(classifier.features_, tmp_path / "model.c", probe=probe, int8=True, test_window=X)
-
-
-def test_int8_warns_if_features_differ_by_more_than_a_quarter(tmp_path):
-    # One component does not fit the mean of log amplitudes that are not centred.
-    X = signals((3, 96), 60, scale=1e-6)
-    stft, readout = STFT(32, 8, parts="log_amplitude"), Readout(statistics=0)
-    model = SALS(1, tensorize=stft, readout=readout, max_sweeps=1).fit(X)
-    with pytest.warns(RuntimeWarning, match=r"int8 changes features of given windows: features differ by up to \d\d %"):
-        export.c(model, tmp_path / "model.c", int8=True, test_window=X)
 
 
 # ----------------------------------------------------------------------------- streams
@@ -355,18 +309,6 @@ def test_the_selftest_notices_a_changed_number(small, table, tmp_path):
     number = float(place[0].rstrip("f"))
     written.files[0].write_text(text[: place.start()] + f"{number - 3}f" + text[place.end() :])
     assert CLibrary(written).selftest() > 0
-
-
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_the_selftest_fails_on_nan_with_fast_math_too(small, compiler, tmp_path):
-    if missing(compiler):
-        pytest.skip(missing(compiler))
-    written = export.c(small[0], tmp_path / "model.c")
-    text = written.files[0].read_text()
-    written.files[0].write_text(re.sub(r"(polyadic_offset\[\d+\] = \{)[^,]*", r'\g<1>__builtin_nanf("")', text))
-    assert CLibrary(written, "-O3", "-ffast-math", compiler=compiler).selftest() > 0
-    written.files[0].write_text(text)
-    assert CLibrary(written, "-O3", "-ffast-math", "-g0", compiler=compiler).selftest() == 0
 
 
 def test_names_cannot_break_the_code(tmp_path):
@@ -533,32 +475,7 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
     assert "effect of --int8" in polyadic("export", "m.safetensors", "-o", "n.c", "--int8", cwd=here).stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("-o", "model.txt"), "--out must end in .c, .h or .onnx"),
-        (("-o", "model.c", "--batch", 2), "--batch is for an ONNX file"),
-        (("-o", "model.onnx", "--stride", 2), "--stride is for C"),
-    ],
-)
-def test_the_command_refuses_options_without_effect(here, words, said):
-    assert said in polyadic("export", "m.safetensors", *words, cwd=here, code=1).stderr
-
-
 # ---------------------------------------------------------------------------- Cortex-M
-
-
-@pytest.mark.long
-@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
-@pytest.mark.parametrize("int8", [False, True])
-def test_the_selftest_passes_on_a_cortex_m4f(small, int8, tmp_path):
-    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
-    export.c(small[0], tmp_path / "project" / "model.c", int8=int8, stride=32)
-    said = run("make", "-C", tmp_path / "project", "all", "run-m4", "size", timeout=120)
-    assert "selftest: passed" in said
-    assert said.count("sample ") == 3
-    assert 1e4 < int(re.search(r"one window: (\d+) instructions", said)[1]) < 1e7
-    assert "m0 flash:" in said
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from problems import paper
@@ -25,19 +23,6 @@ def framed(X=None, **settings):
     """A model behind an STFT."""
     stft = STFT(n_fft=16, hop=8, **settings)
     return paper(SALS, rank=4, tensorize=stft, max_sweeps=2).fit(windows() if X is None else X)
-
-
-@pytest.mark.parametrize(
-    ("package", "extra", "use"),
-    [
-        ("tensorly.cp_tensor", "interop", to_tensorly),
-        ("xarray", "interop", to_xarray),
-    ],
-)
-def test_without_the_packages_the_extra_is_named(package, extra, use, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(PolyadicError, match=rf"pip install 'polyadic\[{extra}\]'"):
-        use(framed())
 
 
 # ------------------------------------------------------------------------------------------------------- TensorLy
@@ -81,16 +66,6 @@ def test_a_decomposition_by_tensorly_becomes_a_model():
     assert model.score(X) > 0.999
 
 
-def test_factors_that_do_not_fit_are_refused():
-    factors = [np.ones((4, 2)), np.ones((5, 3))]
-    with pytest.raises(PolyadicError, match="factors of one rank"):
-        from_tensorly((None, factors))
-    with pytest.raises(PolyadicError, match=r"for a tensor \(6, 9, 7\)"):
-        from_tensorly((None, [np.ones((4, 2)), np.ones((5, 2))]), like=framed())
-    with pytest.raises(PolyadicError, match="in addition to that of the samples"):
-        from_tensorly((None, factors[:1]), samples=True)
-
-
 # --------------------------------------------------------------------------------------------------------- xarray
 
 
@@ -125,14 +100,6 @@ def test_without_rate_and_names_units_say_so():
     assert float(found.frequency[-1]) == FS / 2
     with pytest.raises(PolyadicError, match="channels must name 3 channels, but names 1"):
         to_xarray(model, channels=["Fz"])
-
-
-def test_tensors_have_numbered_modes():
-    pytest.importorskip("xarray")
-    model = paper(SALS, rank=2, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
-    found = to_xarray(model)
-    assert dict(found.sizes) == {"row1": 3, "row2": 4, "component": 2}
-    assert np.array_equal(found.mode2, model.factors_[1])
 
 
 # ------------------------------------------------------------------------------------------------------------ MNE
@@ -171,15 +138,3 @@ def test_a_raw_is_cut_into_windows_without_its_bad_stretches():
     for X, start in zip(found.X, found.start, strict=True):
         assert np.allclose(X, values[:, start : start + 100], rtol=1e-6)
     assert from_mne(raw, seconds=2, step=1).start.tolist() == [0, 50, 100, 250, 300, 350, 400]
-
-
-def test_a_raw_needs_a_length_and_epochs_have_one():
-    raw, _ = raw_of(5)
-    with pytest.raises(PolyadicError, match="seconds must be the length"):
-        from_mne(raw)
-    with pytest.raises(PolyadicError, match="seconds must be a number"):
-        from_mne(raw, seconds=0)
-    with pytest.raises(PolyadicError, match=r"seconds is for an mne\.io\.Raw"):
-        from_mne(np.zeros(3), seconds=1)
-    with pytest.raises(PolyadicError, match="but is a ndarray"):
-        from_mne(np.zeros(3))

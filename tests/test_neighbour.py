@@ -59,28 +59,11 @@ def test_partners_are_those_of_a_search_one_by_one(index, gap, random):
     assert found.tolist() == [expected[number] for number in ids]
 
 
-def test_a_gap_of_a_fraction_of_a_sample_asks_for_a_whole_one():
-    index = WindowIndex([0, 0, 0], [0, 100, 101], length=100, fs=50.0)
-    assert Neighbour(gap=0.01).partners(index, torch.tensor([0])).tolist() == [2]
-    # 0.3 s at 10 Hz are three samples, though 0.1 * 3 is more than 0.3.
-    index = WindowIndex([0, 0], [0, 13], length=10, fs=10.0)
-    assert Neighbour(gap=0.1 * 3).partners(index, torch.tensor([0])).tolist() == [1]
-
-
 # --------------------------------------------------------------------- windows and arrays
 
 
 def windows(**columns) -> Windows:
     return Windows(np.zeros((4, 2, 100), np.float32), fs=50.0, **columns)
-
-
-def test_windows_and_selections_of_them_have_an_index():
-    whole = windows(recording=["b", "b", "a", "b"], start=[0, 100, 0, 200])
-    index = WindowIndex.of(whole)
-    assert (index.length, index.fs) == (100, 50.0)
-    assert Neighbour().partners(index, torch.arange(4)).tolist() == [1, 3, -1, -1]
-    # A selection knows only its own windows, by their numbers in it.
-    assert Neighbour().partners(WindowIndex.of(whole[[3, 1]]), torch.arange(2)).tolist() == [-1, 0]
 
 
 def test_windows_without_recording_or_start_have_no_partner_and_are_no_partners():
@@ -104,12 +87,6 @@ def test_the_error_for_windows_without_recording_or_start_says_how_to_fix_it():
 
 
 # ------------------------------------------------------------------- among augmentations
-
-
-def test_a_pairing_does_not_transform_batches():
-    for augmentation in (Neighbour(), Compose([Neighbour(), Jitter(0.1)])):
-        with pytest.raises(PolyadicError, match=r"^Neighbour selects partner windows and cannot transform a batch"):
-            augmentation(torch.zeros(2, 3, 8))
 
 
 def test_pairings_come_first_in_compose_or_not_at_all():

@@ -99,19 +99,7 @@ def test_many_statistics_and_long_windows(shape, features, tmp_path):
     assert np.abs(run.probabilities(X) - probe.predict_proba(exact)).max() < 1e-4
     export.onnx(model, tmp_path / "int8.onnx", int8=True)
     error = Features(tmp_path / "int8.onnx")(X) - exact
-    assert 1e-6 < np.sqrt(np.mean(np.square(error)) / np.mean(np.square(exact))) < 0.2
-
-
-@pytest.mark.parametrize(
-    ("n_fft", "hop", "window"),
-    [(15, 4, "blackman"), (20, 7, "hamming"), (64, 1, "hann"), (1, 1, "rectangular")],
-)
-def test_any_window_length_and_hop(n_fft, hop, window, tmp_path):
-    X = signals((2, 64))
-    model = paper(SALS, rank=3, tensorize=STFT(n_fft, hop, window), max_sweeps=2).fit(X)
-    export.onnx(model, tmp_path / "model.onnx")
-    found = Features(tmp_path / "model.onnx")(X)
-    assert largest_difference(found, model.transform(X.astype(np.float64))) < 2e-5
+    assert 1e-6 < np.sqrt(np.mean(np.square(error)) / np.mean(np.square(exact))) < 0.05
 
 
 @pytest.mark.parametrize("window", ["rectangular", "blackman"])
@@ -122,16 +110,6 @@ def test_offsets_far_beyond_the_signal_do_not_disturb_the_features(parts, window
     export.onnx(model, tmp_path / "model.onnx")
     exact = np.asarray(model.transform(X.astype(np.float64)))
     assert largest_difference(Features(tmp_path / "model.onnx")(X), exact) < 1e-3
-
-
-@pytest.mark.parametrize("parts", PARTS)
-def test_silence_in_a_channel_and_axis_aligned_phases(parts, tmp_path):
-    X = signals((3, 64))
-    X[:, 1] = 0
-    X[:12, 2] = -1e-5  # its mean has phase π
-    model = paper(SALS, rank=3, tensorize=STFT(1, 1, "rectangular", parts), max_sweeps=2).fit(X)
-    export.onnx(model, tmp_path / "model.onnx")
-    assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
 
 
 def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
@@ -188,15 +166,6 @@ def test_projections_are_double_only_where_components_are_collinear(difference, 
     assert types_of_products(tmp_path / "model.onnx") == [wide if double else single, wide]
 
 
-def test_a_model_that_no_precision_saves_is_written_with_a_warning(tmp_path):
-    X = np.random.default_rng(0).normal(size=(30, 6, 7)).astype(np.float32)
-    with pytest.warns(
-        RuntimeWarning, match=r"condition number .* differ from those of transform by up to \S+ of their"
-    ):
-        export.onnx(collinear(1e-4, X), tmp_path / "model.onnx")
-    assert Features(tmp_path / "model.onnx")(X).shape == (30, 2)
-
-
 @pytest.fixture(scope="module")
 def labelled():
     windows = synthetic(120, random_state=1)
@@ -247,17 +216,6 @@ def test_a_fixed_number_of_windows(labelled, tmp_path):
         run(windows.X[:2])
     with pytest.raises(PolyadicError, match="batch"):
         export.onnx(model, tmp_path / "model.onnx", batch=0)
-
-
-def test_int8_by_onnxruntimes_tool_is_smaller_and_close(labelled, tmp_path):
-    windows, model, Z = labelled
-    export.onnx(model, tmp_path / "plain.onnx")
-    export.onnx(model, tmp_path / "model.onnx", int8=True)
-    assert (tmp_path / "model.onnx").stat().st_size < 0.8 * (tmp_path / "plain.onnx").stat().st_size
-    run = Features(tmp_path / "model.onnx")
-    assert run.n_features == 4
-    difference = np.sqrt(np.mean(np.square(run(windows.X) - Z))) / np.sqrt(np.mean(np.square(Z)))
-    assert 1e-6 < difference < 0.3
 
 
 def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
@@ -312,15 +270,6 @@ def test_files_and_windows_that_cannot_be_run_are_refused(labelled, tmp_path):
         run.probabilities(windows.X)
 
 
-@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_without_the_packages_the_extra_is_named(labelled, package, tmp_path, monkeypatch):
-    export.onnx(labelled[1], tmp_path / "model.onnx")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(PolyadicError, match=rf"{package} is needed .* pip install 'polyadic\[onnx\]'"):
-        export.onnx(labelled[1], tmp_path / "other.onnx") if package == "onnx" else Features(tmp_path / "model.onnx")
-    assert not (tmp_path / "other.onnx").exists()
-
-
 _WITHOUT = """
 import sys
 for name in ("torch", "scipy", "sklearn", "safetensors", "onnx", "rich", "typer"):
@@ -335,18 +284,6 @@ def alone(code, *words):
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
-
-
-def test_the_runner_needs_onnxruntime_and_numpy_alone(labelled, tmp_path):
-    windows, model, Z = labelled
-    export.onnx(model, tmp_path / "model.onnx")
-    np.save(tmp_path / "windows.npy", windows.X)
-    alone(
-        "import numpy as np\nfrom polyadic.export import Features\n"
-        "np.save(sys.argv[3], Features(sys.argv[1])(np.load(sys.argv[2])))\n",
-        *(tmp_path / name for name in ("model.onnx", "windows.npy", "features.npy")),
-    )
-    assert np.allclose(np.load(tmp_path / "features.npy"), Z, atol=1e-4 * np.abs(Z).max())
 
 
 def test_the_example_runs_on_a_device(labelled, tmp_path):

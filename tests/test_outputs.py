@@ -118,13 +118,6 @@ def test_files_next_to_the_output_are_not_replaced_either(words: tuple[str, ...]
     (made / there).unlink()
 
 
-def test_a_model_next_to_its_recordings_can_be_overwritten_with_force(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "night.csv").write_bytes((made / "own" / "night.csv").read_bytes())
-    for words in ((), ("--force",)):
-        polyadic("fit", "own", *QUICK, "--seconds", "1", "-o", "own/m.safetensors", *words, cwd=tmp_path)
-
-
 def test_an_output_folder_may_be_anything_but_a_store_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check_out_folder(tmp_path / "new", tmp_path / "w.npz")
@@ -175,33 +168,3 @@ def test_an_output_that_cannot_be_written_is_noticed_before_anything_is_read(
     assert "damaged" not in said
     assert "cannot be written" in said or "must be in an existing folder" in said
     assert str(folder) in said
-
-
-PIPES = [
-    ("fit", "w.npz", *QUICK, "-o", "pipe.safetensors"),
-    ("fit", "w.npz", *QUICK, "-o", "new.safetensors", "--checkpoint", "pipe.checkpoint"),
-    ("tune", "w.npz", "-o", "pipe.safetensors"),
-    ("tune", "w.npz", "-o", "p.safetensors"),
-    ("transform", "m.safetensors", "w.npz", "-o", "pipe.npy"),
-    *(("predict", "m.safetensors", "own/night.csv", "-o", f"pipe.{ending}") for ending in ("csv", "edf")),
-    ("evaluate", "m.safetensors", "w.npz", "-o", "pipe.csv"),
-    ("report", "m.safetensors", "-o", "pipe.html"),
-    ("rank", "w.npz", "-o", "pipe.html"),
-    ("export", "m.safetensors", "-o", "pipe.onnx"),
-]
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
-@pytest.mark.parametrize("words", PIPES, ids=" ".join)
-def test_an_output_that_is_a_named_pipe_is_refused_at_once_even_with_force(words: tuple[str, ...], made: Path) -> None:
-    names = ("safetensors", "checkpoint", "csv", "npy", "edf", "html", "onnx")
-    pipes = [made / name for name in (*(f"pipe.{name}" for name in names), "p.tries.csv")]
-    for pipe in pipes:
-        os.mkfifo(pipe)
-    try:
-        said = said_by(*words, *([] if "--checkpoint" in words else ["--force"]), cwd=made, code=1)
-    finally:
-        for pipe in pipes:
-            assert pipe.is_fifo()
-            pipe.unlink()
-    assert "is a named pipe, not a regular file" in said

@@ -14,15 +14,12 @@ import people
 import pytest
 from command_line import polyadic
 
-from polyadic import SALS
 from polyadic.cli.files import Labelled, check_label_texts, harmless, write_labels
-from polyadic.data import Windows, synthetic
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.scoring import read_events
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.unusual import typical_windows, unusual_windows
 
 QUICK = ("--rank", 4, "--sweeps", 5, "--probe", "plain")
 
@@ -101,13 +98,6 @@ def test_labels_that_the_format_cannot_hold_are_refused_before_any_work(made: Pa
     )
 
 
-def test_a_copy_has_no_annotation_of_a_class_but_the_predicted_ones(made: Path, tmp_path: Path) -> None:
-    words = ("--class", "wake=Sleep stage W", "--class", "sleep=Sleep stage N2|Sleep stage R")
-    polyadic("fit", made / "sleep", "--seconds", 10, *words, *QUICK, "-o", "m.safetensors", cwd=tmp_path)
-    polyadic("predict", "m.safetensors", made / "sleep" / "S01" / "night.edf", "-o", "n.edf", cwd=tmp_path)
-    assert {one.text for one in read_annotations(tmp_path / "n.edf")} <= {"wake", "sleep", "Lights off"}
-
-
 def test_a_labelled_copy_is_not_a_recording_if_its_original_exists(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "sleep", tmp_path / "new")
     words = ("predict", made / "sleep.safetensors", "new/S01/night.edf", "-o", "new/S01/scored.edf")
@@ -160,27 +150,6 @@ def test_flat_and_noisy_windows_are_unusual_and_keep_label_and_probability(made:
     assert all(row["label"] and 0 < float(row["confidence"]) <= 1 for row in rows)
     found = json.loads(polyadic("predict", made / "sleep.safetensors", made / "sleep", "--json", cwd=tmp_path).stdout)
     assert found["unusual"] <= 0.03 * found["windows"]
-
-
-def test_flat_windows_are_unusual_even_to_a_model_that_was_fitted_to_many() -> None:
-    usual = synthetic(100)
-    X = usual.X.copy()
-    X[::5] = X[::5, :, :1]  # every channel at its own value
-    X[1] = 40 * X[1]
-    windows = Windows(X, usual.fs)
-    model = SALS(rank=3, max_sweeps=1, device="cpu").fit(windows)
-    model.typical_ = typical_windows(model, windows)
-    flat = np.arange(100) % 5 == 0
-    found = unusual_windows(model, windows)
-    assert found is not None
-    assert found[flat].all()
-    assert found[~flat].sum() <= 2
-    others = typical_windows(model, windows[np.flatnonzero(~flat)])
-    for name in ("distance", "residual"):
-        assert model.typical_[name] == pytest.approx(others[name], rel=1e-4)
-    only = unusual_windows(model, Windows(np.zeros_like(X[:2]), usual.fs))
-    assert only is not None
-    assert only.all()
 
 
 @pytest.mark.parametrize(

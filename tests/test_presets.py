@@ -144,13 +144,6 @@ def test_another_sampling_rate_keeps_frames_in_seconds_and_bands_in_hertz(
     assert settings.parameters == preset(name).parameters
 
 
-def test_odd_sampling_rates_give_even_frames_and_whole_hops() -> None:
-    settings = preset("sleep_edf", fs=256)
-    assert (settings.tensorize.n_fft, settings.tensorize.hop, settings.shape) == (656, 82, (7, 7680))
-    for fs in range(101, 140):
-        assert preset("sleep_edf", fs=fs).tensorize.n_fft % 2 == 0
-
-
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [

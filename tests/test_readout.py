@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from polyadic._util import model_files
-from polyadic.augment import Jitter, Neighbour
+from polyadic.augment import Jitter
 from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.readout import PREFIX, QUANTILES, FittedReadout, Readout
+from polyadic.readout import PREFIX, FittedReadout, Readout
 from polyadic.statistics import rounding, statistic_names, window_statistics
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
@@ -199,24 +199,6 @@ def test_collinear_components_count_as_one():
     assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
 
 
-def test_fewer_windows_than_components_leave_axes_at_zero():
-    case = problem(count=3, rank=6, sizes=(5, 5))
-    z = spectral(case)
-    assert int((z.abs().amax(dim=0) > 0).sum()) == 2
-    assert torch.equal(z[:, 2:], torch.zeros(3, 4, dtype=torch.float64))
-    # New windows do not wake them either.
-    assert not fitted(case).features(case.x[:1] + torch.randn(1, 6), case.windows[:1])[0, 2:6].any()
-
-
-def test_windows_that_are_all_equal_give_zeros_and_a_warning():
-    case = problem()
-    case = replace(case, x=case.x[:1].repeat(len(case.x), 1))
-    with pytest.warns(RuntimeWarning, match="all unlabelled windows are equal"):
-        model = fitted(case, Readout(statistics=0))
-    assert not model.features(case.x).any()
-    assert_close(model.inverse(model.features(case.x)) @ case.patterns.T, case.reconstructions)
-
-
 # ---------------------------------------------------------------------------------- signs
 
 
@@ -231,19 +213,6 @@ def axis_patterns(case: Problem) -> Tensor:
 @steady
 def test_the_pattern_of_every_axis_has_a_positive_sum(case):
     assert bool((axis_patterns(case).sum(dim=0) > 0).all())
-
-
-def test_patterns_that_sum_to_zero_have_a_sign_that_components_do_not_decide():
-    case = problem(sizes=(4, 6))
-    antisymmetric = case.factors[1] - case.factors[1].flip(0)
-    case = replace(case, factors=[case.factors[0], antisymmetric])
-    patterns = axis_patterns(case)
-    assert float(patterns.sum(dim=0).abs().max()) < 1e-9
-    weights = torch.arange(1, 5).sqrt()[:, None] * torch.arange(1, 7).sqrt()
-    assert bool((weights.flatten().double() @ patterns > 0).all())
-    flips = torch.tensor([1.0, -1.0, -1.0, 1.0])
-    flipped = replace(case, factors=[case.factors[0] * flips, antisymmetric], x=case.x * flips)
-    assert_close(spectral(flipped), spectral(case), 1e-7)
 
 
 # ----------------------------------------------------------------------------- statistics
@@ -288,21 +257,6 @@ def test_statistics_of_a_channel_that_never_changes_are_zero_and_do_not_dilute_t
     assert_close(features[:, live], expected, 1e-8)
 
 
-@pytest.mark.parametrize("correction", [0, 1])
-def test_rounding_errors_of_windows_that_were_standardised_one_by_one_are_not_blown_up(correction):
-    case = problem()
-    centred = case.windows - case.windows.mean(dim=2, keepdim=True)
-    windows = (centred / centred.std(dim=2, keepdim=True, correction=correction)).float()
-    windows = torch.cat([windows, windows[:, :1]], dim=1)  # and one channel twice
-    kinds = names(4, 20)
-    known = [kinds.index(name) for name in ("mean 0", "mean 1", "std 0", "std 1", "corr 0 3")]
-    statistics = window_statistics(windows)
-    assert float(statistics[:, kinds.index("std 0")].std()) > 0
-    features = fitted(replace(case, windows=windows)).features(case.x, windows)[:, case.rank :]
-    assert not features[:, known].any()
-    assert int(features.any(dim=0).sum()) >= len(kinds) - 9
-
-
 def test_more_than_256_statistics_are_reduced_to_64_principal_axes():
     case = problem(count=300)
     generator = torch.Generator().manual_seed(1)
@@ -345,57 +299,6 @@ def test_whitened_features_follow_their_definition_and_leave_statistics_alone(ca
     assert_close(features[:, case.rank :], fitted(case).features(case.x, case.windows)[:, case.rank :])
 
 
-def test_windows_without_a_view_count_for_the_axes_but_not_for_the_differences():
-    case = problem()
-    readout = Readout(whiten=Neighbour(), statistics=0)
-    accumulator = readout.accumulator(case.rank, len(case.x))
-    has_view = torch.arange(len(case.x)) % 3 != 0
-    for ids in torch.arange(len(case.x)).split(7):
-        mask = has_view[ids]
-        accumulator.add(ids, case.x[ids], case.residuals[ids], views=case.views[ids][mask], has_view=mask)
-    assert accumulator.pairs == int(has_view.sum())
-    found = readout.fitted(accumulator, case.factors).features(case.x)
-    assert_close(found, whitened_by_definition(case, 1.0, has_view.numpy()), 1e-7)
-
-
-def test_dead_axes_stay_zero_when_whitened_and_do_not_disturb_the_others():
-    case = problem(rank=3)
-    factors = [torch.cat([f, 0 * f[:, :1]], dim=1) for f in case.factors]
-    x, views = (torch.cat([values, values[:, :1]], dim=1) for values in (case.x, case.views))
-    z = spectral(replace(case, factors=factors, x=x, views=views), Readout(whiten=Jitter(0.1)))
-    assert not z[:, 3].any()
-    # tr(S)/R counts the dead axis, too.
-    assert_close(z[:, :3], whitened_by_definition(case, 3 / 4) * math.sqrt(4 / 3), 1e-7)
-
-
-@pytest.mark.parametrize("rounding", [0.0, 1e-9])
-def test_views_that_equal_their_windows_are_refused(rounding):
-    case = problem()
-    case = replace(case, views=case.x + rounding * torch.randn_like(case.x))
-    with pytest.raises(PolyadicError, match=r"^whiten needs views that differ from their windows"):
-        fitted(case, Readout(whiten=Jitter(0.0)))
-
-
-@pytest.mark.parametrize("pairs", [1, 7])
-def test_fewer_pairs_than_twice_the_rank_are_refused(pairs):
-    case = problem()
-    readout = Readout(whiten=Neighbour())
-    accumulator = readout.accumulator(case.rank, len(case.x))
-    has_view = torch.arange(len(case.x)) < pairs
-    accumulator.add(torch.arange(len(case.x)), case.x, case.residuals, views=case.views[:pairs], has_view=has_view)
-    with pytest.raises(PolyadicError, match=rf"^whiten needs at least 2·rank = 8 pairs .* there (is|are) {pairs}:"):
-        readout.fitted(accumulator, case.factors)
-
-
-def test_whitening_without_shrinkage_is_refused_where_a_feature_never_differs():
-    case = problem()
-    views = case.x.clone()
-    views[:, 0] += 1
-    with pytest.raises(PolyadicError, match=r"^shrinkage=0 is too small"):
-        fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.0))
-    assert fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.1)).n_block > 0
-
-
 # ------------------------------------------------------------------------------- one pass
 
 
@@ -413,23 +316,6 @@ def test_one_pass_in_batches_equals_two_passes_even_far_from_zero(case, batch, o
 def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
     for name, array in first.arrays().items():
         assert_close(second.arrays()[name], array)
-
-
-def test_single_precision_on_any_device_gives_nearly_the_same_readout(device):
-    case = problem()
-    readout = Readout(whiten=Jitter(0.1))
-    accumulator = readout.accumulator(case.rank, len(case.x), case.statistics.shape[1])
-    narrow = [values.float().to(device) for values in (case.x, case.residuals, case.windows, case.views)]
-    x, residuals, windows, views = narrow
-    accumulator.add(torch.arange(len(case.x), device=device), x, residuals, window_statistics(windows), views)
-    model = readout.fitted(accumulator, [factor.float().to(device) for factor in case.factors])
-    features = model.features(x, windows)
-    assert (features.dtype, features.device) == (torch.float32, x.device)
-    expected = fitted(case, readout).features(case.x, case.windows)
-    assert_close(features.cpu(), expected, 1e-4)
-    back = model.inverse(features)
-    assert (back.dtype, back.device) == (torch.float32, features.device)
-    assert_close(back.cpu(), case.x, 1e-4)
 
 
 # -------------------------------------------------------------------------------- inverse
@@ -462,15 +348,6 @@ def test_inverse_gives_the_smallest_coefficients_with_the_exact_reconstruction(w
 # ----------------------------------------------------------------------- unusual windows
 
 
-def test_quantiles_of_few_windows_are_those_of_all_windows():
-    case = problem()
-    model = fitted(case)
-    distances = np.linalg.norm(model.features(case.x, case.windows).numpy(), axis=1)
-    assert_close(model.quantiles[0], np.quantile(distances, QUANTILES))
-    assert_close(model.quantiles[1], np.quantile(case.residuals.numpy(), QUANTILES))
-    assert_close(model.distances(model.features(case.x, case.windows)), distances)
-
-
 @pytest.mark.parametrize("count", [1, SAMPLED + 1, 10 * SAMPLED + 7])
 def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     accumulator = Accumulator(1, count)
@@ -483,11 +360,6 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     # One window out of each equal stretch, to one window.
     assert bool((x[:, 0].diff() >= 1).all())
     assert float((x[:, 0] - torch.arange(kept) * count / kept).abs().max()) <= count / kept + 1
-
-
-def test_statistics_take_the_same_memory_for_any_number_of_windows():
-    sizes = {sum(values.nbytes for values in Accumulator(8, count, 4)._state.values()) for count in (10**5, 10**10)}
-    assert len(sizes) == 1
 
 
 # ---------------------------------------------------------------------------------- files

@@ -582,5 +582,5 @@ def test_a_run_without_plotly_says_so_and_writes_all_else(tmp_path):
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert found.returncode == 0, found.stderr
     assert "No report.html: plots need plotly" in " ".join(found.stdout.split())
-    assert (tmp_path / "out" / "results.md").exists()
+    assert (tmp_path / "out" / "results.json").exists()
     assert not (tmp_path / "out" / "report.html").exists()

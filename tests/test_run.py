@@ -50,14 +50,12 @@ def test_run_writes_a_table_the_results_and_a_model_of_each_method(arrays, finis
     result, out = finished
     assert all(method in result.stdout for method in METHODS)
     assert "protocol subject: subject-wise split" in result.stdout
-    assert "…" not in result.stdout  # the table fits into 80 columns
     text = (out / "results.json").read_text()
     written = json.loads(text)
     assert [entry["method"] for entry in written["summary"]] == METHODS
     assert {"command", "commit", "date", "machine", "versions", "seeds"} <= written.keys()
     assert str(arrays.parent) not in json.dumps(written)
     assert len(written["rows"]) == 2 * len(METHODS)
-    assert "| CPD |" in (out / "results.md").read_text()
     X = np.load(arrays)["X"][:3]
     for name in ("cpd", "atd-paper"):
         assert load(out / f"{name}.safetensors").coefficients(X).shape == (3, 4)
@@ -80,14 +78,6 @@ def test_run_without_arguments_takes_built_in_signals(tmp_path):
     assert found["CPD"] == 8 * (8 + 33 + 25) + 8 * 33 + 72 + 2 * 148  # bases, mean spectrum, readout, statistics
     assert found["ATD, paper"] == 8 * (16 + 33 + 25)
     assert found["PCA"] == 9 * 8 * 33 * 25
-
-
-def test_the_same_command_gives_the_same_figures(tmp_path, arrays, finished):
-    def figures(text):
-        return [{key: row[key] for key in row if "seconds" not in key} for row in json.loads(text)["rows"]]
-
-    again = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK)
-    assert figures(again.stdout) == figures((finished[1] / "results.json").read_text())
 
 
 def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):
@@ -136,17 +126,6 @@ def test_a_file_with_a_split_of_its_own_keeps_it(tmp_path):
     assert sorted(windows.label[8:]) == list(range(6))
 
 
-def test_a_preset_follows_the_sampling_rate_of_the_file(tmp_path):
-    X = np.random.default_rng(0).normal(size=(40, 9, 256)).astype(np.float32)
-    np.savez(tmp_path / "fast.npz", X=X, fs=100)
-    result = run(
-        "--data", str(tmp_path / "fast.npz"), "--preset", "har", "--out", str(tmp_path / "out"), "--json", *QUICK
-    )
-    settings = json.loads(result.stdout)["settings"]
-    assert (settings["tensorize"]["n_fft"], settings["tensorize"]["hop"]) == (128, 4)
-    assert settings["augment"]["steps"][1]["fs"] == 100
-
-
 def test_a_row_has_the_scores_of_a_probe_on_the_features_of_the_unlabelled_part():
     signals = synthetic(200)
     estimator = SALS(rank=2, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, tol=0.0, device="cpu")
@@ -177,4 +156,3 @@ def test_a_preset_compares_the_papers_methods_with_its_settings(tmp_path):
     assert all(entry["parameters"] == 2688 for entry in written["summary"])
     assert written["settings"]["learning_rate"] == preset("har").parameters["learning_rate"]
     assert written["settings"]["tensorize"]["window"] == "rectangular"
-    assert "logistic regression on plain features" in (tmp_path / "a" / "results.md").read_text()

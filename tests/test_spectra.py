@@ -7,11 +7,10 @@ import pytest
 from problems import paper
 
 from polyadic import ATD, SALS, plot
-from polyadic.core.tensorizer import Axis
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import typical
-from polyadic.explain.spectra import band, effect_sizes, greedy_shares, is_flat, where_strongest
+from polyadic.explain.spectra import effect_sizes, greedy_shares, where_strongest
 from polyadic.spectral import STFT
 
 FS = 64.0
@@ -82,32 +81,7 @@ def test_classes_have_their_own_spectra(model, rhythm):
         plot.spectrum_by_class(typical(model, rhythm.X))
 
 
-def test_windows_are_counted_in_their_own_class_and_unlabelled_ones_in_none(model, rhythm):
-    label = np.where(np.arange(60) < 10, -1, rhythm.label)
-    some = Windows(rhythm.X, FS, label=label, classes=rhythm.classes)
-    found = typical(model, some)
-    assert found.by_class[1] == pytest.approx(typical(model, some[label == 1]).mean)
-    assert found.mean == pytest.approx(typical(model, rhythm).mean)
-
-
-def test_channels_in_another_order_are_put_into_that_of_the_model(model, rhythm):
-    turned = Windows(rhythm.X[:, ::-1], FS, channels=["O1", "Cz"], units=["µV", "µV"], label=rhythm.label)
-    found = typical(model, turned)
-    assert found.mean == pytest.approx(typical(model, rhythm).mean)
-    assert (found.scale(1).unit, found.axes[0].labels) == ("dB re 1 µV", ("Cz", "O1"))
-
-
 # --------------------------------------------------------------------- profiles
-
-
-def test_a_profile_that_hardly_varies_has_no_peak():
-    time = Axis("time", "time", np.arange(10.0), "s")
-    assert is_flat(1 + 0.02 * np.sin(np.arange(10)))
-    assert band(time, 1 + 0.02 * np.sin(np.arange(10))) is None
-    assert is_flat(np.zeros(4))
-    burst = np.exp(-0.5 * (np.arange(10.0) - 4) ** 2)
-    assert band(time, burst) == (4.0, 3.0, 5.0)
-    assert band(time, -burst) == (4.0, 3.0, 5.0)
 
 
 def test_components_are_found_in_the_stretch_where_they_are(rhythm):

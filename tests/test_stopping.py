@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -121,28 +120,10 @@ def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_t
     assert names(tmp_path) == ["model of mine.safetensors", "own", "temporary"]
 
 
-def test_a_checkpoint_that_was_named_stays_and_is_named_when_the_fit_is_stopped(here):
-    words = [*LONG, "--sweeps", "100000", "--checkpoint", "kept"]
-    process = Piped(words, here)
-    said = stopped(process, signal.SIGINT, swept(process))
-    assert said_command(said) == [*words, "--resume"]
-    polyadic(*words, "--resume", "--sweeps", "3", cwd=here)
-    assert names(here) == ["kept", "m.safetensors", "w.npz"]
-
-
 def test_a_fit_that_is_refused_leaves_no_checkpoint(here):
     np.savez(here / "zero.npz", X=np.full((20, 2, 64), np.nan, "f4"), fs=10)
     polyadic("fit", "zero.npz", "-o", "m.safetensors", cwd=here, code=1)
     assert names(here) == ["w.npz", "zero.npz"]
-
-
-@pytest.mark.parametrize("library", ["libtorch_cpu"])
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded can be seen on Linux alone")
-def test_ctrl_c_during_imports_is_handled_the_same_way(library, here):
-    process = started([*FRESH, *LONG], here)
-    said = stopped(process, signal.SIGINT, lambda: library in Path(f"/proc/{process.pid}/maps").read_text())
-    assert process.returncode == 130
-    assert "polyadic: stopped" in said
 
 
 @pytest.mark.long
@@ -155,20 +136,6 @@ def test_a_fit_under_nohup_continues_when_the_terminal_is_closed(here):
     process.communicate(timeout=120)
     assert process.returncode == 0
     assert load(here / "m.safetensors").n_sweeps_ > 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_fit_in_a_terminal_that_is_gone_still_leaves_its_checkpoint(number, here):
-    """Its output goes to a stream without a reader."""
-    process = Piped([*LONG, "--sweeps", "100000"], here)
-    swept_once = swept(process)
-    while not swept_once():
-        assert process.poll() is None
-    process.stderr.close()
-    process.stdout.close()
-    process.send_signal(number)
-    assert process.wait(timeout=120) == 128 + number
-    assert (here / "m.safetensors.checkpoint").is_file()
 
 
 # ------------------------------------------------------------------------------------------------ other commands
@@ -200,13 +167,3 @@ def test_a_stopped_tune_ends_with_the_code_of_its_signal_and_says_how_to_resume(
     assert load(tmp_path / "t.safetensors").n_sweeps_ > 0
     refused = " ".join(polyadic(*words, cwd=tmp_path, code=1).stderr.split())
     assert "has the tries of a search that still runs or was interrupted" in refused
-
-
-def test_a_stopped_run_says_what_has_been_written(tmp_path):
-    process = Piped(["run", "--sweeps", "2"], tmp_path)
-    saved = tmp_path / "polyadic-run" / "cpd.safetensors"
-    said = stopped(process, signal.SIGINT, saved.exists)
-    assert process.returncode == 130
-    said = re.sub(r"\s+", " ", said)
-    assert re.search(r"stopped; [1-9]\d* of 12 fits were done, and models of seed 0 are in polyadic-run/", said)
-    assert all(load(path) for path in saved.parent.iterdir())

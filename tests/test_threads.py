@@ -34,28 +34,6 @@ def of_a_new_thread() -> int:
     return found[0]
 
 
-def test_nested_background_work_does_not_deadlock() -> None:
-    # In a process of its own, which can be given up: those that wait for each other would do so for ever. There is more
-    # work than there are helpers, and each piece waits for more: those that wait have to do it themselves.
-    program = (
-        "import torch; from polyadic._util.threads import start, thread_pool; torch.set_num_threads(3)\n"
-        "with thread_pool():\n"
-        "    outcomes = [start(lambda: 1 + start(lambda: start(lambda: 1)() + 1)()) for _ in range(6)]\n"
-        "    print([outcome() for outcome in outcomes])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[3, 3, 3, 3, 3, 3]\n"
-
-
-@pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
-def test_large_pages_are_enabled_on_request_unless_the_environment_disables_them(given: str | None, kept: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
-    environment |= {} if given is None else {"THP_MEM_ALLOC_ENABLE": given}
-    program = "import os, polyadic; polyadic.reuse_memory(); print(os.environ['THP_MEM_ALLOC_ENABLE'])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.strip() == kept
-
-
 def test_the_library_leaves_its_process_alone() -> None:
     program = (
         "import os, sys, numpy as np, torch, scipy.signal, sklearn.linear_model; torch.set_num_threads(2)\n"

@@ -102,13 +102,6 @@ def rewrite(folder, stages):
     trees.night(folder, "SC4011E0", stages, 10, begin=2)
 
 
-def test_a_folder_without_recordings_says_so(tmp_path):
-    with pytest.raises(DataError, match="no recordings of sleep_edf found"):
-        datasets.sleep_edf(tmp_path, tmp_path / "s")
-    with pytest.raises(DataError, match="does not exist"):
-        datasets.mgh(tmp_path / "absent", tmp_path / "s")
-
-
 # -------------------------------------------------------------------------- MGH
 
 
@@ -129,15 +122,6 @@ def test_mgh_has_the_papers_windows_channels_and_stages(tmp_path):
         np.testing.assert_allclose(store.read(np.array([row]))[0], expected, rtol=1e-6)
 
 
-def test_an_mgh_recording_that_lost_its_labels_is_an_error_or_a_skip(tmp_path):
-    trees.mgh(tmp_path / "mgh")
-    (tmp_path / "mgh" / "tr04-0008" / "tr04-0008-arousal.mat").unlink()
-    with pytest.raises(DataError, match=r"tr04-0008-arousal\.mat"):
-        datasets.mgh(tmp_path / "mgh", tmp_path / "s")
-    store = datasets.mgh(tmp_path / "mgh", tmp_path / "t", on_error="skip")
-    assert [entry["name"] for entry in store.skipped] == ["tr04-0008"]
-
-
 # ----------------------------------------------------------------------- PTB-XL
 
 
@@ -151,18 +135,6 @@ def test_ptb_xl_has_the_papers_windows_leads_and_sex(tmp_path):
     for row, name in enumerate(store.windows.recording):
         np.testing.assert_array_equal(store.samples[row], digits[name].T)
     np.testing.assert_allclose(store.read(np.array([2]))[0], digits["00003_hr"].T / 1000, rtol=1e-6)
-
-
-def test_a_ptb_xl_record_of_the_wrong_length_is_an_error_or_a_skip(tmp_path):
-    trees.ptb_xl(tmp_path / "ptb")
-    trees.ptb_xl(tmp_path / "short", patients=(1,), samples=4000)
-    for ending in ("hea", "dat"):
-        shutil.copy(*(tmp_path / root / f"records500/00000/00001_hr.{ending}" for root in ("short", "ptb")))
-    with pytest.raises(DataError, match="5000 samples"):
-        datasets.ptb_xl(tmp_path / "ptb", tmp_path / "s")
-    store = datasets.ptb_xl(tmp_path / "ptb", tmp_path / "t", on_error="skip")
-    assert [entry["name"] for entry in store.skipped] == ["00001_hr"]
-    assert len(store) == 3
 
 
 # -------------------------------------------------------------------------- HAR

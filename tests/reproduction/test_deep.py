@@ -18,10 +18,9 @@ from paper.baselines.deep import (
     DeepBaseline,
     ReferenceCNN,
     SimCLR,
-    hold_out,
     train,
 )
-from paper.baselines.networks import Backbone, Decoder, Learner, Standardize, byol_loss, nce_loss
+from paper.baselines.networks import Learner, byol_loss, nce_loss
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.data import synthetic
 from polyadic.data.batches import Samples, WindowSource
@@ -45,7 +44,6 @@ ALL: dict[str, Callable[..., DeepBaseline]] = {
     "CNN": lambda **changes: ReferenceCNN(**{**SMALL, "augment": None, **changes}),
 }
 X = np.random.default_rng(0).normal(size=(24, 3, 64)).astype(np.float32)
-Y = np.arange(24) % 2
 
 
 class TestSimCLR(BaselineContract):
@@ -131,16 +129,6 @@ def test_byol_predicts_the_targets_features_of_the_other_view() -> None:
         assert float(network.objective(T, None)) == pytest.approx(float(there + back) / 2, rel=1e-5)
 
 
-def test_features_of_byol_do_not_collapse() -> None:
-    T = torch.randn((64, 4, 8, 8), generator=torch.Generator().manual_seed(0))
-    model = BYOL(
-        8, augment=lambda batch: batch + 0.1 * torch.randn_like(batch), max_epochs=40, patience=40, device="cpu"
-    )
-    Z = model.set_params(batch_size=16, learning_rate=3e-3).fit(T).transform(T)
-    Z = Z / torch.linalg.vector_norm(Z, dim=1, keepdim=True)
-    assert float((Z @ Z.T).mean()) < 0.5
-
-
 # -------------------------------------------------------------------- backbone
 
 SHAPES = {"sleep_edf": (14, 129, 86), "har": (18, 33, 33), "ptb_xl": (24, 129, 75), "mgh": (12, 257, 43)}
@@ -152,19 +140,6 @@ def test_sizes_are_within_a_tenth_of_those_in_table_2(name: str) -> None:
     for data, expected in reference.PARAMETERS[name].items():
         count = ALL[kind](dim=int(dim))._network_for(SHAPES[data]).n_parameters()
         assert count == pytest.approx(expected, rel=0.1), data
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 19, 70), (2, 50)])
-def test_odd_shapes_go_there_and_back(shape: tuple[int, ...]) -> None:
-    backbone = Backbone(shape)
-    T = Standardize(shape[0])(torch.randn(3, *shape))
-    assert backbone(T).shape == (3, backbone.n_features)
-    assert Decoder(backbone, 4, shape[0])(torch.randn(3, 4)).shape == T.shape
-    maps = backbone.stem(T)
-    for block, size in zip(backbone.blocks, backbone.grids[1:], strict=True):
-        maps = block(maps)
-        assert maps.shape[2:] == size
-    assert max(backbone.grids[-1]) <= 3
 
 
 # -------------------------------------------------------------------- training
@@ -213,36 +188,6 @@ def test_training_stops_on_a_plateau_and_keeps_the_best_weights() -> None:
     # One step of 1e-3 upwards in each epoch, and the third was the best.
     assert float(network.weight.detach()) == pytest.approx(3e-3, rel=1e-3)
     assert network.steps == 5
-
-
-class Recording(WindowSource):
-    """Keeps what is asked of it."""
-
-    def batches(self, parts: Any, sweep: int) -> Any:
-        self.asked = [*getattr(self, "asked", []), (sweep, torch.cat(list(parts)).tolist())]
-        return super().batches(parts, sweep)
-
-
-def test_each_epoch_has_an_order_and_augmentations_of_its_own_and_the_held_out_windows_never_change() -> None:
-    source = Recording(Samples(X), None, Jitter(0.1), 0, torch.device("cpu"), torch.float32)
-    train(Scripted([3.0, 2.0, 1.0]), source, None, settings(batch_size=64, max_epochs=3, holdout=0.25))
-    kept, held = (part.tolist() for part in hold_out(len(X), 0.25, 0))
-    trained, checked = source.asked[0::2], source.asked[1::2]
-    assert [sweep for sweep, _ in trained] == [0, 1, 2]
-    assert all(sorted(ids) == kept for _, ids in trained)
-    assert trained[0][1] != trained[1][1] != kept
-    assert checked == [(-1, held)] * 3
-
-
-def test_loss_of_an_epoch_is_the_mean_over_windows_not_over_batches() -> None:
-    class Counting(Scripted):
-        def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
-            return self.weight * 0 + float(len(S))
-
-    history = train(Counting([]), source_of(X), None, settings(batch_size=3, max_epochs=1, holdout=5 / 24))
-    # 19 windows in batches of 3, 3, 3, 3, 3, 2, 2; 5 held out in batches of 3 and 2.
-    assert history["loss"] == [pytest.approx((5 * 9 + 2 * 4) / 19)]
-    assert history["held_out"] == [pytest.approx((9 + 4) / 5)]
 
 
 # -------------------------------------------------------------------- learning

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.linear_model import LogisticRegression
 
 from paper.scoring import PROBES, augmented, score_classifier, score_split
-from paper.speed.measure import seconds_per_sweep
 from polyadic._util.random_streams import integer_seed
 from polyadic.augment import Augmentation, Jitter
 from polyadic.data import Split, Windows
@@ -86,22 +85,6 @@ def test_a_split_is_scored_on_windows_as_they_are_and_perturbed_by_every_probe_a
     assert score_split(Moments(), part) == {kind: found[kind] for kind in PROBES}
 
 
-def test_probes_may_be_chosen_by_the_features_of_the_training_windows():
-    part = labelled_split()
-    seen = []
-
-    def choose(Z: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-        seen.append((Z, y))
-        return {"ridge": RidgeClassifier()}
-
-    found = score_split(Moments(), part, choose)
-    _, train, test = part
-    assert np.array_equal(seen[0][0], Moments().transform(train.X))
-    assert np.array_equal(seen[0][1], train.label)
-    ridge = RidgeClassifier().fit(*seen[0])
-    assert found == {"ridge": scores(test.label, ridge.predict(Moments().transform(test.X)), test.subject)}
-
-
 class FirstSign:
     """A classifier of windows by the sign of their first sample."""
 
@@ -118,9 +101,3 @@ def test_a_classifier_of_windows_has_its_scores_in_the_place_of_every_probes():
     found = score_classifier(FirstSign(), part, augment, seed=3)
     assert found == expected
     assert list(found) == list(expected)
-
-
-def test_seconds_per_sweep_are_the_mean_of_the_fourth_to_the_eighth_or_of_those_after_the_first():
-    assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5, 100]) == 3
-    assert seconds_per_sweep([100, 1, 2, 3, 4, 5, 6]) == 3.5
-    assert seconds_per_sweep(np.array([5.0])) == 5

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from paper import reference
-from paper.__main__ import main
 from paper.catalogue import EXPERIMENTS
 from paper.results import encode_result
 from paper.runner import Request, experiment_settings, run
@@ -137,14 +135,3 @@ def test_an_interrupted_table_resumes_from_its_finished_cells(tmp_path):
     rows = run(request, table9, quiet=True)["rows"]
     assert len(rows) == 4
     assert [row for row in rows if row["key"] == before[0]] == before[1]
-
-
-def test_commands_run_and_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["paper", "table1", "--quick", "--json", "-o", str(tmp_path)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    assert json.loads(capsys.readouterr().out)["experiment"] == "table1"
-    monkeypatch.setattr(sys, "argv", ["paper", "table1", "-o", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"^paper: --data is missing[^\n]*$"):
-        main()

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from problems import classes_of_tensors, decaying
 from scipy.special import softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from paper.baselines import CPALS, STL, UMLDA
 from paper.baselines.stl import _Problem
-from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 
@@ -90,30 +85,6 @@ def test_two_classes_of_vectors_give_the_direction_of_linear_discriminant_analys
     assert abs(cosine) == pytest.approx(1.0, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("shape", "count", "dim", "said"),
-    [((3, 4, 5), 90, 6, "at most 5"), ((6,), 90, 3, "at most 2"), ((9, 9), 6, 6, "at most 5")],
-)
-def test_more_projections_than_can_be_uncorrelated_are_refused(
-    shape: tuple[int, ...], count: int, dim: int, said: str
-) -> None:
-    X, y = classes_of_tensors(shape, count=count)
-    with pytest.raises(PolyadicError, match=said):
-        UMLDA(dim=dim).fit(X, y)
-    assert UMLDA(dim=dim - 1).fit(X, y).transform(X).shape == (count, dim - 1)
-
-
-@pytest.mark.parametrize("kind", [UMLDA, STL])
-def test_supervised_baselines_ask_for_labels(kind: Any) -> None:
-    X, y = classes_of_tensors()
-    with pytest.raises(PolyadicError, match="supervised"):
-        kind().fit(X)
-    with pytest.raises(PolyadicError, match="one entry per window"):
-        kind().fit(X, y[:-1])
-    with pytest.raises(PolyadicError, match="two classes"):
-        kind().fit(X, np.zeros(len(X)))
-
-
 # -------------------------------------------------------------------------- STL
 
 
@@ -144,15 +115,6 @@ def test_gradient_is_that_of_the_objective() -> None:
         step[place] = 1e-6
         slope = (problem(theta + step)[0] - problem(theta - step)[0]) / 2e-6
         assert gradient[place] == pytest.approx(slope, rel=1e-5, abs=1e-7)
-
-
-def test_loss_of_stl_falls_and_too_few_iterations_give_a_warning() -> None:
-    X, y = classes_of_tensors()
-    losses = STL().fit(X, y).history_["loss"]
-    assert all(later <= earlier for earlier, later in pairwise(losses))
-    assert losses[-1] < np.log(3)
-    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
-        STL(max_iter=2, tol=1e-9).fit(X, y)
 
 
 # ----------------------------------------------------------------------- CP-ALS

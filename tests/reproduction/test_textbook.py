@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy import signal
 
 from paper.speed import textbook
-from polyadic.augment import Bandpass
 from polyadic.core import step as als
 from polyadic.presets import preset
 from polyadic.spectral import STFT
@@ -39,24 +37,6 @@ def test_its_spectra_are_the_librarys():
     X = torch.randn(4, 3, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     settings = STFT(32, 5, window="rectangular").calibrated(X)
     torch.testing.assert_close(textbook.spectra(X, settings), settings(X))
-
-
-def test_its_filters_are_those_of_the_augmentation():
-    bandpass = Bandpass([(1, 20), (5, 24)], 50)
-    X = np.random.default_rng(0).normal(size=(40, 2, 128)).astype(np.float32)
-    pairs = textbook.AugmentedPairs(X, bandpass)
-    filters = [signal.butter(1, band, btype="bandpass", fs=50) for band in bandpass.bands]
-    first, second = (signal.lfilter(b, a, X) for b, a in filters)
-    both = signal.lfilter(*filters[1], first)
-    torch.manual_seed(0)
-    seen = set()
-    for number in range(len(X)):
-        _, view = pairs[number]
-        for channel, got in enumerate(view):
-            near = [np.allclose(one[number, channel], got, atol=1e-4) for one in (first, second, both)]
-            assert sum(near) == 1
-            seen.add(near.index(True))
-    assert seen == {0, 1, 2}
 
 
 def test_a_sweep_visits_every_window_once_and_moves_the_bases(monkeypatch):

@@ -10,6 +10,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -32,23 +33,19 @@ __all__ = [
 ]
 
 
-_KINDS = {
-    stat.S_IFBLK: "device",
-    stat.S_IFCHR: "device",
-    stat.S_IFDIR: "folder",
-    stat.S_IFIFO: "named pipe",
-    stat.S_IFSOCK: "socket",
-}
 LOCKED = -1
 """Return value of `lock_folder` for a folder that another process has locked."""
-_NAME_START = 40
-"""Number of characters of a file's name used in the name of its temporary file, to keep that short."""
 
 
 def digest(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _kind(path: Path) -> str:
+    known = {"folder": path.is_dir(), "named pipe": path.is_fifo(), "socket": path.is_socket(), "device": True}
+    return next(name for name, holds in known.items() if holds)
 
 
 def output_path(path: str | os.PathLike[str]) -> Path:
@@ -58,14 +55,10 @@ def output_path(path: str | os.PathLike[str]) -> Path:
     ------
     PolyadicError : if `path` is a device, a pipe, a socket or a folder, which must not be replaced
     """
-    try:
-        mode = Path(path).stat().st_mode
-    except FileNotFoundError:
-        return Path(os.path.realpath(path))
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "special file")
-        raise PolyadicError(f"{path} cannot be written: it is a {kind}, not a regular file")
-    return Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise PolyadicError(f"{path} cannot be written: it is a {_kind(target)}, not a regular file")
+    return target
 
 
 @contextmanager
@@ -76,12 +69,9 @@ def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """
     target = output_path(path)
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    temporary = target.with_name(f".{target.name[:_NAME_START]}.{secrets.token_hex(8)}.tmp")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
+    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
-        # With an opener, so that the file object knows its path.
-        with open(temporary, "wb", opener=lambda *_: descriptor) as file:
+        with open(temporary, "xb", opener=partial(os.open, mode=0o666 if mode is None else 0o600)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # before renaming, so that a power failure leaves no partial file
@@ -95,13 +85,14 @@ def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
 
 
-def check_output(path: str | os.PathLike[str]) -> None:
-    """Check that a file can be written, before computing its content.
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file atomically: complete or not at all."""
+    with open_atomically(path) as file:
+        file.write(content)
 
-    Raises
-    ------
-    PolyadicError : if not: not a regular file, no such folder, no permission, or a read-only disk
-    """
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Raise before computing its content if a file cannot be written: no folder, no permission, a read-only disk."""
     try:
         tempfile.TemporaryFile(dir=output_path(path).parent).close()
     except OSError as error:
@@ -129,15 +120,6 @@ def write_array(
     ----------
     shape, dtype : of the whole array (N, …)
     parts : arrays (n, …) in order, N rows in all
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_array(f"{folder}/a.npy", (2, 3), np.dtype("<f4"), [np.ones((1, 3)), np.zeros((1, 3))])
-    ...     np.load(f"{folder}/a.npy").sum()
-    np.float32(3.0)
     """
     import numpy as np
 
@@ -149,12 +131,6 @@ def write_array(
             os.posix_fallocate(file.fileno(), 0, size)  # fail now if the disk is full
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
-
-
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file atomically: complete or not at all."""
-    with open_atomically(path) as file:
-        file.write(content)
 
 
 def lock_folder(folder: str | os.PathLike[str]) -> int | None:
@@ -192,13 +168,7 @@ def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] 
     """
     target = Path(path)
     name = target.name or str(path)
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError:
-        if target.is_symlink():
-            raise error(f"{name} is a link to a file that does not exist") from None
-        return
-    except OSError as reason:
-        raise error(f"{name} cannot be opened: {reason.strerror}") from reason
-    if not stat.S_ISREG(mode):
-        raise error(f"{name} is a {_KINDS.get(stat.S_IFMT(mode), 'special file')}, but must be a regular file")
+    if target.is_symlink() and not target.exists():
+        raise error(f"{name} is a link to a file that does not exist")
+    if target.exists() and not target.is_file():
+        raise error(f"{name} is a {_kind(target)}, but must be a regular file")

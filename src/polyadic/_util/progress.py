@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
-from polyadic._util.terminal import console, echo, is_terminal, printable
+from polyadic._util.terminal import console, echo, printable
 
 __all__ = ["SweepBar", "file_bar", "stage_bar", "sweep_bar", "window_bar"]
 
 _LINE_EVERY = 10
 """Without a terminal, a line is printed for the first sweep, every tenth, and the last."""
 
-_WHOLE_RUN = 1e9
-"""Seconds over which rich averages the speed, for the time left: all that have passed."""
 
-
-def _has_terminal() -> bool:
-    return is_terminal(sys.stderr)
-
-
-def _bar(*columns: str) -> Any:
-    """Build a bar with a description, texts with the fields of a task, and the time passed and left."""
+def _bar(title: str, hidden: bool = False) -> tuple[Any, Any]:
+    """Return a bar that is shown on terminals only, and its task, which has a `status` text."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    texts = (TextColumn(text, markup=False) for text in columns)
-    left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    title = TextColumn("{task.description}", markup=False)
-    return Progress(
-        title,
+    shown = console(err=True)
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=15),
-        *texts,
-        *left,
-        console=console(err=True),
+        TextColumn("{task.fields[status]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=shown,
         transient=True,
-        speed_estimate_period=_WHOLE_RUN,
+        speed_estimate_period=1e9,  # seconds: the time left follows from the mean speed of the whole run
+        disable=hidden or not shown.is_terminal,
     )
+    return bar, bar.add_task(printable(title), total=None, status="")
+
+
+def _speed(amount: float, begun: float) -> float:
+    return amount / max(time.perf_counter() - begun, 1e-9)
 
 
 class SweepBar:
     """The progress of a fit: a bar on a terminal, else lines. It is called with the history after every sweep."""
 
-    def __init__(self, bar: Any, title: str, max_sweeps: int, n_windows: int) -> None:
-        self._bar, self._title, self._max_sweeps, self._n_windows = bar, printable(title), max_sweeps, n_windows
-        self._task = None if bar is None else bar.add_task(self._title, total=max_sweeps, status="")
+    def __init__(self, bar: Any, task: Any, title: str, max_sweeps: int, n_windows: int) -> None:
+        self._bar, self._task, self._title = bar, task, printable(title)
+        self._max_sweeps, self._n_windows = max_sweeps, n_windows
         self._line, self._loss, self._sweeps, self._windows_done, self._bytes = "", "", 0, 0, 0
         self._attempt, self._begun = "", time.perf_counter()
 
@@ -61,10 +59,8 @@ class SweepBar:
         labels |= {"fit_augmented": "augmented", "tikhonov": "Tikhonov"}
         terms = [f"{label} {history[name][-1]:.4g}" for name, label in labels.items() if history[name][-1] != 0]
         self._loss = f", loss {history['loss'][-1]:.4g}"
-        self._line = (
-            f"{self._title}{self._attempt}: sweep {self._sweeps} of at most {self._max_sweeps}{self._loss} = "
-            + " + ".join(terms)
-        )
+        count = f"sweep {self._sweeps} of at most {self._max_sweeps}"
+        self._line = f"{self._title}{self._attempt}: {count}{self._loss} = {' + '.join(terms)}"
         if self._sweeps == 1 or self._sweeps % _LINE_EVERY == 0:
             self.print_line()
         self.windows(0, 0)
@@ -73,19 +69,18 @@ class SweepBar:
         """Report a number of further windows and bytes of this sweep as done."""
         self._windows_done += count
         self._bytes += size
-        if self._bar is not None:
-            speed = self._bytes / 1e6 / max(time.perf_counter() - self._begun, 1e-9)
-            stage = f"sweep {self._sweeps}/{self._max_sweeps}" if self._sweeps else "reading windows"
-            self._bar.update(
-                self._task,
-                completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0),
-                status=f"{stage}{self._loss}, {speed:,.0f} MB/s",
-                description=f"{self._title}{self._attempt}",
-            )
+        stage = f"sweep {self._sweeps}/{self._max_sweeps}" if self._sweeps else "reading windows"
+        self._bar.update(
+            self._task,
+            total=self._max_sweeps,
+            completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0),
+            status=f"{stage}{self._loss}, {_speed(self._bytes / 1e6, self._begun):,.0f} MB/s",
+            description=f"{self._title}{self._attempt}",
+        )
 
     def print_line(self) -> None:
         """Print the last line that was not yet printed, if there is no bar."""
-        if self._bar is None and self._line:
+        if self._bar.disable and self._line:
             echo(self._line, err=True)
         self._line = ""
 
@@ -93,8 +88,9 @@ class SweepBar:
 @contextmanager
 def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepBar]:
     """Show a bar that advances with every batch of `n_windows`; without a terminal, print a line every tenth sweep."""
-    with _bar("{task.fields[status]}") if _has_terminal() else nullcontext() as bar:
-        sweeps = SweepBar(bar, title, max_sweeps, n_windows)
+    bar, task = _bar(title)
+    with bar:
+        sweeps = SweepBar(bar, task, title, max_sweeps, n_windows)
         yield sweeps
     sweeps.print_line()
 
@@ -105,18 +101,15 @@ def stage_bar(title: str, hidden: bool = False, unit: str = "") -> Iterator[Call
 
     Throughput is shown if the counted items have a name, in the plural.
     """
-    if hidden or not _has_terminal():
-        yield lambda done, total, stage: None
-        return
     begun = time.perf_counter()
-    with _bar("{task.completed}/{task.total}", "{task.fields[status]}") as bar:
-        task = bar.add_task(printable(title), total=None, status="")
+    bar, task = _bar(title, hidden)
 
-        def update(done: int, total: int, stage: object) -> None:
-            speed = _rate(done / max(time.perf_counter() - begun, 1e-9)) if unit else ""
-            status = ", ".join(filter(None, (unit, speed, str(stage))))
-            bar.update(task, completed=done, total=total, status=printable(status))
+    def update(done: int, total: int, stage: object) -> None:
+        speed = _rate(_speed(done, begun)) if unit else ""
+        status = ", ".join(filter(None, (f"{done}/{total} {unit}".strip(), speed, str(stage))))
+        bar.update(task, completed=done, total=total, status=printable(status))
 
+    with bar:
         yield update
 
 
@@ -132,12 +125,9 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
     """Show a bar; yield a function to call with a file's name, files done, total files, windows and bytes so far."""
     begun = time.perf_counter()
     with stage_bar(title, hidden) as show:
-
-        def update(name: str, done: int, total: int, windows: int, size: int) -> None:
-            speed = size / 1e6 / max(time.perf_counter() - begun, 1e-9)
-            show(done, total, f"{windows:,} windows, {speed:,.0f} MB/s, {name}")
-
-        yield update
+        yield lambda name, done, total, windows, size: show(
+            done, total, f"{windows:,} windows, {_speed(size / 1e6, begun):,.0f} MB/s, {name}"
+        )
 
 
 def _rate(speed: float) -> str:

@@ -23,7 +23,7 @@ from polyadic.cli import (
     transform,
     tune,
 )
-from polyadic.cli.options import Command, Manual
+from polyadic.cli.options import Command, Group, flowing
 
 __all__ = ["app"]
 
@@ -47,17 +47,11 @@ some have labels, [bold]fit --probe[/bold] also trains a probe: the simple class
 _EPILOG = """
 [bold]Examples[/bold]
 
-Train on a folder of EDF files, and label new ones:
+Train on a folder of EDF files, label new ones, and write a report:
   polyadic prepare folder recordings my.store --seconds 30
   polyadic fit my.store --probe -o model.safetensors
   polyadic predict model.safetensors new-recordings -o labels.csv
-
-Fit a model to a folder of EDF files, and write a report:
-  polyadic fit recordings --seconds 30 -o model.safetensors
-  polyadic report model.safetensors --data recordings -o report.html
-
-Compare the methods on your own windows:
-  polyadic run --data windows.npz --fs 100
+  polyadic report model.safetensors --data my.store -o report.html
 
 [bold]Every command[/bold] has --help with examples. Most have --json (machine-readable result on standard output)
 and --quiet (no progress bar; warnings and errors are still shown).
@@ -72,16 +66,21 @@ and --quiet (no progress bar; warnings and errors are still shown).
   129  the same, stopped by SIGHUP (closed terminal)
 """
 
-_START, _MODEL, _USE, _LOOK = ("Start here", "From recordings to a model", "Use a model", "Inspect")
+_PANELS = {
+    "Start here": (run,),
+    "From recordings to a model": (fit, tune, moments),
+    "Use a model": (transform, predict, evaluate, export),
+    "Inspect": (report, compare, rank, info),
+}
 
 app = typer.Typer(
     name="polyadic",
-    cls=Manual,
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help=_HELP,
-    epilog=_EPILOG,
+    help=flowing(_HELP),
+    epilog=flowing(_EPILOG),
 )
 
 
@@ -101,14 +100,9 @@ def _root(
     pass
 
 
-app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
-for _panel, _modules in (
-    (_START, (run,)),
-    (_MODEL, (fit, tune, moments)),
-    (_USE, (transform, predict, evaluate, export)),
-    (_LOOK, (report, compare, rank, info)),
-):
+app.add_typer(prepare.app, name="prepare", rich_help_panel="From recordings to a model")
+for _panel, _modules in _PANELS.items():
     for _module in _modules:
-        _name = _module.__name__.rpartition(".")[2]
-        _command = app.command(cls=Command, epilog=_module.EXAMPLES, rich_help_panel=_panel)
-        _command(getattr(_module, _name))
+        _function = getattr(_module, _module.__name__.rpartition(".")[2])
+        _help, _epilog = flowing(_function.__doc__), flowing(_module.EXAMPLES)
+        app.command(cls=Command, help=_help, epilog=_epilog, rich_help_panel=_panel)(_function)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json, print_table
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, harmless, write_csv
+from polyadic.cli.options import option
 from polyadic.cli.windows import counted, describe, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -23,22 +22,15 @@ _MOST_SHOWN = 30
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Score features and probe on subjects that neither has seen:
+Score features and probe on subjects that neither has seen; write all scores to a file:
   polyadic evaluate model.safetensors sleep.store
-
-Leave out one subject at a time, and write all scores to a file:
   polyadic evaluate model.safetensors sleep.store --folds loso -o scores.csv
-
-Five folds of subjects, repeated ten times:
-  polyadic evaluate model.safetensors sleep.store --folds 5 --repeats 10
 
 Without refitting the features in every fold:
   polyadic evaluate model.safetensors sleep.store --transductive
 
-The probe in the model file, on recordings of other subjects:
+The probe in the model file, on recordings of other subjects; and the paper's protocol and probes:
   polyadic evaluate model.safetensors new.store --own-probe
-
-The paper's protocol and probes, on five random splits:
   polyadic evaluate model.safetensors sleep.store --protocol paper
 """
 
@@ -49,49 +41,43 @@ def evaluate(
     data: options.Data,
     protocol: Annotated[
         options.Protocol | None,
-        typer.Option(
-            help="subject: cross-validation by subject (default if subjects are known); paper: random windows, as in "
-            "the paper, which gives optimistic scores."
+        option(
+            "subject: cross-validation by subject (default if subjects are known); paper: random windows, as in the "
+            "paper, which gives optimistic scores."
         ),
     ] = None,
     probe: Annotated[
         options.ProbeKind | None,
-        typer.Option(
+        option(
+            f"Probe: the classifier that scores the features. {options.PROBE_KINDS} Default: auto; with --protocol "
+            "paper the other two.",
             metavar="KIND",
-            help=f"Probe: the classifier that scores the features. {options.PROBE_KINDS} Default: auto; with "
-            "--protocol paper the other two.",
         ),
     ] = None,
     folds: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Number of folds of subjects; loso leaves out one subject at a time. Default: loso for up to 20 subjects, "
+            "else five folds, repeated twice.",
             metavar="N|loso",
-            help="Number of folds of subjects; loso leaves out one subject at a time. Default: loso for up to 20 "
-            "subjects, else five folds, repeated twice.",
         ),
     ] = None,
     repeats: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Number of random assignments of subjects to folds (default: 1), or of random splits with --protocol paper "
+            f"(default: {_SPLITS}, or the model's own split).",
             min=1,
             metavar="N",
-            help="Number of random assignments of subjects to folds (five folds without --folds). Default: 1. With "
-            f"--protocol paper: number of random splits. Default: {_SPLITS}, or the model's own split if it was fitted "
-            "with --protocol.",
         ),
     ] = None,
     transductive: options.Transductive = False,
     own_probe: Annotated[
         bool,
-        typer.Option(
-            "--own-probe",
-            help="Score the probe in the model file, on all labelled windows (only held-out ones, if the model stores "
-            "its split).",
-        ),
+        option("Score the probe in the model file on all labelled windows, or on those it held out.", "--own-probe"),
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Also write all scores to this .csv file."),
+        Path | None, option("Also write all scores to this .csv file.", "--out", "-o", metavar="FILE")
     ] = None,
     device: options.Device = "auto",
     on_error: options.SkipErrors = "raise",
@@ -146,13 +132,7 @@ def evaluate(
 
 
 def _cross_validate(
-    model: Any,
-    windows: Windows,
-    kind: str,
-    folds: str | None,
-    repeats: int | None,
-    transductive: bool,
-    hidden: bool,
+    model: Any, windows: Windows, kind: str, folds: str | None, repeats: int | None, transductive: bool, hidden: bool
 ) -> dict[str, Any]:
     """Return the scores of left-out subjects, and a summary in words."""
     from polyadic._util.progress import stage_bar
@@ -163,16 +143,8 @@ def _cross_validate(
     if folds is None:
         chosen, repeats = default_folds(subjects_to_test(windows, rows), repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
-        result = cross_validate(
-            model,
-            windows,
-            chosen,
-            repeats or 1,
-            kind,
-            transductive,
-            rows=rows,
-            on_fold=lambda fold: show(fold.number, fold.count, ""),
-        )
+        on_fold = lambda fold: show(fold.number, fold.count, "")  # noqa: E731
+        result = cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=on_fold)
     return {"protocol": "subject", "probe": kind, **result.to_dict(), "summary_text": result.summary()}
 
 
@@ -203,20 +175,17 @@ def _show_folds(outcome: dict[str, Any]) -> None:
     def percent(row: dict[str, Any], *names: str) -> list[str]:
         return [*(f"{100 * row[name]:.1f}" for name in names), f"{row['windows']:,}"]
 
-    per_class, per_subject = outcome["per_class"], outcome["per_subject"]
+    per_class, per_subject, along = outcome["per_class"], outcome["per_subject"], outcome["along"]
     title = f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe"
     rows = [[name, *percent(row, "recall", "precision", "f1")] for name, row in per_class.items()]
     heads = ["class", "recall %", "precision %", "F1 %", "windows"]
-    if outcome["along"] is not None:
-        heads.insert(2, "recall along %")
-        for row in rows:
-            row.insert(2, f"{100 * outcome['along']['recall'][row[0]]:.1f}")
+    if along is not None:
+        heads.append("recall along %")
+        rows = [[*row, f"{100 * along['recall'][row[0]]:.1f}"] for row in rows]
     print_table(heads, rows, title=title)
     if len(per_class) <= _MOST_SHOWN:
-        counts = [
-            [name, *(f"{count:,.1f}".removesuffix(".0") for count in row)]
-            for name, row in zip(per_class, outcome["confusion"], strict=True)
-        ]
+        pairs = zip(per_class, outcome["confusion"], strict=True)
+        counts = [[name, *(f"{count:,.1f}".removesuffix(".0") for count in row)] for name, row in pairs]
         repeats = f", mean of {outcome['repeats']} repeats" if outcome["repeats"] > 1 else ""
         print_table(("true \\ predicted", *per_class), counts, title=f"windows{repeats}")
     if len(per_subject) <= _MOST_SHOWN:
@@ -229,34 +198,29 @@ def _show_folds(outcome: dict[str, Any]) -> None:
             "This is the score on new subjects; compare it with that of tune. The score that fit --probe prints is "
             "optimistic: its features have seen every subject."
         )
-    lowest = sorted(per_subject.items(), key=lambda item: item[1]["balanced_accuracy"])
-    if lowest[0][1]["balanced_accuracy"] < lowest[-1][1]["balanced_accuracy"]:
-        worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest[:3])
-        echo(f"Subjects with the lowest balanced accuracy: {worst}.")
+    lowest = sorted(per_subject.items(), key=lambda item: item[1]["balanced_accuracy"])[:3]
+    worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest)
+    echo(f"Subjects with the lowest balanced accuracy: {worst}.")
 
 
 def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     """Write all scores as a table: measure, class or subject, value."""
     rows: list[tuple[str, str, Any]] = []
     if "folds" in outcome:
-        plain = ("balanced_accuracy", "accuracy", "macro_f1", "kappa", "chance", "majority", "refitted", "transductive")
-        rows += [(name, "", outcome[name]) for name in (*plain, "folds", "repeats", "subjects", "windows")]
+        rows += [(name, "", value) for name, value in outcome.items() if isinstance(value, int | float)]
         rows += [(f"over_subjects_{name}", "", value) for name, value in outcome["over_subjects"].items()]
-        along = outcome["along"] or {}
-        rows += [(f"along_{name}", "", value) for name, value in along.items() if name != "recall"]
-        rows += [("along_class_recall", name, value) for name, value in along.get("recall", {}).items()]
+        along = dict(outcome["along"] or {})
+        rows += [("along_class_recall", name, value) for name, value in along.pop("recall", {}).items()]
+        rows += [(f"along_{name}", "", value) for name, value in along.items()]
         for kind in ("class", "subject"):
             for name, found in outcome[f"per_{kind}"].items():
                 rows += [(f"{kind}_{measure}", name, value) for measure, value in found.items()]
         names = list(outcome["per_class"])
         for name, counts in zip(names, outcome["confusion"], strict=True):
             rows += [("confusion", f"{name} as {other}", count) for other, count in zip(names, counts, strict=True)]
-    else:
-        for entry in outcome["summary"]:
-            rows += [(name, entry["probe"], value) for name, value in entry.items() if name != "probe"]
-    write_csv(
-        out, [("measure", "name", "value"), *((measure, harmless(str(name)), value) for measure, name, value in rows)]
-    )
+    for entry in outcome.get("summary", ()):
+        rows += [(name, entry["probe"], value) for name, value in entry.items() if name != "probe"]
+    write_csv(out, [("measure", "name", "value"), *((row[0], harmless(str(row[1])), row[2]) for row in rows)])
 
 
 def _show(outcome: dict[str, Any]) -> None:
@@ -272,9 +236,10 @@ def _show(outcome: dict[str, Any]) -> None:
     count = counted(len({row.get("seed") for row in outcome["rows"]}), "split")
     splits = f"{count}, protocol {outcome['protocol']}" if outcome["protocol"] else "own probe"
     tested = sorted({row["tested"] for row in outcome["rows"]})
-    counts = f"{tested[0]:,}" + (f" to {tested[-1]:,}" if len(tested) > 1 else "")
     rows = [[head, *(_cell(entry, name) for entry in summary)] for name, head in heads.items() if name in summary[0]]
-    rows.append(["windows tested", *[counts] * len(summary)])
+    rows.append(
+        ["windows tested", *[" to ".join(f"{count:,}" for count in tested[:: len(tested) - 1 or 1])] * len(summary)]
+    )
     title = f"{outcome['model']} on {outcome['data']}, {splits}"
     print_table(("", *(f"{entry['probe']} probe" for entry in summary)), rows, title=title)
     if outcome["held_out"]:

@@ -7,26 +7,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
+from polyadic.cli.options import option
 from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
 EXAMPLES = """
 [bold]Examples[/bold]
 
+An ONNX graph; C (model.c and model.h) with a result every 64 samples; 8-bit weights, and their effect on your windows:
   polyadic export model.safetensors -o model.onnx
-
-Then, on a device with only onnxruntime and numpy:
-  python examples/onnx_device.py model.onnx
-
-C for a microcontroller (model.c and model.h), with a result every 64 samples:
   polyadic export model.safetensors -o model.c --stride 64
-
-8-bit weights, and their effect on your own windows:
   polyadic export model.safetensors -o model.c --int8 --data labelled.store
 """
 
@@ -38,47 +31,25 @@ _ONNX = "ONNX files"
 def export(
     model: options.Model,
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Output file; the extension, .onnx or .c, sets the format."),
+        Path, option("Output file; the extension, .onnx or .c, sets the format.", "--out", "-o", metavar="FILE")
     ] = Path("model.onnx"),
     fs: Annotated[
-        float | None,
-        typer.Option(min=0.0, metavar="HZ", help="Sampling rate to store in the file, if the model has none."),
+        float | None, option("Sampling rate to store in the file, if the model has none.", min=0.0, metavar="HZ")
     ] = None,
-    channels: Annotated[
-        str,
-        typer.Option(metavar="NAME,NAME,…", help="Channel names to store in the file, separated by commas."),
-    ] = "",
-    int8: Annotated[bool, typer.Option("--int8", help="Use 8-bit weights.")] = False,
+    channels: Annotated[str, option("Channel names to store in the file.", metavar="NAME,NAME,…")] = "",
+    int8: Annotated[bool, option("Use 8-bit weights.", "--int8")] = False,
     data: options.DataOption = None,
-    header_only: Annotated[
-        bool, typer.Option("--header-only", help="Write a single .h file.", rich_help_panel=_C)
-    ] = False,
+    header_only: Annotated[bool, option("Write a single .h file.", "--header-only", panel=_C)] = False,
     stride: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="SAMPLES",
-            help="Samples between results in a stream. Default: the length of a window.",
-            rich_help_panel=_C,
-        ),
+        option("Samples between results in a stream. Default: a window.", min=1, metavar="SAMPLES", panel=_C),
     ] = None,
     units: Annotated[
-        str,
-        typer.Option(
-            metavar="UNIT,UNIT,…",
-            help="Channel units to store in the file. Default: those of the model, else of --data.",
-            rich_help_panel=_C,
-        ),
+        str, option("Channel units. Default: those of the model, else of --data.", metavar="UNIT,UNIT,…", panel=_C)
     ] = "",
     batch: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="WINDOWS",
-            help="Fixed batch size, for runtimes that need static shapes.",
-            rich_help_panel=_ONNX,
-        ),
+        option("Fixed batch size, for runtimes that need static shapes.", min=1, metavar="WINDOWS", panel=_ONNX),
     ] = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -89,10 +60,6 @@ def export(
     The export turns raw windows into features and, if the model has a probe (classifier), into class probabilities. C
     code needs only math.h and no heap. An ONNX graph needs onnxruntime.
     """
-    if not str(out).isprintable():
-        raise PolyadicError(
-            f"--out must be a path of printable text, for C compilers and ONNX runtimes, but is {str(out)!r}"
-        )
     in_c, header = header_only or out.suffix in (".c", ".h"), out.with_suffix(".h")
     for file in (out,) if not in_c else (header,) if header_only or out == header else (out, header):
         check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
@@ -202,10 +169,8 @@ def _compare(
     from polyadic._util.progress import window_bar
     from polyadic.evaluate.classifier import labels_of
 
-    probe = getattr(model, "probe_", None)
-    count, step = len(windows), _ROWS
-    if batch is not None:
-        count, step = count // batch * batch, max(_ROWS // batch, 1) * batch
+    probe, step = getattr(model, "probe_", None), batch or _ROWS
+    count = len(windows) if batch is None else len(windows) // batch * batch
     if count == 0:
         raise PolyadicError(
             f"--data must have at least {counted(batch or 1, 'window')} for the comparison, but has {len(windows)}"
@@ -216,14 +181,12 @@ def _compare(
             X = np.asarray(windows[first : min(first + step, count)].X)
             Z = np.asarray(model.transform(X), np.float64)
             expected.append(Z if probe is None else probe.predict_proba(Z))
-            parts = [X] if batch is None else np.split(X, len(X) // batch)
-            found += [np.asarray(compute(part)) for part in parts]
+            found.append(np.asarray(compute(X)))
             on_rows(first + len(X))
     after, before = np.concatenate(found), np.concatenate(expected)
     if probe is None:
         size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
-        error = float(np.sqrt(np.mean(np.square(after - before)))) / size
-        return {"windows": count, "features_error": error}
+        return {"windows": count, "features_error": float(np.sqrt(np.mean(np.square(after - before)))) / size}
     classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[:count]
     chosen = [classes[part.argmax(axis=1)] for part in (before, after)]
     known = np.isin(labels, classes)

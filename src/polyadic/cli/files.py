@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,10 +21,6 @@ STEP, _STEP_BYTES = 4096, 2**24
 
 LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf", ".atr")
 """File extensions for predictions."""
-
-_BESIDE_HEADER = (".dat", ".mat", ".atr", ".arousal")
-"""Extensions of files that belong to a WFDB header of the same name: signals and annotations."""
-
 _TABLES = (b"subject,recording,start", b"measure,name,value", b"n_fft,hop,parts", b"onset\tduration\ttrial_type")
 """First bytes of the tables that commands write."""
 
@@ -55,12 +50,10 @@ def check_out_file(
     if endings and out.suffix.lower() not in endings:
         named = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
         raise PolyadicError(f"{option} must end in {named}, but is {out.name}")
-    check_output(out)  # before an existing file is opened, which may be a pipe
-    if not out.exists():
-        return
-    if not force:
+    check_output(out)
+    if out.exists() and not force:
         raise PolyadicError(f"{option}: {out.name} already exists: use --force to overwrite it, or choose another name")
-    if endings and out.suffix.lower() in LABEL_ENDINGS and not _is_written_by_polyadic(out):
+    if endings and out.exists() and not _is_replaceable(out):
         raise PolyadicError(
             f"{option}: {out.name} already exists and is not a {out.suffix} file written by polyadic: choose another "
             "name"
@@ -69,10 +62,8 @@ def check_out_file(
 
 def check_out_folder(out: Path, data: Path | None) -> None:
     """Raise if an output folder cannot be written to, or is in the store `data` that the command reads."""
-    from polyadic.data.store import is_store
-
-    if data is not None and data.is_dir() and out.resolve().is_relative_to(data.resolve()) and is_store(data):
-        raise PolyadicError(f"--out {out} is the store {data.name} or a folder in it: choose another folder")
+    if data is not None:
+        _check_apart(out, data)
     existing = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if existing == out and not out.is_dir():
         raise PolyadicError(f"--out must be a folder, but {out} is a file")
@@ -89,26 +80,27 @@ def _check_apart(out: Path, given: Path) -> None:
         raise PolyadicError(f"--out is inside the store {given.name}, which this command reads: choose another folder")
     if not out.is_file():
         return
+    read = [given]
     if given.is_dir():
-        known = ending_of(out) in (*ENDINGS, *_BESIDE_HEADER)
-        mine = out.suffix.lower() in LABEL_ENDINGS and _is_written_by_polyadic(out)
-        read = [] if mine or not known else list(given.rglob(f"*{out.suffix}"))
-    else:
-        read = [given, *(given.with_suffix(ending) for ending in _BESIDE_HEADER if given.suffix.lower() == ".hea")]
+        known = ending_of(out) in (*ENDINGS, ".dat", ".mat") and not (out.suffix == ".csv" and _is_replaceable(out))
+        read = list(given.rglob(f"*{out.suffix}")) if known else []
+    elif given.suffix.lower() == ".hea" and out.suffix in (".dat", ".mat", ".atr"):
+        read = [given.with_suffix(out.suffix)]
     for path in read:
         if path.exists() and out.samefile(path):
             raise PolyadicError(f"--out would overwrite {path.name}, which this command reads: choose another name")
 
 
-def _is_written_by_polyadic(path: Path) -> bool:
-    """Whether a table, a labelled copy of a recording or an annotation file was written by a command; or is empty."""
+def _is_replaceable(path: Path) -> bool:
+    """Whether --force may replace a file; recordings, annotations and tables only if a command wrote them, or empty."""
     from polyadic.data.readers import edf, wfdb
 
-    if not path.stat().st_size:
+    ending = path.suffix.lower()
+    if ending not in LABEL_ENDINGS or not path.stat().st_size:
         return True
-    if path.suffix.lower() in (".edf", ".bdf"):
+    if ending in (".edf", ".bdf"):
         return edf.is_marked(path)
-    if path.suffix.lower() == ".atr":
+    if ending == ".atr":
         return wfdb.is_annotations(path)
     with path.open("rb") as file:
         return file.read(64).startswith(_TABLES)
@@ -212,8 +204,8 @@ def check_label_file(out: Path, data: Path) -> None:
     require(package, f"{ending} files need the package", extra)
     if package == "edfio":
         with data.open("rb") as file:
-            kind = file.read(236)[192:197].upper()
-        if kind in (b"EDF+D", b"BDF+D"):
+            gaps = file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D")
+        if gaps:
             raise PolyadicError(
                 f"{data.name} has gaps (EDF+D). An annotated copy would lose them, and its times would be wrong: use "
                 ".tsv"
@@ -224,17 +216,16 @@ def check_label_texts(out: Path, labels: Iterable[str]) -> None:
     """Raise before any work if the format of a file cannot hold one of the labels."""
     ending = out.suffix.lower()
     for label in labels if ending != ".csv" else ():
-        if re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", label):
-            reason = "has line breaks, tabs or other control characters"
-        elif ending == ".atr" and not label.isascii():
-            reason = "has characters beyond ASCII"
-        elif ending == ".atr" and len(label) > _LONGEST_NOTE:
-            reason = f"has more than {_LONGEST_NOTE} characters"
-        else:
-            continue
-        raise PolyadicError(
-            f"--out {out.name}: a {ending} file cannot hold the label {label[:40]!r}, which {reason}: use .csv"
-        )
+        reasons = {
+            "has line breaks, tabs or other control characters": not label.isprintable(),
+            "has characters beyond ASCII": ending == ".atr" and not label.isascii(),
+            f"has more than {_LONGEST_NOTE} characters": ending == ".atr" and len(label) > _LONGEST_NOTE,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise PolyadicError(
+                    f"--out {out.name}: a {ending} file cannot hold the label {label[:40]!r}, which {reason}: use .csv"
+                )
 
 
 def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:

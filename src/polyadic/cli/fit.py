@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.exits import resume_command
 from polyadic.cli.files import check_out_file
+from polyadic.cli.options import option
 from polyadic.cli.windows import are_recordings, counted, describe, opened
 from polyadic.errors import PolyadicError
 
@@ -27,28 +26,22 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]
 
-EDF files in windows of 30 s, in one command; with a probe (classifier), trained on the windows that have labels:
-  polyadic fit recordings --seconds 30 -o model.safetensors
-  polyadic fit recordings --seconds 30 --probe
+EDF files in windows of 30 s, with a probe (classifier), trained on the windows that have labels:
+  polyadic fit recordings --seconds 30 --probe -o model.safetensors
 
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
-The paper's method, on the recommended front end; and with the paper's settings for Sleep-EDF:
-  polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
-  polyadic fit sleep.store --preset sleep_edf -o model.safetensors
-
-The unlabelled part of a subject-wise split, and the probe on its training part:
-  polyadic fit sleep.store --protocol subject --probe
-
 Components to interpret: the consensus of 30 random starts, with a replicability check:
   polyadic fit sleep.store --rank 8 --restarts 30 --consensus --check
 
-From sums alone, and on a Dask cluster:
+The paper's method, on the recommended front end; and with the paper's settings for Sleep-EDF:
+  polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
+  polyadic fit sleep.store --preset sleep_edf --protocol subject --probe
+
+From sums alone, on a Dask cluster, and resumed after an interruption:
   polyadic fit --moments sleep.moments -o model.safetensors
   polyadic fit sleep.store --scheduler tcp://host:8786 -o model.safetensors
-
-Resume an interrupted fit:
   polyadic fit sleep.store -o model.safetensors --resume
 """
 
@@ -56,7 +49,7 @@ _LABEL_HINT = (
     ". Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
-_PAPER, _CHECKPOINTS = "The paper's methods (--method atd, sals, gr-sals)", "Checkpoints"
+_PAPER, _LONG = "The paper's methods (--method atd, sals, gr-sals)", "Long fits"
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
 _OF_ATD = ("augment", "beta", "gamma", "rounds")
@@ -66,119 +59,83 @@ _OF_ATD = ("augment", "beta", "gamma", "rounds")
 def fit(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
-    rank: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns). Default: 32.")
-    ] = None,
+    rank: options.Rank = None,
     probe: Annotated[
         options.ProbeKind | None,
-        typer.Option(
+        option(
+            "Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with the "
+            f"model. {options.PROBE_KINDS} Without a KIND: auto.",
             metavar="[KIND]",
-            help="Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with "
-            f"the model. {options.PROBE_KINDS} Without a KIND: auto.",
         ),
     ] = None,
     prior: options.Prior = None,
     recenter: Annotated[
-        bool,
-        typer.Option(
-            "--recenter",
-            help="With --probe: subtract each subject's mean features, in training and in prediction. Needs 20 "
-            "windows per subject.",
-        ),
+        bool, option("With --probe: subtract each subject's mean features. Needs 20 windows per subject.", "--recenter")
     ] = False,
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Also fit random halves of the subjects ten times, and save which components replicate."
-        ),
+        bool, option("Also fit random halves of the subjects, and save which components replicate.", "--check")
     ] = False,
     restarts: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of random starts; the fit with the lowest loss is kept."),
+        int | None, option("Number of random starts; the fit with the lowest loss is kept.", min=1, metavar="N")
     ] = None,
     consensus: options.Consensus = False,
     method: Annotated[
         Method | None,
-        typer.Option(
+        option(
+            "cpd, the plain decomposition (default); or, of the paper: atd (default with --preset), sals or gr-sals.",
             metavar="NAME",
             case_sensitive=False,
-            help="cpd, the plain decomposition (default); or, of the paper: atd (default with --preset), sals or "
-            "gr-sals.",
         ),
     ] = None,
     preset: options.Preset = None,
     protocol: Annotated[
         options.Protocol | None,
-        typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
+        option("Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
     ] = None,
-    sweeps: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50."),
-    ] = None,
+    sweeps: options.Sweeps = None,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     beta: Annotated[
         float | None,
-        typer.Option(
-            min=0.0,
-            metavar="X",
-            help="Weight of the self-supervised loss of --method atd. Default: 2.",
-            rich_help_panel=_PAPER,
-        ),
+        option("Weight of the self-supervised loss of atd. Default: 2.", min=0.0, metavar="X", panel=_PAPER),
     ] = None,
     augment: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Second views of atd: jitter:DEGREE, bandpass:LOW-HIGH,…, scale:FACTOR, shift:SHARE, drop:SHARE or "
+            "neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
             metavar="KIND",
-            help="Second views of --method atd: jitter:DEGREE, bandpass:LOW-HIGH,…, scale:FACTOR, shift:SHARE, "
-            "drop:SHARE or neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
-            rich_help_panel=_PAPER,
+            panel=_PAPER,
         ),
     ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of windows per batch.", rich_help_panel=_PAPER)
-    ] = None,
+    batch_size: Annotated[int | None, option("Number of windows per batch.", min=1, metavar="N", panel=_PAPER)] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, max=1.0, metavar="X", help="Weight of a batch in the update of the bases.", rich_help_panel=_PAPER
-        ),
+        option("Weight of a batch in the update of the bases.", min=0.0, max=1.0, metavar="X", panel=_PAPER),
     ] = None,
     solver: Annotated[
-        Literal["blend", "memory"] | None,
-        typer.Option(help="How a mini-batch of atd, sals or gr-sals moves the bases.", rich_help_panel=_PAPER),
+        Literal["blend", "memory"] | None, option("How a mini-batch moves the bases.", panel=_PAPER)
     ] = None,
     shuffle: Annotated[
         Literal["full", "block"],
-        typer.Option(
-            help="Order of windows: random, or within blocks of 256 MiB, for slow disks.", rich_help_panel=_PAPER
-        ),
+        option("Order of windows: random, or within blocks of 256 MiB, for slow disks.", panel=_PAPER),
     ] = "full",
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Checkpoint of the fit, kept after it. Default: the name of the model file with .checkpoint "
-            "appended, removed after the fit.",
-            rich_help_panel=_CHECKPOINTS,
-        ),
+        option("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE", panel=_LONG),
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Resume from the checkpoint, if there is one.", rich_help_panel=_CHECKPOINTS),
-    ] = False,
+    resume: Annotated[bool, option("Resume from the checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
     checkpoint_every: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.", rich_help_panel=_CHECKPOINTS)
+        float, option("Time between checkpoints.", min=0.0, metavar="SECONDS", panel=_LONG)
     ] = 60.0,
     moments: Annotated[
-        bool,
-        typer.Option("--moments", help="DATA is a file written by [bold]polyadic moments[/bold]: no data are read."),
+        bool, option("DATA is a file of [bold]polyadic moments[/bold]: no data are read.", "--moments", panel=_LONG)
     ] = False,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers read the store, such as tcp://host:8786."),
+        option("Dask scheduler whose workers read the store, as tcp://host:8786.", metavar="ADDRESS", panel=_LONG),
     ] = None,
     on_error: options.SkipErrors = "raise",
     force: options.Force = False,

@@ -25,13 +25,11 @@ EXAMPLES = """
 [bold]Examples[/bold]
 
   polyadic info model.safetensors
+  polyadic info night.edf
   polyadic info sleep.store --json
 
 Read a whole store and compare it with its checksums:
   polyadic info sleep.store --verify
-
-Channels and annotations of a recording:
-  polyadic info night.edf
 """
 
 _SHOWN = 12
@@ -51,7 +49,7 @@ def info(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A model, a store, arrays, a recording or a folder of recordings.",
+            help="A model, a store, arrays, moments, a table, a recording or a folder of recordings.",
             exists=True,
         ),
     ],
@@ -62,7 +60,7 @@ def info(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Describe a file or folder: a model, store, recording or arrays.
+    """Describe a file or folder: a model, store, recording, arrays or moments.
 
     Shows shapes, channels, labels, settings and size.
     """
@@ -77,29 +75,55 @@ def info(
         facts["verified"] = "all checksums match"
     if json:
         print_json(facts)
-        return
-    if facts["kind"] in (_STORE, _FOLDER):
-        # The classes of a folder are known only if it has one recording.
-        known = facts["classes"] if facts["kind"] == _STORE else facts.get("annotations", {})
-        names = [name for name, count in known.items() if count]
-        several = facts["kind"] == _FOLDER and facts["recordings"] > 1
-        for sentence in scarcities(facts["recordings"], facts["subjects"], [] if several else names):
-            echo(sentence, err=True, colour="yellow")
+    else:
+        _show(facts)
+
+
+def _show(facts: Facts) -> None:
+    """Print a description as a table, and notes on what a store or folder has too few of."""
     from rich.table import Table
     from rich.text import Text
 
+    if facts["kind"] in (_STORE, _FOLDER):
+        # The classes of a folder are known only if it has one recording.
+        known = facts["classes"] if facts["kind"] == _STORE else facts.get("annotations", {})
+        several = facts["kind"] == _FOLDER and facts["recordings"] > 1
+        names = [] if several else [name for name, count in known.items() if count]
+        for sentence in scarcities(facts["recordings"], facts["subjects"], names):
+            echo(sentence, err=True, colour="yellow")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     indent = ""
     for name, value in facts.items():
-        hidden = name == "units" and "rates" in facts  # rates include the units
-        if value not in (None, "", [], {}) and not hidden:
+        if value not in (None, "", [], {}) and not (name == "units" and "rates" in facts):  # rates include the units
             title = "first recording" if name == "first" else name.replace("_", " ")
             grid.add_row(f"{indent}{title}", Text(_shown(name, value)))
         if name == "first":
             indent = "  "  # all that follows describes the first recording of a folder
     console().print(grid)
+
+
+def _shown(name: str, value: Any) -> str:
+    """Format a value for display."""
+    if name == "bytes":
+        from rich.filesize import decimal
+
+        return decimal(value)
+    if name in ("fs", "seconds"):
+        return f"{value:g} {'Hz' if name == 'fs' else 's'}"
+    if isinstance(value, dict):
+        if value.keys() == {"shape", "type"}:
+            return f"{_shown('shape', value['shape'])} {value['type']}"
+        return ("\n" if name else ", ").join(f"{printable(key)}: {_shown('', item)}" for key, item in value.items())
+    if isinstance(value, list):
+        if name in ("shape", "window"):
+            return " × ".join(f"{side:,}" for side in value)
+        words = [_shown("", item) for item in value[:_SHOWN]]
+        return ", ".join(words) + (f", … ({len(value):,} in all)" if len(value) > _SHOWN else "")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return printable(str(value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
 def describe(path: Path, given: Mapping[str, Any]) -> Facts:
@@ -114,39 +138,16 @@ def describe(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data.readers.arrays import ARRAYS
     from polyadic.data.readers.common import ending_of
 
-    suffix = ending_of(path)
-    recording = partial(_recording, given=given)
-    table = partial(_table, given=given)
-    readers: dict[str, Any] = {".safetensors": _model, **dict.fromkeys(ARRAYS, _arrays)}
-    read = table if suffix == ".csv" else recording if suffix in ENDINGS else readers.get(suffix)
+    readers: dict[str, Any] = {".safetensors": _model, ".moments": _moments, **dict.fromkeys(ARRAYS, _arrays)}
+    readers |= dict.fromkeys(ENDINGS, partial(_recording, given=given)) | {".csv": partial(_table, given=given)}
+    read = readers.get(ending_of(path))
     if read is None:
-        known = sorted({*readers, *ENDINGS})
-        raise PolyadicError(f"{path.name} is not a file that polyadic reads: known extensions are {', '.join(known)}")
+        known = ", ".join(sorted(readers))
+        raise PolyadicError(f"{path.name} is not a file that polyadic reads: known extensions are {known}")
     return {"path": path.name, **read(path), "bytes": path.stat().st_size}
 
 
-def _shown(name: str, value: Any) -> str:
-    """Format a value for display."""
-    if name == "bytes":
-        from rich.filesize import decimal
-
-        return decimal(value)
-    if name in ("fs", "seconds") and value is not None:
-        return f"{value:g} {'Hz' if name == 'fs' else 's'}"
-    if isinstance(value, dict):
-        if value.keys() == {"shape", "type"}:
-            return f"{_shown('shape', value['shape'])} {value['type']}"
-        return ("\n" if name else ", ").join(
-            f"{_shown('', str(key))}: {_shown('', item)}" for key, item in value.items()
-        )
-    if isinstance(value, list):
-        if name in ("shape", "window"):
-            return " × ".join(f"{side:,}" for side in value)
-        words = [_shown("", item) for item in value[:_SHOWN]]
-        return ", ".join(words) + (f", … ({len(value):,} in all)" if len(value) > _SHOWN else "")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return printable(str(value))
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+# ------------------------------------------------------------------------------------------ models, moments, arrays
 
 
 def _model(path: Path) -> Facts:
@@ -171,25 +172,74 @@ def _model(path: Path) -> Facts:
         "probe": probe is not None,
         "sweeps": len(losses) or None,
         "loss": losses[-1] if losses else None,
-        "seed": header.get("seed"),
-        "split": header.get("split"),
-        "reading": header.get("reading"),
-        "settings": {key: _worded(value) for key, value in parameters.items()},
-        "tensorize": _worded(header.get("tensorize")),
+        **{name: header.get(name) for name in ("seed", "split", "reading")},
+        "settings": _short(parameters),
+        "tensorize": _short(header.get("tensorize")),
         "arrays": {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()},
         "version": header.get("version"),
     }
 
 
-def _worded(value: Any) -> Any:
-    """Format an object as encoded by `persist.encode` in one line."""
-    if isinstance(value, list):
-        words = [f"{item:.4g}" if isinstance(item, float) else str(_worded(item)) for item in value[:_SHOWN]]
-        return f"[{', '.join(words + [f'… {len(value):,} in all'] * (len(value) > _SHOWN))}]"
-    if not isinstance(value, dict):
-        return value
-    fields = ", ".join(f"{key}={_worded(item)}" for key, item in value.items() if key != "type")
-    return f"{value.get('type')}({fields})"
+def _short(value: Any) -> Any:
+    """Return an object as encoded by `persist.encode`, without long lists."""
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return f"{len(value):,} values" if isinstance(value, list) and len(value) > _SHOWN else value
+
+
+def _moments(path: Path) -> Facts:
+    """Describe the sums over windows in a file written by `polyadic moments`."""
+    from polyadic._util import model_files
+
+    _, header = model_files.read(path)
+    if "moments" not in header:
+        raise PolyadicError(f"{path.name} holds no sums of polyadic moments: is it a model, named .safetensors?")
+    windows, sites = header["windows"], list(header["sites"].values())
+    return {
+        "kind": "sums over windows",
+        "stage": header["moments"],
+        "windows": sum(site["windows"] for site in sites),
+        "subjects": sum(site["subjects"] for site in sites),
+        "sites": [site["name"] for site in sites if site["name"]],
+        "groups": len(header["groups"]),
+        "window": windows["shape"],
+        **{name: windows[name] for name in ("fs", "channels", "units")},
+        "reading": header["reading"],
+        "tensorize": _short(header["tensorize"]),
+        "version": header["version"],
+    }
+
+
+def _arrays(path: Path) -> Facts:
+    """Describe a file of arrays by its headers; the content is not read."""
+    import zipfile
+
+    import numpy as np
+
+    def head(file: Any) -> Facts:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        return {"shape": list(shape), "type": str(dtype)}
+
+    try:
+        if path.suffix.lower() == ".npy":
+            with path.open("rb") as file:
+                return {"kind": "array", **head(file)}
+        if path.suffix.lower() == ".mat":
+            from scipy.io import whosmat
+
+            found = {name: {"shape": list(shape), "type": kind} for name, shape, kind in whosmat(path)}
+        else:
+            with zipfile.ZipFile(path) as archive:
+                found = {name.removesuffix(".npy"): head(archive.open(name)) for name in archive.namelist()}
+    except (ValueError, EOFError, SyntaxError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise DataError(f"{path.name} cannot be read: {error}") from error
+    windows = "X" in found or {"X_train", "X_test"} <= found.keys()
+    return {"kind": "windows in arrays" if windows else "arrays", "arrays": found}
+
+
+# -------------------------------------------------------------------------------------------- folders and recordings
 
 
 def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
@@ -228,24 +278,24 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     }
 
 
-def _count_rates(files: Sequence[Path]) -> dict[str, int]:
-    """Return how many recordings have each sampling rate, by their headers; empty if all have the same.
-
-    The rate of a recording is that of its fastest channel. Tables have no header with their rate, and are not read.
-    """
+def _rates(path: Path) -> dict[str, float]:
+    """Return the sampling rate of each channel by the header of a file; empty if its format has none."""
     from polyadic.data.readers import edf, wfdb
     from polyadic.data.readers.common import ending_of
 
+    if ending_of(path) in (".edf", ".bdf"):
+        return {name: rate for name, (rate, _) in edf.read_channels(path).items()}
+    return wfdb.read_rates(path) if ending_of(path) == ".hea" else {}
+
+
+def _count_rates(files: Sequence[Path]) -> dict[str, int]:
+    """Return how many recordings have each sampling rate, that of the fastest channel; empty if all have the same."""
     found: Counter[float] = Counter()
     for file in files:
         try:
-            if ending_of(file) in (".edf", ".bdf"):
-                rates = [rate for rate, _ in edf.read_channels(file).values()]
-            else:
-                rates = list(wfdb.read_rates(file).values()) if ending_of(file) == ".hea" else []
+            found.update({max(rates.values())} if (rates := _rates(file)) else ())
         except (DataError, OSError):
             continue
-        found.update([max(rates)] if rates else [])
     return {f"{rate:g} Hz": count for rate, count in sorted(found.items())} if len(found) > 1 else {}
 
 
@@ -270,60 +320,26 @@ def _first_recording(files: dict[str, Path], given: Mapping[str, Any]) -> Facts:
     return {"unreadable": _by_reason(unreadable)}
 
 
-def _arrays(path: Path) -> Facts:
-    """Describe a file of arrays by its headers; the content is not read."""
-    import zipfile
-
-    import numpy as np
-
-    def head(file: Any) -> Facts:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-        return {"shape": list(shape), "type": str(dtype)}
-
-    try:
-        if path.suffix.lower() == ".npy":
-            with path.open("rb") as file:
-                return {"kind": "array", **head(file)}
-        with zipfile.ZipFile(path) as archive:
-            found = {}
-            for name in archive.namelist():
-                with archive.open(name) as member:
-                    found[name.removesuffix(".npy")] = head(member)
-    except (ValueError, EOFError, SyntaxError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"{path.name} cannot be read: {error}") from error
-    windows = "X" in found or {"X_train", "X_test"} <= found.keys()
-    return {"kind": "windows in arrays" if windows else "arrays", "arrays": found}
-
-
 def _table(path: Path, given: Mapping[str, Any]) -> Facts:
     """Describe a table written by `transform` or `predict`, or else a recording."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         heads = file.readline().strip().split(",")
-        own, known = heads[:3] == ["subject", "recording", "start"], ("time", "label", "confidence", "unusual")
-        if not own or "label" not in heads[3:5]:
+        if heads[:3] != ["subject", "recording", "start"] or "label" not in heads[3:5]:
             return _recording(path, given)
         rows = sum(1 for _ in file)
-    kind = "labels" if all(head in known or head.startswith("p(") for head in heads[3:]) else "features"
+    kind = "labels" if "confidence" in heads else "features"
     return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
 
 
 def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data import read_recording
-    from polyadic.data.readers import edf, wfdb
+    from polyadic.data.readers import edf
     from polyadic.data.readers.common import ending_of, is_table
     from polyadic.data.recordings import quality
 
-    rates: dict[str, float] = {}
-    columns: Facts = {}
-    if ending_of(path) in (".edf", ".bdf"):
-        rates = {name: rate for name, (rate, _) in edf.read_channels(path).items()}
-        if not rates:
-            notes = Counter(note.text for note in edf.read_annotations(path))
-            return {"kind": "annotations", "annotations": dict(notes)}
-    elif ending_of(path) == ".hea":
-        rates = wfdb.read_rates(path)
+    rates, columns = _rates(path), dict[str, Any]()
+    if not rates and ending_of(path) in (".edf", ".bdf"):
+        return {"kind": "annotations", "annotations": dict(Counter(note.text for note in edf.read_annotations(path)))}
     if is_table(path):
         parts, columns = _read_table(path, given)
     else:

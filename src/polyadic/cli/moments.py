@@ -10,6 +10,7 @@ import typer
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
+from polyadic.cli.options import option
 from polyadic.cli.windows import counted, opened
 from polyadic.errors import PolyadicError
 
@@ -37,28 +38,23 @@ def moments(
         list[Path],
         typer.Argument(metavar="DATA", help="A store, arrays or recordings; or the word merge and the files to merge."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The .moments file to write.")],
+    out: Annotated[Path, option("The .moments file to write.", "--out", "-o", metavar="FILE")],
     stage: Annotated[
         Literal["floor", "axes", "core"] | None,
-        typer.Option(help="Compute one stage, to be merged with other sites. Default: all, from DATA alone."),
+        option("Compute one stage, to be merged with other sites. Default: all, from DATA alone."),
     ] = None,
     previous: Annotated[
         Path | None,
-        typer.Option(
-            "--from", metavar="FILE", help="Merged sums of the stage before; --stage axes and core need them."
-        ),
+        option("Merged sums of the stage before; --stage axes and core need them.", "--from", metavar="FILE"),
     ] = None,
     site: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the contribution. Default: the name of the output file.")
+        str | None, option("Name of the contribution. Default: the name of the output file.", metavar="NAME")
     ] = None,
     allow_few: Annotated[
-        bool, typer.Option("--allow-few", help="With --stage: also write the sums of fewer than 5 subjects.")
+        bool, option("With --stage: also write the sums of fewer than 5 subjects.", "--allow-few")
     ] = False,
     keep_groups: Annotated[
-        bool,
-        typer.Option(
-            "--keep-groups", help="With merge: keep the moments of sites and groups apart, for replicability."
-        ),
+        bool, option("With merge: keep sites and groups apart, for replicability.", "--keep-groups")
     ] = False,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
@@ -88,8 +84,7 @@ def moments(
         raise PolyadicError(
             f"DATA must be one path, but there are {len(data)}; to merge files: polyadic moments merge …"
         )
-    path = options._check_data(data[0])
-    assert path is not None
+    path = options.check_data(data[0])
     if stage in ("axes", "core") and previous is None:
         raise PolyadicError(f"--stage {stage} needs the merged sums of the stage before: --from FILE")
     before = None if previous is None else Moments.load(previous)

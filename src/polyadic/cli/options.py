@@ -1,4 +1,4 @@
-"""Options that several commands share, those for reading recordings, and the form of help and usage errors."""
+"""Options that several commands share, those for reading recordings, and the classes of commands."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import typer
 import typer.core
 
-from polyadic._util.terminal import printable
-from polyadic.cli.exits import exit_on_interrupt
+from polyadic.cli.exits import exit_with_message
 from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
 
 _RECORDINGS = "Reading recordings (not for stores and arrays)"
@@ -31,15 +30,14 @@ PROBE_KINDS = (
 """Help text for the kinds of probes."""
 
 
-def _check_data(path: Path | None) -> Path | None:
-    """Check that a path exists, if one is given, and return it in a form that has a name for messages."""
+def check_data(path: Path | None) -> Any:
+    """Raise if a path is given but does not exist, with a close match; return it with a name for messages."""
     if path is None:
         return None
     if not path.exists():
-        folder = path.parent
-        names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+        names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, names, 1)
-        hint = f" Did you mean {str(folder / close[0])!r}?" if close else ""
+        hint = f" Did you mean {str(path.parent / close[0])!r}?" if close else ""
         raise typer.BadParameter(f"path {str(path)!r} does not exist.{hint}")
     return path if path.name else path.absolute()
 
@@ -49,7 +47,7 @@ def _check_model(ctx: typer.Context, path: Path) -> Path:
     from polyadic.data.readers.arrays import ARRAYS
     from polyadic.data.readers.common import ending_of
 
-    _check_data(path)
+    check_data(path)
     if path.is_dir() or ending_of(path) in (*ARRAYS, *ENDINGS):
         kind = "folder" if path.is_dir() else f"{ending_of(path)} file"
         raise typer.BadParameter(
@@ -59,41 +57,40 @@ def _check_model(ctx: typer.Context, path: Path) -> Path:
     return path
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Hide the progress bar. Warnings and errors are still shown.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
-Device = Annotated[str, typer.Option(help="Compute device: auto, cpu or cuda.", metavar="NAME")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Random seed.")]
-Fs = Annotated[
-    float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
-]
+def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """Declare an option: help first, then its names, if they are not that of the parameter."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+Json = Annotated[bool, option("Print the result as JSON and nothing else.", "--json")]
+Quiet = Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")]
+Force = Annotated[bool, option("Overwrite the output file if it exists.", "--force")]
+Device = Annotated[str, option("Compute device: auto, cpu or cuda.", metavar="NAME")]
+Seed = Annotated[int, option("Random seed.", metavar="N")]
+Fs = Annotated[float | None, option("Sampling rate, if the file does not contain it.", min=0.0, metavar="HZ")]
 Preset = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
+    str | None, option("The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
 ]
 Prior = Annotated[
     Literal["balanced", "training"] | None,
-    typer.Option(
-        help="Class frequencies that predictions assume: balanced (all classes equally frequent) or training (as among "
+    option(
+        "Class frequencies that predictions assume: balanced (all classes equally frequent) or training (as among "
         "the training labels: more accurate overall, less so for rare classes). Default: as the probe was trained; "
         "auto is balanced."
     ),
 ]
-Nfft = Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")]
-Hop = Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")]
-Consensus = Annotated[
-    bool, typer.Option("--consensus", help="With --restarts: average the components on which the starts agree.")
+Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
+Sweeps = Annotated[
+    int | None, option("Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50.", min=1, metavar="N")
 ]
-Probe = Annotated[
-    ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
-]
+Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
+Hop = Annotated[int | None, option("Hop of the STFT in samples.", min=1, metavar="N")]
+Consensus = Annotated[bool, option("With --restarts: average the components on which the starts agree.", "--consensus")]
+Probe = Annotated[ProbeKind, option(f"Probe: the classifier that scores the features. {PROBE_KINDS}", metavar="KIND")]
 Transductive = Annotated[
-    bool,
-    typer.Option(
-        "--transductive", help="Do not refit the features in every fold, even if they were learned from test subjects."
-    ),
+    bool, option("Do not refit the features in every fold, even if they have seen test subjects.", "--transductive")
 ]
-ModelOut = Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")]
+ModelOut = Annotated[Path, option("The model file to write.", "--out", "-o", metavar="FILE")]
 Model = Annotated[
     Path,
     typer.Argument(
@@ -109,16 +106,14 @@ Data = Annotated[
         help="A store (folder of windows written by [bold]polyadic prepare[/bold]), a .npz, .npy or .mat file of "
         "windows, or recordings: a file of EDF, BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set), FIF or a table "
         "(CSV, Parquet, Excel), or a folder of them.",
-        callback=_check_data,
+        callback=check_data,
     ),
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DATA", help="A store, a file of windows, or recordings.", callback=_check_data),
+    option("A store, a file of windows, or recordings.", "--data", metavar="DATA", callback=check_data),
 ]
-SkipErrors = Annotated[
-    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=_RECORDINGS)
-]
+SkipErrors = Annotated[OnError, option("Stop at a recording that cannot be read, or skip it.", panel=_RECORDINGS)]
 
 
 def reads_recordings(function: Callable[..., None], only: Collection[str] = ()) -> Callable[..., None]:
@@ -162,18 +157,22 @@ def reads_recordings(function: Callable[..., None], only: Collection[str] = ()) 
     return command
 
 
-# ------------------------------------------------------------------------------------------ help and usage errors
-
-_EXTRA_HINTS = {
-    "fit": " fit takes only DATA, and writes a new model to -o FILE.",
-    "report": " The data is an option: --data {}.",
-    "export": " The output file is an option: -o {}.",
-}
-"""What to do about an extra argument, by command."""
+# ------------------------------------------------------------------------------------------ commands and their help
 
 
-class Command(typer.core.TyperCommand):
-    """A command that says where an extra argument belongs; the --probe of `fit` needs no value."""
+class _PlainFlags:
+    """Help without the type of flags, which take no value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class Command(_PlainFlags, typer.core.TyperCommand):
+    """A command that ends with a message and an exit code; the --probe of `fit` needs no value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if self.name == "fit":
@@ -181,66 +180,27 @@ class Command(typer.core.TyperCommand):
             for place, word in enumerate(args[:end]):
                 if word == "--probe" and [*args, ""][place + 1] not in get_args(ProbeKind):
                     args[place] = "--probe=auto"
-        ctx.allow_extra_args = True  # they are refused below, with a hint
-        extra = super().parse_args(ctx, args)
-        if extra and not ctx.resilient_parsing:
-            words = printable(" ".join(extra))
-            ctx.fail(
-                f"Got unexpected extra argument(s) ({words}).{_EXTRA_HINTS.get(self.name or '', '').format(words)}"
-            )
-        return extra
-
-
-class Manual(typer.core.TyperGroup):
-    """A group of commands whose help wraps text to the terminal width; signals end its commands with a message."""
-
-    def __init__(self, *args: Any, **words: Any) -> None:
-        super().__init__(*args, **words)
-        for command in (self, *self.commands.values()):
-            command.help, command.epilog = flowing(command.help or ""), flowing(command.epilog or "")
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        # typer lists commands and groups apart; sorting keeps the order of the others.
-        return sorted(super().list_commands(ctx), key=lambda name: {"run": 0, "prepare": 1}.get(name, 2))
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        return None if command is None else _without_types_of_flags(command, ctx)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _without_types_of_flags(self, ctx)
-        super().format_help(ctx, formatter)
-
-    def make_context(self, *args: Any, **words: Any) -> Any:
-        with exit_on_interrupt():
-            return super().make_context(*args, **words)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with exit_on_interrupt():
+        with exit_with_message(any("--sweeps" in parameter.opts for parameter in self.params)):
             return super().invoke(ctx)
 
 
-def _without_types_of_flags(command: Any, ctx: Any) -> Any:
-    """Hide the type of flags, which take no value."""
-    for parameter in command.get_params(ctx):
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-    return command
+class Group(_PlainFlags, typer.core.TyperGroup):
+    """A group of commands; typer would list a group such as prepare after all commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: {"run": 0, "prepare": 1}.get(name, 2))
 
 
-def flowing(text: str) -> str:
-    """Join the lines of each paragraph, so that the terminal can wrap them; keep indented lines.
+def flowing(text: str | None) -> str:
+    """Join the lines of each paragraph, so that the terminal can wrap them; keep paragraphs with indented lines.
 
     Examples
     --------
     >>> flowing("one\\ntwo\\n\\nthree:\\n  polyadic run")
     'one two\\n\\nthree:\\n  polyadic run'
     """
-    lines: list[str] = []
-    for line in text.strip("\n").split("\n"):
-        follows = bool(lines) and lines[-1].strip() and not lines[-1].startswith(" ")
-        if follows and line.strip() and not line.startswith(" "):
-            lines[-1] += f" {line}"
-        else:
-            lines.append(line)
-    return "\n".join(lines)
+    parts = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(part if "\n " in part else part.replace("\n", " ") for part in parts)

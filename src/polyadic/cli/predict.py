@@ -7,8 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import (
@@ -22,6 +20,7 @@ from polyadic.cli.files import (
     write_labels,
     write_table,
 )
+from polyadic.cli.options import option
 from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -31,11 +30,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Fit a model with a probe (classifier), and label new recordings of the same kind:
-  polyadic fit sleep.store --probe -o model.safetensors
+New recordings of the same kind; and one recording, as an annotated copy or as events:
   polyadic predict model.safetensors new-recordings -o labels.csv
-
-One recording, as an annotated copy or as events:
   polyadic predict model.safetensors night.edf -o scored.edf
   polyadic predict model.safetensors night.edf -o events.tsv
 """
@@ -47,21 +43,21 @@ def predict(
     data: options.Data,
     out: Annotated[
         Path,
-        typer.Option(
+        option(
+            "Output file: .csv; for a single recording also .tsv (BIDS events), .edf or .bdf (annotated copy of the "
+            "recording) or .atr (WFDB annotations).",
             "--out",
             "-o",
-            help="Output file: .csv; for a single recording also .tsv (BIDS events), .edf or .bdf (annotated copy of "
-            "the recording) or .atr (WFDB annotations).",
             metavar="FILE",
         ),
     ] = Path("labels.csv"),
     prior: options.Prior = None,
     along: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "Predict along each recording, with what the probe learned about the order of classes, or each window by "
+            "itself. Default: along, if that was better on left-out subjects in training.",
             "--along/--no-along",
-            help="Predict along each recording, with what the probe learned about the order of classes, or each window "
-            "by itself. Default: along, if that was better on left-out subjects in training.",
         ),
     ] = None,
     device: options.Device = "auto",

@@ -11,7 +11,7 @@ import typer
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.options import Command, Manual
+from polyadic.cli.options import Command, Group
 from polyadic.cli.windows import counted, files_by_reason
 from polyadic.errors import DataError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polyadic.data import WindowStore
 
 app = typer.Typer(
-    cls=Manual,
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="Cut recordings into a store of windows.\n\n"
@@ -46,10 +46,6 @@ _Force = Annotated[bool, typer.Option("--force", help="Replace an existing store
     cls=Command,
     epilog="""
 [bold]Examples[/bold]
-
-All EDF files below a folder, in windows of 30 s, labelled by their annotations:
-  polyadic prepare folder recordings my.store --seconds 30 \\
-    --class "Sleep stage W" --class "Sleep stage R"
 
 Hypnograms in separate files, with stages 3 and 4 as one class:
   polyadic prepare folder sleep-edfx my.store --seconds 30 \\

@@ -15,12 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json, print_table, printable
 from polyadic.cli import options
 from polyadic.cli.files import check_out_folder
 from polyadic.cli.fit import build_estimator
+from polyadic.cli.options import option
 from polyadic.cli.windows import counted
 from polyadic.errors import MissingExtraError, PolyadicError
 
@@ -30,14 +29,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Synthetic signals, with and without nuisance components:
+Synthetic signals; your own windows, at 100 Hz; and the paper's methods, settings, split and probe:
   polyadic run
-  polyadic run --nuisance 0
-
-Your own windows, at 100 Hz:
   polyadic run --data windows.npz --fs 100
-
-The paper's methods, settings, split and probe:
   polyadic run --data har.npz --preset har --protocol paper --probe plain
 """
 
@@ -50,38 +44,33 @@ _SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
 def run(
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DATA",
-            help="Store (folder of windows written by [bold]polyadic prepare[/bold]), or a .npz file with X (windows, "
+        option(
+            "Store (folder of windows written by [bold]polyadic prepare[/bold]), or a .npz file with X (windows, "
             "channels, time) and optionally y and subject, or with X_train (unlabelled), X_test, y_test and "
             "subject_test. Default: synthetic signals.",
+            metavar="DATA",
             exists=True,
         ),
     ] = None,
     preset: options.Preset = None,
     protocol: Annotated[
         options.Protocol | None,
-        typer.Option(
-            help="subject: subject-wise split (default if subjects are known); paper: random windows, which gives "
+        option(
+            "subject: subject-wise split (default if subjects are known); paper: random windows, which gives "
             "optimistic scores."
         ),
     ] = None,
     probe: options.Probe = "auto",
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of random seeds.")] = 3,
-    rank: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of components (patterns over channels, frequencies and time)."),
-    ] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps.")] = None,
+    seeds: Annotated[int, option("Number of random seeds.", min=1, metavar="N")] = 3,
+    rank: options.Rank = None,
+    sweeps: options.Sweeps = None,
     fs: options.Fs = None,
     nuisance: Annotated[
-        float,
-        typer.Option(min=0.0, metavar="X", help="Strength of class-independent components in the synthetic signals."),
+        float, option("Strength of class-independent components in the synthetic signals.", min=0.0, metavar="X")
     ] = 0.8,
     device: options.Device = "auto",
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for models, results.json and results.md."),
+        Path, option("Output folder for models, results.json and report.html.", "--out", "-o", metavar="FOLDER")
     ] = Path("polyadic-run"),
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -92,8 +81,8 @@ def run(
     the paper's ATD, ATD_ss-, GR-SALS and SALS. Each is fitted to the unlabelled part. A probe (a simple classifier on
     the features) is trained and tested on the labelled part.
 
-    Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the results
-    and a report.
+    Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the
+    results as JSON, and a report.
     """
     from polyadic._util.files import digest, write_atomically
     from polyadic._util.provenance import provenance
@@ -133,13 +122,12 @@ def run(
         "rows": rows,
     }
     write_atomically(out / "results.json", (json_module.dumps(result, indent=1) + "\n").encode())
-    write_atomically(out / "results.md", _markdown(result).encode(errors="backslashreplace"))
     missing = _write_report(out, windows, result, device, quiet or json)
     if json:
         print_json(result)
         return
     _show(result)
-    echo(f"Wrote models, {'' if missing else 'report.html, '}results.json and results.md to {out}/")
+    echo(f"Wrote models, {'' if missing else 'report.html and '}results.json to {out}/")
     if missing:
         echo(missing)
 
@@ -249,13 +237,7 @@ def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, pr
 
 
 def _model_file(method: str) -> str:
-    """Return the file name of a method's model.
-
-    Examples
-    --------
-    >>> _model_file("ATD_ss-"), _model_file("ATD, paper")
-    ('atd_ss.safetensors', 'atd-paper.safetensors')
-    """
+    """Return the file name of a method's model: `atd-paper.safetensors` for "ATD, paper"."""
     return "-".join(re.findall(r"[\w-]+", method.lower())).rstrip("-") + ".safetensors"
 
 
@@ -277,76 +259,46 @@ def _write_report(out: Path, windows: Windows, result: dict[str, Any], device: s
     return ""
 
 
-# ---------------------------------------------------------------------- tables
+# ---------------------------------------------------------------------- table
 
 
-def _table(result: dict[str, Any]) -> list[list[str]]:
-    """Return the table of methods: headings, and a row for each."""
-    scores = [name for name in _SCORES if name in result["summary"][0]]
-    rows = [["method", *(f"{_SCORES[name]} %" for name in scores), "parameters", "seconds", "sweeps", "fit"]]
-    for entry in result["summary"]:
-        spread = {name: f" ± {entry[f'{name}_std']:.1f}" if f"{name}_std" in entry else "" for name in scores}
-        rows.append(
-            [
-                entry["method"],
-                *(f"{entry[name]:.1f}{spread[name]}" for name in scores),
-                f"{entry['parameters']:,.0f}",
-                f"{entry['seconds']:.1f}",
-                f"{entry['sweeps']:.0f}" if "sweeps" in entry else "–",
-                f"{entry['fit']:.3f}" if "fit" in entry else "–",
-            ]
-        )
-    return rows
-
-
-def _title(result: dict[str, Any]) -> str:
-    """Return data, number of seeds and protocol."""
-    protocol = result["protocol"]
+def _show(result: dict[str, Any]) -> None:
+    """Print the table of methods, and what it shows."""
+    summary, first = result["summary"], result["rows"][0]
+    scores = [name for name in _SCORES if name in summary[0]]
+    rows = [
+        [
+            entry["method"],
+            *(
+                f"{entry[name]:.1f}" + (f" ± {entry[f'{name}_std']:.1f}" if f"{name}_std" in entry else "")
+                for name in scores
+            ),
+            f"{entry['parameters']:,.0f}",
+            f"{entry['seconds']:.1f}",
+            f"{entry['sweeps']:.0f}" if "sweeps" in entry else "–",
+            f"{entry['fit']:.3f}" if "fit" in entry else "–",
+        ]
+        for entry in summary
+    ]
+    heads = ("method", *(f"{_SCORES[name]} %" for name in scores), "parameters", "seconds", "sweeps", "fit")
     title = f"{result['title']}, {counted(len(result['seeds']), 'seed')}"
-    if "accuracy" not in result["summary"][0]:
-        return title
-    drawn = "subject-wise split" if protocol == "subject" else f"random split of {result['data']['drawn']}"
-    return f"{title}, protocol {protocol}: {drawn}"
-
-
-def _explanation(result: dict[str, Any]) -> str:
-    """Return a few sentences on what the methods and scores are."""
-    sentences = []
-    if "ATD, paper" in {entry["method"] for entry in result["summary"]}:
-        sentences.append(
+    if scores:
+        drawn = (
+            "subject-wise split" if result["protocol"] == "subject" else f"random split of {result['data']['drawn']}"
+        )
+        title += f", protocol {result['protocol']}: {drawn}"
+    print_table(heads, rows, title=title)
+    if "ATD, paper" in {entry["method"] for entry in summary}:
+        echo(
             "CPD is the library's default; ATD, paper has the paper's front end, views and loss; PCA is of the same "
             "spectra; hand features are statistics and band powers of each channel."
         )
-    if "accuracy" in result["summary"][0]:
-        sentences.append(
+    if scores:
+        echo(
             "Scores of a probe whose settings are chosen by leaving subjects out."
             if result["probe"] == "auto"
             else f"Scores of a logistic regression on {result['probe']} features."
         )
-    if "fit" in result["summary"][0]:
-        sentences.append("fit is 1 − the relative error of the decomposition.")
-    return " ".join([*sentences, "Mean ± standard deviation over the seeds."])
-
-
-def _show(result: dict[str, Any]) -> None:
-    """Print the table, and what it shows."""
-    heads, *lines = _table(result)
-    # Break the heading, so that the table fits into a terminal of 80 columns.
-    short = [head.replace("balanced accuracy", "balanced\naccuracy") for head in heads]
-    print_table(short, lines, title=_title(result))
-    echo(_explanation(result))
-    first = result["rows"][0]
+    echo("fit is 1 − the relative error of the decomposition. Mean ± standard deviation over the seeds.")
     if "reason" in first:
         echo(f"Probe of {first['method']}, seed {first['seed']}: {first['reason']}.")
-
-
-def _markdown(result: dict[str, Any]) -> str:
-    """Return the table as Markdown, with what is needed to reproduce it."""
-    heads, *lines = _table(result)
-    rows = [heads, ["---", *["---:"] * (len(heads) - 1)], *lines]
-    # File names may contain characters that mean something in Markdown.
-    title = re.sub(r"([]\\`*_<>[|~&$@])", r"\\\1", _title(result))
-    machine = result["machine"].get("gpu") or result["machine"]["processor"]
-    source = f"`{result['command']}`, {machine}, {result['date']}, commit {result['commit']}."
-    table = "\n".join(f"| {' | '.join(line)} |" for line in rows)
-    return f"**{title}**\n\n{table}\n\n{_explanation(result)} {source}\n"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, write_table
+from polyadic.cli.options import option
 from polyadic.cli.windows import counted, open_model, opened
 
 if TYPE_CHECKING:
@@ -32,20 +31,11 @@ def transform(
     data: options.Data,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Output file: .npy (features only) or .csv (with subject, recording, start and label).",
-        ),
+        option("Output: .npy (features only) or .csv (with subject, recording, label).", "--out", "-o", metavar="FILE"),
     ] = Path("features.npy"),
     expression: Annotated[
         bool,
-        typer.Option(
-            "--expression",
-            help="Instead of features: the level of each window, and the expression of each component relative to it, "
-            "in dB.",
-        ),
+        option("Instead: the level of each window, and each component relative to it, in dB.", "--expression"),
     ] = False,
     device: options.Device = "auto",
     on_error: options.SkipErrors = "raise",

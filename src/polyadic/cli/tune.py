@@ -5,25 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.exits import resume_command
 from polyadic.cli.files import check_out_file, write_csv
+from polyadic.cli.options import option
 from polyadic.cli.windows import describe, opened
 from polyadic.errors import MissingExtraError, PolyadicError
 
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Search for ten minutes, and write a model with the best settings:
+Search for ten minutes, or with a fixed number of tries, for reproducible results; resume an interrupted search:
   polyadic tune recordings --seconds 30 --minutes 10 -o model.safetensors
-
-A fixed number of tries, for reproducible results:
   polyadic tune windows.npz --tries 30
-
-Resume an interrupted search:
   polyadic tune my.store --minutes 30 --resume
 """
 
@@ -33,17 +28,15 @@ def tune(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
     minutes: Annotated[
-        float, typer.Option(min=0.0, metavar="X", help="Time limit for everything: searches, checks and the final fit.")
+        float, option("Time limit for everything: searches, checks and the final fit.", min=0.0, metavar="X")
     ] = 10.0,
     tries: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of different settings to try, instead of --minutes."),
+        int | None, option("Number of different settings to try, instead of --minutes.", min=1, metavar="N")
     ] = None,
     folds: Annotated[
-        int,
-        typer.Option(min=2, metavar="N", help="Number of outer folds of subjects, on which the choice is scored."),
+        int, option("Number of outer folds of subjects, on which the choice is scored.", min=2, metavar="N")
     ] = 3,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted search.")] = False,
+    resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     on_error: options.SkipErrors = "raise",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 _NAMED = 5
 """Maximum number of files, or of notes on classes, that are shown for the same reason."""
-_SIMILAR = 0.75
-"""Minimum similarity of two words, one of which may be a typo of the other."""
 
 
 def counted(number: int, what: str) -> str:
@@ -218,7 +218,11 @@ def describe(windows: Windows, hidden: bool) -> None:
     absent = [name for name, count in zip(windows.classes, counts, strict=True) if not count]
     if absent:
         notes.append(f"No window has the class {' or '.join(map(repr, absent))}: scores are without it.")
-    for sentence in (*notes, *_subject_notes(windows), *_classes_of_one_subject(windows, names)):
+    unlabelled = len(windows) - sum(counts)
+    if hidden and sum(counts) and unlabelled:
+        have = "have" if unlabelled != 1 else "has"
+        notes.append(f'{counted(unlabelled, "window")} {have} no label ("", None, NaN or -1).')
+    for sentence in (*notes, *_subject_notes(windows, names)):
         echo(sentence, err=True, colour="yellow")
 
 
@@ -242,44 +246,27 @@ def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[s
     return notes
 
 
-def _subject_notes(windows: Windows) -> list[str]:
-    """Return notes if every file is taken as a subject, or if every subject has windows of one class only."""
+def _subject_notes(windows: Windows, names: Sequence[str]) -> list[str]:
+    """Return notes if every file is taken as a subject, or if a subject has one class or a class one subject only."""
     from polyadic.data.subjects import note_on_files
 
     notes = list(filter(None, [note_on_files(windows.index)]))
     known = (windows.label >= 0) & (windows.subject != "")
     pairs = set(zip(windows.label[known].tolist(), windows.subject[known].tolist(), strict=True))
-    classes, subjects = ({pair[place] for pair in pairs} for place in (0, 1))
+    classes, subjects = (Counter(pair[place] for pair in pairs) for place in (0, 1))
     if len(pairs) == len(subjects) > 1 and len(classes) > 1:
         notes.append(
             f"Every subject ({windows.index.describe_subjects()}) has windows of one class only, so scores may tell "
             "subjects apart instead of classes. If these are not the subjects, set them with --subject."
         )
-    return notes
-
-
-def _classes_of_one_subject(windows: Windows, names: Sequence[str]) -> list[str]:
-    """Return a note on each class that only one subject has, with another class of which it may be a typo."""
-    from polyadic.data.reading import shell_word
-
-    known = (windows.label >= 0) & (windows.subject != "")
-    pairs = set(zip(windows.label[known].tolist(), windows.subject[known].tolist(), strict=True))
-    if len({subject for _, subject in pairs}) < 2:
-        return []
-    counts = Counter(windows.classes[label] for label, _ in pairs)
-    notes = []
-    for name in [name for name in names if counts[name] == 1][:_NAMED]:
-        other = next((other for other in names if counts[other] > 1 and _is_typo(name, other)), None)
+    rare = [windows.classes[label] for label, count in sorted(classes.items()) if count == 1 and len(subjects) > 1]
+    for name in rare[:_NAMED]:
+        # "stage 3" is not a typo of "stage 4".
+        others = [other for other in names if other not in rare and re.sub(r"\D", "", name) == re.sub(r"\D", "", other)]
+        close = difflib.get_close_matches(name, others, 1)
         hint = ""
-        if other is not None:
-            merged = shell_word(f"{other}={other}|{name}")
-            hint = f" Did you mean {other!r}? --class {merged} merges them; list the other classes with --class, too."
+        if close:
+            merged = shlex.quote(f"{close[0]}={close[0]}|{name}")
+            hint = f" Did you mean {close[0]!r}? --class {merged} merges them."
         notes.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.{hint}")
     return notes
-
-
-def _is_typo(name: str, other: str) -> bool:
-    """Whether two names differ only in similar words; "stage 3" is not a typo of "stage 4"."""
-    words, others = name.casefold().split(), other.casefold().split()
-    changed = " ".join(word for word in words if word not in others), " ".join(w for w in others if w not in words)
-    return difflib.SequenceMatcher(None, *changed).ratio() >= _SIMILAR
