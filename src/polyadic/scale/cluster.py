@@ -65,7 +65,7 @@ class _Part:
 
     def open(self) -> Windows:
         fs, channels, units = self.signals
-        windows = match_signals(_opened(self.path, self.reading), fs, channels, self.path, units=units)
+        windows: Windows = match_signals(_opened(self.path, self.reading), fs, channels, self.path, units=units)
         return windows[self.begin : self.end]
 
 
