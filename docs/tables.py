@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed
 
 import comparison
 
+from paper import compression
 from paper.labels.tables import mean_and_error, paired_tests, split_scores
 from polyadic.presets import preset
 from polyadic.spectral import recommended_stft
@@ -269,6 +270,16 @@ def dask() -> str:
     )
 
 
+def compressed_fits() -> str:
+    """Return loss and accuracy of fits with compressed windows, next to those with all entries."""
+    if not (RESULTS / "compression/compression.json").exists():
+        return "Not measured yet: `python -m paper compression` writes it.\n"
+    result = _json("compression/compression.json")
+    rows = [compression.cells(*one) for one in compression.compared(result["rows"])]
+    files = "[`compression.json`](results/compression/compression.json), by `python -m paper compression`"
+    return _markdown(compression.HEADS, rows, 3) + f"\n{compression.note(result).strip()} ({files}.)\n"
+
+
 def compared_speed() -> str:
     """Return the time of a sweep compared with a textbook implementation and TensorLy, on two cores."""
     cpu = _json("speed/speed-cpu.json")
@@ -427,6 +438,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-fits-cuda": partial(speed_fits, "cuda"),
     "speed-growth": speed_growth,
     "speed-store": speed_store,
+    "compression": compressed_fits,
     "dask": dask,
     "speed-compared": compared_speed,
     "startup": startup,

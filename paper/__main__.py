@@ -155,9 +155,6 @@ for _name in EXPERIMENTS:
 
 @app.command()
 def speed(
-    dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Measure only sweeps and fits, with this data set's shape.")
-    ] = None,
     device: _Device = "auto",
     quick: _Quick = False,
     out: _Out = _OUT,
@@ -165,26 +162,9 @@ def speed(
     quiet: _Quiet = False,
 ) -> None:
     """Seconds of sweeps and whole fits on random windows, and of other implementations."""
-    from paper.speed.runner import run as run_speed  # imports TensorLy
+    from paper.speed.runner import run as run_speed
 
-    run_speed(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
-
-
-@app.command()
-def race(
-    data: _Data = None,
-    dataset: _Dataset = "har",
-    seeds: _Seeds = 5,
-    device: _Device = "auto",
-    quick: _Quick = False,
-    out: _Out = _OUT,
-    json: _Json = False,
-    quiet: _Quiet = False,
-) -> None:
-    """Accuracy against the seconds of a fit, for several solvers."""
-    from paper.speed.race import run as run_race
-
-    run_race(out, data, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
+    run_speed(out, device, quick=quick, quiet=quiet, as_json=json)
 
 
 @app.command()
@@ -235,12 +215,13 @@ def compression(
     ],
     seeds: _Seeds = 3,
     splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 4,
+    jobs: _Jobs = 1,
     out: _Out = _OUT,
     json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
     """Loss and accuracy of default fits with compressed and with uncompressed windows, on development subjects."""
-    run_compression(out, data, seeds, splits, quiet=quiet, as_json=json)
+    run_compression(out, data, seeds, splits, jobs, quiet=quiet, as_json=json)
 
 
 @app.command()

@@ -8,8 +8,10 @@ differences within a split and seed are those of the compression, and of the loc
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,22 @@ from paper.speed.tables import footer
 from polyadic import CPD
 from polyadic.core.passes import LARGEST_CORE
 from polyadic.evaluate import WindowClassifier
+from polyadic.spectral import recommended_stft
 
 _COUNTS: tuple[Count, ...] = (10, "all")
 
 Row = dict[str, Any]
 
 
-def run(out: Path, data: Path, seeds: int = 3, splits: int = 4, quiet: bool = False, as_json: bool = False) -> Row:
+def run(
+    out: Path,
+    data: Path,
+    seeds: int = 3,
+    splits: int = 4,
+    jobs: int = 1,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> Row:
     """Compare on the five sets of the label curve, and write `compression.json` and `.md`.
 
     Parameters
@@ -39,50 +50,51 @@ def run(out: Path, data: Path, seeds: int = 3, splits: int = 4, quiet: bool = Fa
     out : folder for the files
     data : folder with the files of the sets
     seeds, splits : number of random seeds of the fits, and of splits of the subjects
+    jobs : number of processes, each with one thread
     """
     result: Row = {
         "experiment": "compression",
         "title": "Compression",
         "seeds": seeds,
         "splits": splits,
+        "load": os.getloadavg()[0],
         **provenance("cpu"),
         "rows": [],
     }
     out.mkdir(parents=True, exist_ok=True)
+    journal = out / "compression.jsonl"
+    # The largest tensors first, so that no process is left with one of them at the end.
     tasks = {
-        f"{name} {seed} {splits}": delayed(_compare)(data, name, seed, splits)
-        for name in FILES
+        f"{name} {seed} {compressed} {splits}": delayed(_fit_row)(data, name, seed, compressed, splits)
+        for compressed in (False, True)
+        for name in reversed(FILES)
         for seed in range(seeds)
     }
-    cells = run_cells("compression", tasks, out / "compression.jsonl", hidden=quiet or as_json)
-    result["rows"] = [row for rows in cells.values() for row in rows]
+    result["rows"] = list(run_cells("compression", tasks, journal, jobs, quiet or as_json).values())
     write_result(out / "compression.json", result)
     (out / "compression.md").write_text(markdown(result))
+    journal.unlink()
     show(result, markdown(result), f"compression.json and compression.md to {out}/", as_json)
     return result
 
 
-def _compare(folder: Path, name: str, seed: int, splits: int) -> list[Row]:
-    """Return a row for the compressed and one for the uncompressed fit."""
-    windows = read_set(folder, name).unlabelled()
-    rows: list[Row] = []
-    for setting in ("auto", None):
-        model = CPD(compression=setting, device="cpu", random_state=seed)
-        begun = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            if setting is None:
-                model.set_params(compression=_largest(rows[0]["tensor"]))
-            model.fit(windows)
-        seconds = time.perf_counter() - begun
-        shares = _losses(model, windows)
-        row = {"set": name, "seed": seed, "compressed": setting == "auto", "seconds": seconds, **shares}
-        row |= {"tensor": [len(factor) for factor in model.factors_], "windows": len(windows)}
-        rows.append(row | {"accuracy": _scores(model, windows, splits, seed)})
-    return rows
+def _fit_row(folder: Path, name: str, seed: int, compressed: bool, splits: int) -> Row:
+    """Fit the development subjects of one set, and return loss, accuracy and seconds."""
+    chosen = read_set(folder, name)
+    windows = chosen.unlabelled()
+    tensor = recommended_stft(windows.shape[-1], windows.fs).shape(*windows.shape[1:])
+    model = CPD(compression="auto" if compressed else _largest(tensor), device="cpu", random_state=seed)
+    begun = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(windows)
+    seconds = time.perf_counter() - begun
+    row = {"set": name, "seed": seed, "compressed": compressed, "seconds": seconds, **_losses(model, windows)}
+    row |= {"title": chosen.title, "tensor": list(tensor), "windows": len(windows)}
+    return row | {"accuracy": _scores(model, windows, splits, seed)}
 
 
-def _largest(tensor: list[int]) -> tuple[int, ...] | None:
+def _largest(tensor: Sequence[int]) -> tuple[int, ...] | None:
     """Return None, or for larger tensors the ranks that keep as many frequencies as moments in memory allow."""
     if math.prod(tensor) <= LARGEST_CORE:
         return None
@@ -108,44 +120,54 @@ def _scores(model: CPD, windows: Any, splits: int, seed: int) -> dict[str, list[
     return scores
 
 
-def markdown(result: Row) -> str:
-    """Return the tables of a result."""
-    lines = []
+def compared(rows: list[Row]) -> list[tuple[Row, dict[str, float]]]:
+    """Return for each set a row of a compressed fit, and the means over seeds.
+
+    They are `loss`, in percent of ‖T‖², and `more`, by how much it is higher than with all entries; for each number of
+    labels the accuracy with all entries, and its `gain` by compression with the standard `error`; and the seconds.
+    """
+    found = []
     for name in FILES:
-        pairs = _pairs(result["rows"], name)
-        if not pairs:
+        own = sorted((row for row in rows if row["set"] == name), key=lambda row: int(row["seed"]))
+        small, whole = ([row for row in own if row["compressed"] == compressed] for compressed in (True, False))
+        if not small or len(small) != len(whole):
             continue
-        first = pairs[0][0]
-        cells = [name, " × ".join(map(str, first["tensor"])), " × ".join(map(str, first["ranks"]))]
-        losses = np.array([[100 * row["loss"] for row in pair] for pair in pairs]).mean(axis=0)
-        cells.append(f"{losses[0]:.2f} ({losses[0] - losses[1]:+.2f})")
+        losses = [100 * np.mean([row["loss"] for row in side]) for side in (small, whole)]
+        means = {"loss": losses[0], "more": losses[0] - losses[1]}
         for count in map(str, _COUNTS):
-            gains = np.array([np.subtract(a["accuracy"][count], b["accuracy"][count]).mean() for a, b in pairs])
+            scores = np.array([[np.mean(row["accuracy"][count]) for row in side] for side in (small, whole)])
+            gains = scores[0] - scores[1]
             error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
-            level = np.mean([b["accuracy"][count] for _, b in pairs])
-            cells += [f"{level:.1f}", f"{gains.mean():+.2f} ± {error:.2f}"]
-        lines.append(
-            [*cells, *(f"{np.mean([row['seconds'] for row in side]):.2g}" for side in zip(*pairs, strict=True))]
-        )
-    heads = [
-        "",
-        "tensor",
-        "core",
-        "loss, % of ‖T‖² (more than with all entries)",
-        "10 labels, all entries",
-        "compressed",
-        "all labels, all entries",
-    ]
-    text = table([*heads, "compressed", "fit, s", "with all entries, s"], lines)
-    note = (
-        "Balanced accuracy in percent on development subjects, and the gain by compression with its standard error "
-        f"over {result['seeds']} seeds (means of {result['splits']} splits). Tensors of more than {LARGEST_CORE:,} "
-        "entries are compared with fits that keep as many.\n"
+            means |= {count: scores[1].mean(), f"gain {count}": gains.mean(), f"error {count}": error}
+        for side, what in ((small, "seconds"), (whole, "seconds of all")):
+            means[what] = np.mean([row["seconds"] for row in side])
+        found.append((small[0], {what: float(value) for what, value in means.items()}))
+    return found
+
+
+HEADS = ["", "tensor", "core", "loss, % of ‖T‖²", "more than with all entries", "10 labels", "gain by compression"]
+HEADS += ["all labels", "gain by compression", "fit, s", "with all entries, s"]
+
+
+def cells(row: Row, means: dict[str, float]) -> list[str]:
+    """Return the cells of a set below `HEADS`."""
+    line = [row["title"], " × ".join(map(str, row["tensor"])), " × ".join(map(str, row["ranks"]))]
+    line += [f"{means['loss']:.2f}", f"{means['more']:+.2f}"]
+    for count in map(str, _COUNTS):
+        line += [f"{means[count]:.1f}", f"{means[f'gain {count}']:+.2f} ± {means[f'error {count}']:.2f}"]
+    return [*line, f"{means['seconds']:.2g}", f"{means['seconds of all']:.2g}"]
+
+
+def note(result: Row) -> str:
+    """Return what the figures are."""
+    return (
+        "Balanced accuracy in percent on development subjects with all entries, and the gain by compression with its "
+        f"standard error over {result['seeds']} seeds (means of {result['splits']} splits). Tensors of more than "
+        f"{LARGEST_CORE:,} entries are compared with fits that keep as many. Fits on one thread.\n"
     )
-    return "\n".join(["# Compression\n", text, note, footer(result)])
 
 
-def _pairs(rows: list[Row], name: str) -> list[tuple[Row, Row]]:
-    """Return the compressed and the uncompressed fit of each seed."""
-    own = [row for row in rows if row["set"] == name]
-    return [(row, other) for row, other in zip(own[::2], own[1::2], strict=False)]
+def markdown(result: Row) -> str:
+    """Return the table of a result."""
+    lines = [cells(*one) for one in compared(result["rows"])]
+    return "\n".join(["# Compression\n", table(HEADS, lines), note(result), footer(result)])

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from command_line import polyadic
 
-from polyadic import CPD
+from polyadic import CPD, load
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows
 from polyadic.data.store_writer import write_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import WindowClassifier
-from polyadic.scale import cluster
+from polyadic.scale import cluster, recordings
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -102,6 +105,61 @@ def test_a_list_of_stores_is_read_by_the_workers(stores, client, monkeypatch):
     assert_equal_fits(found, expected)
     assert (found.fs_, found.channel_names_) == (64.0, ("x", "y", "z"))
     np.testing.assert_allclose(found.transform(stores).compute(), expected.transform(X), atol=1e-3)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """Two folders with two recordings each; the channels of the second are in another order."""
+    for number, (name, order) in enumerate([("a", "xyz"), ("a", "xyz"), ("b", "zxy"), ("b", "zxy")]):
+        (tmp_path / name).mkdir(exist_ok=True)
+        signal = dict(zip("xyz", X[300 * number : 300 * (number + 1)].transpose(1, 0, 2).reshape(3, -1), strict=True))
+        frame = pd.DataFrame({channel: signal[channel] for channel in order})
+        frame.to_csv(tmp_path / name / f"{number}.csv", index=False)
+    return [tmp_path / "a", tmp_path / "b"]
+
+
+def test_folders_of_recordings_are_cut_and_read_by_the_workers(whole, folders, client, monkeypatch):
+    monkeypatch.setattr(cluster, "_CHUNK_BYTES", 4 * 3 * 128 * CHUNK)
+    windows = recordings(folders, seconds=2, fs=64)
+    assert windows.shape == X.shape
+    found = model().fit(windows)
+    assert_equal_fits(found, whole)
+    assert (found.fs_, found.channel_names_, found.reading_["seconds"]) == (64.0, ("x", "y", "z"), 2)
+    np.testing.assert_allclose(found.transform(windows).compute(), whole.transform(X), atol=1e-3)
+    np.testing.assert_allclose(windows[[3, 700]].X, X[[3, 700]], rtol=1e-6)
+
+
+def test_channels_of_paths_are_matched_to_those_of_the_model(folders):
+    found = model(max_sweeps=8, tol=0).fit(recordings(folders, seconds=2, fs=64))
+    other = recordings(folders[::-1], seconds=2, fs=64)
+    assert other.channels == ("z", "x", "y")
+    rows = np.r_[600:1200, 0:600]
+    np.testing.assert_allclose(found.transform(other).compute(), found.transform(X[rows]), atol=1e-3)
+
+
+def test_options_for_recordings_are_refused_for_a_store(stores):
+    with pytest.raises(PolyadicError, match=r"a\.store already contains windows"):
+        recordings(stores, seconds=2)
+
+
+def test_a_folder_is_fitted_on_a_cluster_from_the_command_line(folders, client):
+    options = ["--seconds", 2, "--fs", 64, "--rank", 4, "--device", "cpu"]
+    run = partial(polyadic, cwd=folders[0].parent)
+    run("fit", "a", *options, "-o", "one.safetensors")
+    run("fit", "a", *options, "--scheduler", client.scheduler.address, "-o", "many.safetensors")
+    one, many = (load(folders[0].parent / f"{name}.safetensors") for name in ("one", "many"))
+    assert many.history_["loss"][-1] == pytest.approx(one.history_["loss"][-1], rel=1e-6)
+    assert many.typical_["residual"] == pytest.approx(one.typical_["residual"], rel=1e-2)
+    assert {**many.reading_, "seconds": 2.0} == {**one.reading_, "seconds": 2.0}
+
+
+def test_the_progress_bar_counts_every_window_of_every_pass(client):
+    estimator, counts = model(), []
+    source = estimator._source(array.from_array(X, chunks=(CHUNK, -1, -1)), calibrate=False)
+    source.on_batch = lambda windows, size: counts.append((windows, size))
+    estimator._collect(source)
+    assert len(counts) == len(STAGES) * 2, "groups of 16 of 24 chunks"
+    assert np.sum(counts, axis=0).tolist() == [len(STAGES) * 1200, len(STAGES) * X.nbytes]
 
 
 def test_stores_with_other_channels_are_refused(stores, tmp_path):

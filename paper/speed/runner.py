@@ -14,7 +14,6 @@ import torch
 from paper import reference
 from paper.results import choose_device, provenance, show, stage_bar, write_result
 from paper.speed import fits, sweeps, tables
-from polyadic.errors import PolyadicError
 
 Result = dict[str, Any]
 
@@ -22,7 +21,6 @@ Result = dict[str, Any]
 def run(
     out: Path,
     device: str = "auto",
-    dataset: str | None = None,
     quick: bool = False,
     quiet: bool = False,
     as_json: bool = False,
@@ -33,25 +31,22 @@ def run(
     ----------
     out : folder for the files
     device : "auto" for the CPU and, if there is one, the GPU; or one of them
-    dataset : measure only sweeps and fits, with the shape of this dataset
     quick : small sizes, to check that everything runs; the results are not representative
 
     Returns
     -------
     one result for each device
     """
-    if dataset is not None and dataset not in reference.DATASETS:
-        raise PolyadicError(f"--dataset must be one of {', '.join(reference.DATASETS)}, but is {dataset!r}")
     cuda = device == "auto" and torch.cuda.is_available()
     places = [torch.device("cpu"), *[torch.device("cuda")] * cuda] if device == "auto" else [choose_device(device)]
-    results = [_measure(place, out, dataset, quick, quiet or as_json) for place in places]
+    results = [_measure(place, out, quick, quiet or as_json) for place in places]
     for result in results:
         stem = f"speed-{result['device']}"
         show(result, tables.markdown(result), f"{stem}.json and {stem}.md to {out}/", as_json)
     return results
 
 
-def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, quiet: bool) -> Result:
+def _measure(device: torch.device, out: Path, quick: bool, quiet: bool) -> Result:
     """Measure all parts on one device, and write the result after each."""
     result: Result = {
         "experiment": "speed",
@@ -65,15 +60,15 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
         "failed": {},
         "rows": [],
     }
-    names = ("har",) if quick else (dataset,) if dataset is not None else tuple(reference.DATASETS)
-    parts: dict[str, Callable[[], Any]] = {}
-    if dataset is None:
-        parts["limits"] = partial(fits.measure_machine, device)
-        parts["fits"] = lambda: fits.measure_fits(device, quick, result["limits"])
-        parts["growth"] = partial(fits.measure_growth, device, quick)
-    parts |= {name: partial(sweeps.measure_dataset, name, device, quick) for name in names}
-    if dataset is None and device.type == "cpu":
-        from paper.speed import comparisons  # it needs TensorLy
+    parts: dict[str, Callable[[], Any]] = {
+        "limits": partial(fits.measure_machine, device),
+        "fits": lambda: fits.measure_fits(device, quick, result["limits"]),
+        "growth": partial(fits.measure_growth, device, quick),
+    }
+    for name in ("har",) if quick else reference.DATASETS:
+        parts[name] = partial(sweeps.measure_dataset, name, device, quick)
+    if device.type == "cpu":
+        from paper.speed import comparisons  # TensorLy is not at hand on every machine with a GPU
 
         parts["store"] = partial(fits.measure_store, quick)
         parts["pca"] = partial(fits.against_pca, quick)

@@ -512,8 +512,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
             `WindowStore`. Data on disk are read batch by batch, so memory does not grow with N. `CPD` also takes a
-            `dask.array` or a list of the paths of stores, whose chunks Dask workers read; and
-            `polyadic.scale.Moments`, for which no data are read
+            `dask.array` or a list of paths of stores and of folders of recordings, whose chunks Dask workers read (see
+            `polyadic.scale.recordings`); and `polyadic.scale.Moments`, for which no data are read
         y : ignored
         after_sweep : called with the estimator after every sweep; its `factors_` and `history_` are those of the
             current restart, whose number (from 1) is `attempt_`. The sweep of the consensus comes last
@@ -856,7 +856,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; any input of `fit` but `Moments`. For a
-            `dask.array` or a list of stores, the result is a lazy `dask.array`
+            `dask.array` or a list of paths, the result is a lazy `dask.array`
         out : a `.npy` file to write the features to, batch by batch and atomically
         on_rows : called after each batch with the number of samples done
 

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyadic._util.threads import for_each
+
 __all__ = ["BANDS", "IN_UNITS", "STATISTICS", "Signals", "band_edges", "padded_length", "rounding"]
 __all__ += ["statistic_names", "window_statistics"]
 
@@ -32,6 +34,8 @@ ZERO_MEAN = 1e-6
 """A mean below this share of the channel's deviation is rounding, and counts as 0."""
 IN_UNITS = ("mean", "min", "max")
 """Statistics in the unit of the signal; the others are logarithms, shares and ratios."""
+_PIECE_VALUES = 2**19
+"""Number of samples of a piece, which fits the cache of a CPU core."""
 ROUNDING = 1e-5
 """Bound of the rounding errors of statistics without a unit."""
 
@@ -167,9 +171,17 @@ def window_statistics(X: Tensor) -> Tensor:
     >>> window_statistics(torch.randn(4, 2, 128)).shape
     torch.Size([4, 31])
     """
-    signals = Signals(X)
-    # Of a statistic with several columns per channel, the columns of a channel stand together.
-    return torch.cat([statistic(signals).double().flatten(1) for statistic in STATISTICS.values()], dim=1)
+    pieces = [X] if X.is_cuda else torch.split(X, max(1, _PIECE_VALUES // max(1, X.shape[1] * X.shape[2])))
+    results: list[Tensor] = [X] * len(pieces)
+
+    def work(number: int) -> None:
+        signals = Signals(pieces[number])
+        # Of a statistic with several columns per channel, the columns of a channel stand together.
+        columns = [statistic(signals).double().flatten(1) for statistic in STATISTICS.values()]
+        results[number] = torch.cat(columns, dim=1)
+
+    for_each(work, range(len(pieces)))
+    return torch.cat(results)
 
 
 def statistic_names(channels: Sequence[str], length: int, fs: float | None = None) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from paper.catalogue import EXPERIMENTS
 from paper.runner import read_cells, render
-from paper.speed import race, tables
+from paper.speed import tables
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -19,7 +19,7 @@ BENCH = sorted(
     for path in RESULTS.glob("*/*.json")
     if path.name.split("-")[0] in EXPERIMENTS and not path.name.endswith(".settings.json")
 )
-SPEED = sorted([*RESULTS.glob("speed/speed-*.json"), *RESULTS.glob("speed/race-*.json")])
+SPEED = sorted(RESULTS.glob("speed/speed-*.json"))
 
 
 def named(path: Path) -> str:
@@ -38,8 +38,7 @@ def test_the_table_of_a_paper_experiment_is_rendered_from_its_json(path):
 
 @pytest.mark.parametrize("path", SPEED, ids=named)
 def test_the_tables_of_speed_are_rendered_from_their_json(path):
-    layout = tables.markdown if path.name.startswith("speed") else race.markdown
-    assert layout(content(path)) == path.with_suffix(".md").read_text()
+    assert tables.markdown(content(path)) == path.with_suffix(".md").read_text()
 
 
 PAGES = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,7 +40,7 @@ The paper's method, on the recommended front end; and with the paper's settings 
 
 From sums alone, on a Dask cluster, and resumed after an interruption:
   polyadic fit --moments sleep.moments -o model.safetensors
-  polyadic fit sleep.store --scheduler tcp://host:8786 -o model.safetensors
+  polyadic fit recordings --seconds 30 --scheduler tcp://host:8786 -o model.safetensors
   polyadic fit sleep.store -o model.safetensors --resume
 """
 
@@ -135,7 +134,7 @@ def fit(
     ] = False,
     scheduler: Annotated[
         str | None,
-        option("Dask scheduler whose workers read the store, as tcp://host:8786.", metavar="ADDRESS", panel=_LONG),
+        option("Dask scheduler whose workers read the data, as tcp://host:8786.", metavar="ADDRESS", panel=_LONG),
     ] = None,
     on_error: options.SkipErrors = "raise",
     force: options.Force = False,
@@ -153,7 +152,7 @@ def fit(
     from polyadic.data import split
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.presets import settings_for
-    from polyadic.scale.cluster import connected
+    from polyadic.scale.cluster import on_cluster
 
     chosen_method = method or ("cpd" if preset is None else "atd")
     if prior is not None and probe is None:
@@ -177,10 +176,14 @@ def fit(
         settings = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
         fit_moments(data, out, check, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
         return
-    if scheduler is not None and (chosen_method != "cpd" or protocol is not None or are_recordings(data)):
-        raise PolyadicError("--scheduler is for --method cpd and all windows of a store: polyadic prepare writes one")
     compares = probe is not None or check
-    with opened(data, given, compares=compares, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
+    if scheduler is None:
+        source = opened(data, given, compares=compares, on_error=on_error, shuffle=shuffle, hidden=hidden)
+    elif chosen_method != "cpd" or protocol is not None or compares or on_error != "raise":
+        raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe, --check and --on-error")
+    else:
+        source = on_cluster(scheduler, data, given)
+    with source as windows:
         describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:
@@ -210,13 +213,7 @@ def fit(
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
         try:
-            with nullcontext() if scheduler is None else connected(scheduler):
-                model = estimator.fit(
-                    unlabelled if scheduler is None else [data],
-                    checkpoint=path,
-                    resume=resume,
-                    checkpoint_every=checkpoint_every,
-                )
+            model = estimator.fit(unlabelled, checkpoint=path, resume=resume, checkpoint_every=checkpoint_every)
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, recenter, prior, hidden)
             if check:

@@ -64,6 +64,9 @@ class ModeSums:
             if mode == 0 and T.is_contiguous():
                 slices = T.flatten(2) if T.ndim > 2 else T[..., None]
                 product = torch.bmm(slices, slices.mT).sum(dim=0)
+            elif mode == T.ndim - 2 and T.is_contiguous():
+                columns = T.flatten(0, -2)
+                product = columns.T @ columns
             else:
                 rows = T.movedim(1 + mode, 0).flatten(1)
                 product = rows @ rows.T

@@ -43,16 +43,18 @@ def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes:
     weight = H.diagonal().copy()
     live = np.flatnonzero(weight > 0)
     scale = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
-    others, right = H * scale, M.cpu().double().numpy().T * scale
+    # With the right-hand sides below F, one product gives the minimum of a row: (−others, identity)(F, right).
+    others, size = -H * scale, len(H)
     np.fill_diagonal(others, 0.0)
-    F = np.array(start.cpu().double().numpy().T, order="C")
-    rows, product = [(others[row], right[row], F[row]) for row in live], np.empty(F.shape[1])
+    weights = np.concatenate([others, np.eye(size)], axis=1)
+    both = np.concatenate([start.cpu().double().numpy().T, M.cpu().double().numpy().T * scale])
+    rows = [(weights[row], both[row]) for row in live]
+    product, zero = np.empty(both.shape[1]), np.zeros(both.shape[1])
     for _ in range(passes):
-        for weights, target, row in rows:
-            np.dot(weights, F, out=product)
-            np.subtract(target, product, out=product)
-            np.maximum(product, 0.0, out=row)
-    return torch.from_numpy(np.ascontiguousarray(F.T)).to(M)
+        for weight_row, row in rows:
+            np.dot(weight_row, both, out=product)
+            np.maximum(product, zero, out=row)
+    return torch.from_numpy(np.ascontiguousarray(both[:size].T)).to(M)
 
 
 def warn_of_vanished(factors: Sequence[Tensor]) -> None:

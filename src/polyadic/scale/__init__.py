@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from polyadic.scale.cluster import recordings
     from polyadic.scale.moments import Moments
 
-__all__ = ["Moments"]
+__all__ = ["Moments", "recordings"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from polyadic.scale.moments import Moments
 
         return Moments
+    if name == "recordings":
+        from polyadic.scale.cluster import recordings
+
+        return recordings
     raise AttributeError(f"module 'polyadic.scale' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Fits and features of windows in chunks, computed where the chunks are: Dask arrays, or lists of stores.
+"""Fits and features of windows in chunks, computed where the chunks are: Dask arrays, stores, folders of recordings.
 
 Each pass of a default fit is a sum over chunks. Sums of a fixed number of consecutive chunks are merged on the workers,
 and these in the order of the windows, so that the result does not depend on the workers. Features of chunks are lazy
@@ -8,14 +8,17 @@ Dask arrays. This module is imported by everyone, Dask only if it is used.
 from __future__ import annotations
 
 import copy
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,10 +29,14 @@ from polyadic._util.torch_state import plain_torch
 from polyadic.core.moments import Moments
 from polyadic.core.passes import Stage, Sums, add_windows
 from polyadic.data.batches import Samples, WindowSource, choose_device
+from polyadic.data.channels import match_signals
+from polyadic.data.readers.arrays import ARRAYS, open_windows
+from polyadic.data.reading import Reading, takes_reading_options
+from polyadic.data.store import is_store
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = ["ChunkSource", "Chunks", "chunks_of", "connected", "lazily"]
+__all__ = ["ChunkSource", "Chunks", "chunks_of", "connected", "lazily", "on_cluster", "recordings"]
 
 _GROUP = 16
 """Number of chunks whose sums are merged on the workers; four are merged at a time, which bounds a worker's memory."""
@@ -45,16 +52,65 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class _Part:
-    """Consecutive windows of a store or a file of arrays."""
+    """Consecutive windows of a store, a file of arrays or, with a `Reading` as JSON, a recording.
+
+    `signals` are the sampling rate, channels and units that they are converted to.
+    """
 
     path: str
     begin: int
     end: int
+    reading: str
+    signals: tuple[float | None, tuple[str, ...], tuple[str, ...]]
 
     def open(self) -> Windows:
-        from polyadic.data.readers.arrays import open_windows
+        fs, channels, units = self.signals
+        windows: Windows = match_signals(_opened(self.path, self.reading), fs, channels, self.path, units=units)
+        return windows[self.begin : self.end]
 
-        return open_windows(self.path)[self.begin : self.end]
+
+def _opened(path: str, reading: str) -> Windows:
+    """Open windows, or cut a recording into windows, once in each process."""
+    if not reading:
+        return open_windows(path)
+    windows, _ = _cut_recording(path, reading, Path(path).stat().st_mtime_ns)
+    return windows
+
+
+@cache
+def _cut_recording(path: str, reading: str, changed: int) -> tuple[Windows, tempfile.TemporaryDirectory[str]]:
+    """Return the windows of a recording in a temporary store, and its folder, which is removed with this process."""
+    from polyadic.data.cutting import write_store
+
+    worker = _worker()
+    folder = tempfile.TemporaryDirectory(prefix="polyadic-", dir=None if worker is None else worker.local_directory)
+    options = Reading.from_json(json.loads(reading))
+    return write_store(path, Path(folder.name) / "windows.store", options, labels=False).windows, folder
+
+
+def _worker() -> Any:
+    """Return the Dask worker that runs this task, or None."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.get_worker()
+    except ValueError:
+        return None
+
+
+class _Described(NamedTuple):
+    """Shape, sampling rate, channels, units, type and reading of windows."""
+
+    shape: tuple[int, ...]
+    fs: float | None
+    channels: tuple[str, ...]
+    units: tuple[str, ...]
+    dtype: Any
+    reading: dict[str, Any]
+
+
+def _described(path: str, reading: str) -> _Described:
+    """Describe the windows of a path; computed on a worker."""
+    return _Described(*(getattr(_opened(path, reading), name) for name in _Described._fields))
 
 
 class Chunks:
@@ -83,25 +139,25 @@ class Chunks:
         return cls(whole.to_delayed().ravel().tolist(), whole.chunks[0], x.shape[1:], x.dtype)
 
     @classmethod
-    def of_stores(cls, paths: Sequence[str | os.PathLike[str]]) -> Windows:
-        """Return the windows of several stores or files of arrays, whose channels and rates must be the same."""
-        from polyadic.data.readers.arrays import open_windows
+    def of_paths(cls, paths: Sequence[str | os.PathLike[str]], reading: Reading) -> Windows:
+        """Return the windows of stores, files of arrays and folders of recordings, as `recordings` does."""
+        import dask
 
-        parts: list[_Part] = []
-        opened = [open_windows(path) for path in paths]
-        first = opened[0]
-        for path, windows in zip(paths, opened, strict=True):
-            for what in ("fs", "channels", "units"):
-                if getattr(windows, what) != getattr(first, what) or windows.shape[1:] != first.shape[1:]:
-                    raise PolyadicError(
-                        f"stores must have windows of the same shape, rate, channels and units, but {path} differs "
-                        f"from {paths[0]}: {windows.shape[1:]} and {first.shape[1:]}, {what} {getattr(windows, what)} "
-                        f"and {getattr(first, what)}"
-                    )
-            rows = max(1, _CHUNK_BYTES // (4 * int(np.prod(windows.shape[1:]))))
-            bounds = [*range(0, len(windows), rows), len(windows)]
-            parts += [_Part(os.path.abspath(path), *pair) for pair in pairwise(bounds)]  # noqa: PTH100
-        chunks = cls(parts, [part.end - part.begin for part in parts], first.shape[1:], first.dtype)
+        files = [file for path in paths for file in _files(Path(path).absolute(), reading)]
+        descriptions: tuple[_Described, ...] = dask.compute(*(dask.delayed(_described)(*file) for file in files))
+        first, parts = descriptions[0], []
+        for (path, how), other in zip(files, descriptions, strict=True):
+            if (other.shape[1:], other.fs) != (first.shape[1:], first.fs) or set(other.channels) != set(first.channels):
+                raise PolyadicError(
+                    f"windows must have the same shape, rate and channels, but {path} differs from {files[0][0]}: "
+                    f"{other.shape[1:]} and {first.shape[1:]}, fs {other.fs} and {first.fs}, channels "
+                    f"{', '.join(other.channels)} and {', '.join(first.channels)}"
+                )
+            rows = max(1, _CHUNK_BYTES // (4 * int(np.prod(first.shape[1:]))))
+            bounds = [*range(0, other.shape[0], rows), other.shape[0]]
+            parts += [_Part(path, *pair, how, (first.fs, first.channels, first.units)) for pair in pairwise(bounds)]
+        dtype = np.result_type(*(other.dtype for other in descriptions))
+        chunks = cls(parts, [part.end - part.begin for part in parts], first.shape[1:], dtype)
         windows = Windows(chunks, fs=first.fs, channels=first.channels, units=first.units)
         windows.reading = first.reading
         return windows
@@ -131,13 +187,41 @@ class Chunks:
         return array.concatenate(blocks)
 
 
+def _files(path: Path, reading: Reading) -> list[tuple[str, str]]:
+    """Return a store or file of arrays, or all recordings of a folder, each with how it is read, as JSON."""
+    if is_store(path) or path.suffix.lower() in ARRAYS:
+        if reading != Reading():
+            raise PolyadicError(f"options are for recordings, but {path.name} already contains windows: leave them out")
+        return [(str(path), "")]
+    from polyadic.data.folders import find_recordings
+
+    how = json.dumps(reading.to_json())
+    return [(str(file), how) for file in find_recordings(path, pattern=reading.pattern, scoring=reading.scoring).files]
+
+
+@takes_reading_options
+def recordings(paths: Sequence[str | os.PathLike[str]], **options: Any) -> Windows:
+    """Return the windows of stores, files of arrays and folders of recordings, which Dask workers read in chunks.
+
+    Each worker cuts the recordings that it reads into windows once, in its local directory. Labels are not read. The
+    first path sets sampling rate, channels and units; channels are matched by name.
+
+    Parameters
+    ----------
+    paths : folders and files, which must have the same path on every worker
+    """
+    return Chunks.of_paths(list(paths), Reading(**options))
+
+
 def chunks_of(X: Any) -> Any:
-    """Return a Dask array, or a list of paths of stores, as windows in chunks; None for any other input."""
+    """Return a Dask array, a list of paths, or the result of `recordings`, in chunks; None for any other input."""
     if _is_dask_array(X):
         return Chunks.of_array(X)
     if isinstance(X, list | tuple) and X and all(isinstance(path, str | os.PathLike) for path in X):
-        return Chunks.of_stores(X)
-    return None
+        return Chunks.of_paths(X, Reading())
+    # Some of the windows in chunks are read like those of a store.
+    whole = isinstance(X, Windows) and X._rows is None and X._places is None and X._gains is None
+    return X if whole and isinstance(X._samples, Chunks) else None
 
 
 def _is_dask_array(X: Any) -> bool:
@@ -282,11 +366,18 @@ def connected(address: str, timeout: float = 10.0) -> Iterator[Any]:
         yield client
 
 
+@contextmanager
+def on_cluster(address: str, path: str | os.PathLike[str], options: Mapping[str, Any]) -> Iterator[Windows]:
+    """Connect to a Dask scheduler, and open the windows of a path on its workers, with the options of `Reading`."""
+    with connected(address):
+        yield recordings([path], **options)
+
+
 # -------------------------------------------------------------------- features
 
 
 def lazily(method: _Method) -> _Method:
-    """Let a method of windows (N, …) return a lazy Dask array if its windows are one, or are a list of stores."""
+    """Let a method of windows (N, …) return a lazy Dask array if its windows are in chunks."""
 
     @wraps(method)
     def apply(self: Any, X: Any, *arguments: Any, **options: Any) -> Any:
@@ -295,13 +386,15 @@ def lazily(method: _Method) -> _Method:
             return method(self, X, *arguments, **options)
         if any(value is not None for value in (*arguments, *options.values())):
             raise PolyadicError(f"{method.__name__} of windows in chunks has no further arguments: compute it first")
-        x = (chunks if isinstance(chunks, Chunks) else chunks._samples).array()
+        like = None if isinstance(chunks, Chunks) else (chunks.fs, chunks.channels, chunks.units)
+        x = (chunks if like is None else chunks._samples).array()
         # The result for one window tells shape and type.
-        example = method(self, np.zeros((1, *x.shape[1:]), x.dtype))
+        example = _applied(np.zeros((1, *x.shape[1:]), x.dtype), method.__name__, self, like)
         return x.map_blocks(
             _applied,
             method=method.__name__,
             model=self,
+            like=like,
             drop_axis=list(range(1, x.ndim)),
             new_axis=list(range(1, example.ndim)),
             chunks=(x.chunks[0], *((size,) for size in example.shape[1:])),
@@ -312,5 +405,9 @@ def lazily(method: _Method) -> _Method:
     return apply  # type: ignore[return-value]
 
 
-def _applied(block: NDArray[Any], method: str, model: Any) -> Any:
+def _applied(block: NDArray[Any], method: str, model: Any, like: Any) -> Any:
+    """Apply a method to a chunk; `like` has the sampling rate, channels and units, so that channels are matched."""
+    if like is not None:
+        fs, channels, units = like
+        block = Windows(block, fs, channels=channels, units=units)  # type: ignore[assignment]
     return getattr(model, method)(block)

@@ -45,7 +45,7 @@ def captured_sweep(
 ) -> Sweep:
     """Return a function that runs a captured sweep of tensors of this shape, or `plain` for what cannot be captured."""
     sequential = objective.nonnegative or objective.graph_weight > 0  # the former are updated on the CPU
-    if settings.batch_size is None or len(shape) != 3 or sequential:
+    if settings.batch_size is None or settings.solver != "blend" or len(shape) != 3 or sequential:
         return plain
     captured = Sweeps(source, objective, settings, shape)
 
@@ -61,7 +61,7 @@ class Steps:
 
     Parameters
     ----------
-    state : factors of shapes (I, R), (J, R), (K, R), and the memory of earlier batches
+    state : factors of shapes (I, R), (J, R), (K, R)
     order : memory order of the modes, the last one contiguous: (0, 1, 2) or (0, 2, 1)
     """
 
@@ -88,10 +88,8 @@ class Steps:
         self.totals = exact.new_zeros(len(Term))
         self.energy = exact.new_zeros(self.rank)
         self.flag = torch.zeros(1, dtype=torch.int32, device=self.device)
-        self.remembers = settings.solver == "memory"
-        self.forgotten = 1 - settings.learning_rate if self.remembers else 0.0
-        self.eta = exact.new_tensor(1.0 if self.remembers else settings.learning_rate)
-        self.ridge = exact.new_tensor([objective.alpha, self.forgotten])
+        self.eta = exact.new_tensor(settings.learning_rate)
+        self.ridge = exact.new_tensor(objective.alpha)
         tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
         self.limits = exact.new_tensor([1 / tolerance, torch.finfo(torch.float64).max])
         self._weights: dict[int, Tensor] = {}
@@ -120,20 +118,13 @@ class Steps:
             self.narrow[mode].copy_(factor)
             self.peaks[mode] = self.narrow[mode].abs().amax(dim=0)
             torch.mm(self.bases[mode].T, self.bases[mode], out=self.grams[mode])
-        for number in (self.Y, self.S, self.totals, self.energy, self.flag):
+        for number in (self.totals, self.energy, self.flag):
             number.zero_()
-        if state.memory is not None:
-            self.Y.copy_(state.memory.Y.permute(*(1 + mode for mode in self.order), 0).reshape(-1, self.rank))
-            self.S.copy_(state.memory.S)
 
     def unload(self, state: als.State) -> None:
         """Copy the device buffers to a state."""
         state.factors = [factor.clone() for factor in self.narrow]
         state.energy = self.energy.clone()
-        if self.remembers:
-            Y = self.Y.clone().reshape(*(self.sizes[mode] for mode in self.order), self.rank)
-            # The permutation is its own inverse.
-            state.memory = als.Statistics(Y.permute(3, *self.order).contiguous(), self.S.clone())
 
     def weights(self, batch: int) -> Tensor:
         """Return β and the weights of pairs in a batch of this size: (3,)."""
@@ -175,9 +166,9 @@ class Steps:
         with self._in_side_stream():
             first = self._inverse(0)
         if T.dtype == torch.float16:
-            collect(flat, X, peak, self.Y, self.ridge[1] if self.remembers else None)
+            collect(flat, X, peak, self.Y)
         else:
-            torch.addmm(self.Y, flat.T, X, beta=self.forgotten, out=self.Y)
+            torch.mm(flat.T, X, out=self.Y)
         self._update(first)
 
     def _flat(self, T: Tensor) -> Tensor:

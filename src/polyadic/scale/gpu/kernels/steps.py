@@ -217,7 +217,7 @@ def coefficients(
 
 @triton.jit(do_not_specialize=["batch"])
 def _tally(
-    X, product, memory, totals, energy, weights, batch,
+    X, product, gram, totals, energy, ridge, batch,
     RANK: tl.constexpr, SIZE: tl.constexpr, VIEWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i = tl.arange(0, SIZE)[:, None]
@@ -237,25 +237,22 @@ def _tally(
         S += part
     diagonal = tl.sum(tl.where(i == j, S, 0.0), axis=1)
     r = tl.arange(0, SIZE)
-    squares = tl.load(weights) * tl.sum(diagonal, axis=0)
+    squares = tl.load(ridge) * tl.sum(diagonal, axis=0)
     tl.store(totals + _TIKHONOV, tl.load(totals + _TIKHONOV) + squares)
     tl.store(energy + r, tl.load(energy + r, mask=r < RANK, other=0.0) + diagonal, mask=r < RANK)
-    kept = tl.load(weights + 1) * tl.load(memory + place, mask=inside, other=0.0)
-    tl.store(memory + place, S + kept, mask=inside)
+    tl.store(gram + place, S, mask=inside)
 
 
-def tally(
-    X: Tensor, views: int, product: Tensor, memory: Tensor, totals: Tensor, energy: Tensor, weights: Tensor
-) -> None:
-    """Accumulate loss, energy of the components and XᵀX from the coefficients X (views · b, R) of a batch.
+def tally(X: Tensor, views: int, product: Tensor, gram: Tensor, totals: Tensor, energy: Tensor, ridge: Tensor) -> None:
+    """Set `gram` (R, R) to XᵀX, and add to loss and energy of the components, for coefficients X (views · b, R).
 
-    Sets memory (R, R) to its weight times memory plus XᵀX; adds ⟨XᵀX, product⟩ of each view and α‖X‖² to `totals`, and
-    ‖x_r‖² to energy (R,). weights (2,) are α and the weight of the memory. All but X are float64.
+    Adds ⟨XᵀX, product⟩ of each view and α‖X‖² to `totals`, and ‖x_r‖² to energy (R,); ridge () is α. All but X are
+    float64.
     """
     rank = X.shape[1]
     size = power_of_two(rank, 16)
     _tally[(1,)](
-        X, product, memory, totals, energy, weights, len(X) // views, RANK=rank, SIZE=size, VIEWS=views,
+        X, product, gram, totals, energy, ridge, len(X) // views, RANK=rank, SIZE=size, VIEWS=views,
         BLOCK=min(max(1024 // size, 16), 32), num_warps=min(max(size // 8, 4), 16),
     )  # fmt: skip
 
@@ -397,9 +394,8 @@ def least_squares(partial: Tensor, V: Tensor, peaks: Tensor | None) -> tuple[Ten
 
 @triton.jit(do_not_specialize=["rows"])
 def _collect(
-    T, X, Y, peak, kept, rows, width,
+    T, X, Y, peak, rows, width,
     RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
-    KEEPS: tl.constexpr,
 ):  # fmt: skip
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     column = tl.arange(0, SIZE)
@@ -417,22 +413,18 @@ def _collect(
         rest = tl.dot(tl.trans(t), low, rest)
     place = Y + e[:, None] * RANK + column[None, :]
     there = (e < width)[:, None] & (column < RANK)[None, :]
-    total = (total + rest / 2048) * highest
-    if KEEPS:
-        total += tl.load(kept).to(tl.float32) * tl.load(place, mask=there, other=0.0)
-    tl.store(place, total, mask=there)
+    tl.store(place, (total + rest / 2048) * highest, mask=there)
 
 
-def collect(T: Tensor, X: Tensor, peak: Tensor, Y: Tensor, kept: Tensor | None) -> None:
-    """Set Y (width, R) to TᵀX + kept · Y: `algebra.collect` for T (N, width) in half precision.
+def collect(T: Tensor, X: Tensor, peak: Tensor, Y: Tensor) -> None:
+    """Set Y (width, R) to TᵀX: `algebra.collect` for T (N, width) in half precision.
 
-    X (N, R) float32 with `peak` (R,), the largest magnitude in its columns; kept () float64, or None for 0.
+    X (N, R) float32 with `peak` (R,), the largest magnitude in its columns.
     """
     (rows, width), rank = T.shape, X.shape[1]
     config = {"ROWS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
     _collect[(triton.cdiv(width, config["BLOCK"]),)](
-        T, X, Y, peak, peak if kept is None else kept, rows, width, RANK=rank, SIZE=power_of_two(rank, 16),
-        ALIGNED=_alignment(width), KEEPS=kept is not None, **config,
+        T, X, Y, peak, rows, width, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width), **config,
     )  # fmt: skip
 
 
