@@ -150,12 +150,6 @@ def fit(
         Literal["blend", "memory"] | None,
         typer.Option(help="How a mini-batch of atd, sals or gr-sals moves the bases.", rich_help_panel=_PAPER),
     ] = None,
-    shuffle: Annotated[
-        Literal["full", "block"],
-        typer.Option(
-            help="Order of windows: random, or within blocks of 256 MiB, for slow disks.", rich_help_panel=_PAPER
-        ),
-    ] = "full",
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -223,7 +217,7 @@ def fit(
     if scheduler is not None and (chosen_method != "cpd" or protocol is not None or are_recordings(data)):
         raise PolyadicError("--scheduler is for --method cpd and all windows of a store: polyadic prepare writes one")
     compares = probe is not None or check
-    with opened(data, given, compares=compares, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
+    with opened(data, given, compares=compares, on_error=on_error, hidden=hidden) as windows:
         describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:
