@@ -200,8 +200,8 @@ def _numbers(column: pd.Series, name: str, file: str) -> NDArray[np.float64]:
     wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
     if wrong.size:
         row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
-        hint = ""
-        if row == 0:
+        hint = "; numbers must have decimal points, not commas" if _DECIMAL_COMMA.fullmatch(cell) else ""
+        if row == 0 and not hint:
             hint = f"; if the column {name!r} has labels, use --label {shell_word(name)}; --channel selects the signals"
         raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")
     return numbers

@@ -170,10 +170,10 @@ def _layout(path: Path, header: Any) -> Any:
     return read_header(path.with_name(f"{first}.hea"))
 
 
-def _frame_count(header: Any, folder: Path) -> int:
+def _frame_count(header: Any, picked: Sequence[int], folder: Path) -> int:
     """Return the number of frames, after comparing it with the sizes of the signal files."""
     file, frames = f"{header.record_name}.hea", header.sig_len
-    for name in dict.fromkeys(header.file_name):
+    for name in dict.fromkeys(header.file_name[number] for number in picked):
         group = [number for number, other in enumerate(header.file_name) if other == name]
         if name == _ABSENT or header.fmt[group[0]] not in _BYTES:
             raise DataError(f"{file}: signals must be in a file of format {', '.join(_BYTES)}, but {name!r} is not")
@@ -202,8 +202,9 @@ def _read_single(
     """Return a record with one segment, without annotations; its samples are read when they are needed."""
     file = f"{path.name}.hea"
     picked = choose_channels(file, header.sig_name, channels)
-    frames = _frame_count(header, path.parent)
+    frames = _frame_count(header, picked, path.parent)
     # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
+    even = all(header.samps_per_frame[number] == 1 for number in picked)
     whole = header.sig_len is None or any(header.fmt[number] == "8" for number in picked)
 
     @lru_cache(maxsize=1)
@@ -216,14 +217,14 @@ def _read_single(
                 sampto=None if header.sig_len is None else stop,
                 channels=picked,
                 physical=False,
-                smooth_frames=False,
+                smooth_frames=even,
                 return_res=32,
             )
         except ImportError as error:
             raise MissingExtraError(f"{file}: FLAC needs a package: pip install soundfile") from error
         except Exception as error:
             raise DataError(f"{file}: wfdb cannot read the record ({type(error).__name__})") from error
-        return list(record.e_d_signal)
+        return list(record.d_signal.T) if even else list(record.e_d_signal)
 
     def row(place: int, number: int) -> Recording:
         frame, bits = header.samps_per_frame[number], _BITS.get(header.fmt[number])
