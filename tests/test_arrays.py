@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest

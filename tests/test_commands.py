@@ -384,7 +384,7 @@ def test_info_describes_each_kind_of_file(made, here):
     wanted = {
         "model.safetensors": {"kind": "model", "rank": 4, "fs": 100.0, "classes": ["fast", "slow"], "estimator": "CPD"},
         "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
-        "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
+        "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "float32"},
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
         "f.csv": {"kind": "table of features", "rows": 180},

@@ -172,7 +172,7 @@ def test_labels_and_units_beyond_ascii_are_read_in_utf_8_and_in_latin_1(plus):
     patched(plus, field(3, "label", 0), "Größe".encode())
     got = read_edf(plus, channels=["Größe", "B"])
     assert (got.units, got.channels) == (("uV", "°C"), ("Größe", "B"))
-            assert got.signal.shape == (2, 320)
+    assert got.signal.shape == (2, 320)
 
 
 def test_a_number_of_records_left_open_is_found_from_the_size(plus):

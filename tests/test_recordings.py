@@ -270,4 +270,5 @@ def test_resampling_interpolates_missing_samples_and_masks_them_again(target: fl
 def test_a_channel_without_any_sample_stays_missing_when_resampled() -> None:
     signal = np.vstack([np.full(50, np.nan), np.ones(50)])
     result = resample_polyphase(signal, 100, 50)
-    assert np.isnan(result[0]).all() and (result[1] == 1).all()
+    assert np.isnan(result[0]).all()
+    assert (result[1] == 1).all()

@@ -246,7 +246,7 @@ def test_samples_that_are_read_later_are_the_same(data_folder: Path, name: str) 
     whole, later = read_wfdb(path, resample="hold"), reader.read_wfdb(path, resample="hold")
     assert isinstance(later.signal, Unread)
     assert (later.signal.dtype, later.segments) == (whole.signal.dtype, whole.segments)
-    values = np.concatenate([part for part in later.blocks(9973)], axis=1)
+    values = np.concatenate(list(later.blocks(9973)), axis=1)
     np.testing.assert_array_equal(values, whole.signal)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
+from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, LabelledRecording, OnError
 from polyadic.data.readers.table_files import typed_frame
 from polyadic.data.readers.tables import TableColumns, find_heads, recording_of_rows
@@ -333,15 +334,18 @@ class _Survey:
 
     def choose_channels(self, reading: Reading, check: bool) -> tuple[str, ...]:
         """Return the channels of the store: those given, or those that at least half of the recordings have."""
-        unknown = [channel for channel in reading.channels or () if self.channels and channel not in self.channels]
-        unknown += [old for old, new in reading.rename if reading.channels is None and new not in self.channels]
+        given = reading.channels or ()
+        if self.channels:  # the name of a column may have a unit, which is not part of the channel's name
+            given = tuple(name if name in self.channels else split_unit(name)[0] for name in given)
+        unknown = [channel for channel in given if self.channels and channel not in self.channels]
+        unknown += [old for old, new in reading.rename if not given and new not in self.channels]
         if unknown and check:
             raise DataError(
                 f"no recording has the channel {listed(unknown)}; there are {listed(self.channels)}"
                 f"{close_match(unknown[0], self.channels)}"
             )
-        if reading.channels is not None:
-            return reading.channels
+        if given:
+            return given
         rare = {channel: count for channel, count in self.channels.items() if count < _MOSTLY * self.recordings}
         if rare:
             words = ", ".join(f"{channel!r} ({count} of {self.recordings})" for channel, count in rare.items())

@@ -381,7 +381,8 @@ def read_recording(path: _Path, name: str | None = None, subject: str | None = N
     file, reading = Path(path), Reading(**options)
     (loaded, *_) = FolderReader(file, reading, labels=False).load(file)
     recording = loaded.recording.in_memory()
-    lacking = [channel for channel in reading.channels or () if channel not in recording.channels]
+    names = {*recording.channels}
+    lacking = [name for name in reading.channels or () if not {name, split_unit(name)[0]} & names]
     if lacking:
         raise DataError(
             f"{file.name}: must have the channels {listed(lacking)}, but has {listed(recording.channels)} of those "

@@ -156,10 +156,13 @@ class StoreWriter:
         header, names = self.header, recording.channels
         present = [channel for channel in header.channels if channel in names]
         lacking = [channel for channel in header.channels if channel not in names]
+        alike = {name.casefold(): name for name in lacking}
+        renames = [f"--rename {name}={alike[name.casefold()]}" for name in names if name.casefold() in alike]
+        hint = f"{' '.join(renames or ['--rename OLD=NEW'])} gives a channel another name"
         if not present:
             raise DataError(
                 f"{recording.name} has the channels {listed(names)}, but the recordings before it have "
-                f"{listed(header.channels)}: --rename OLD=NEW gives a channel another name, --pattern selects files"
+                f"{listed(header.channels)}: {hint}, --pattern selects files"
             )
         others = "the recordings before it"
         recording = recording.with_channels([names.index(channel) for channel in present])
@@ -169,10 +172,8 @@ class StoreWriter:
             self.notes.setdefault(note, []).append(recording.name)
         factors = unit_factors(recording.name, present, recording.units, units, f"{others} have it in")
         if lacking:
-            alike = {name.casefold(): name for name in names}
-            close = [f"--rename {alike[one.casefold()]}={one}" for one in lacking if one.casefold() in alike]
-            hint = f" ({' '.join(close)} uses another name)" if close else ""
-            self.notes.setdefault(f"lacks {listed(lacking)}, which is missing there{hint}", []).append(recording.name)
+            note = f"channels missing: {listed(lacking)}{f' ({hint})' if renames else ''}"
+            self.notes.setdefault(note, []).append(recording.name)
         gains, count = np.array(factors, np.float32)[:, None], len(header.channels)
 
         def expand(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -158,7 +158,7 @@ def _subject(given: Any) -> str | None:
 
 
 def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], list[tuple[int, int, Any]], list[int]]:
-    """Return the annotations, which MNE sorts by onset; first sample, end and channels of those marked as bad; edges."""
+    """Return the annotations, which MNE sorts by onset; start, end and channels of those marked as bad; edges."""
     found = []
     bad: list[tuple[int, int, Any]] = []
     edges: list[int] = []
