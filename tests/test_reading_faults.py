@@ -211,7 +211,9 @@ def test_a_channel_that_some_recordings_lack_is_missing_there_with_one_line(tmp_
     assert "left out: channels that most recordings lack: 'z' (1 of 3)" in store.notes
     chosen = folder(tmp_path, tmp_path / "t", seconds=2, channels=["z", "w"])
     assert np.isnan(chosen.windows.X).all(axis=2)[:, 0].tolist() == [True] * 4 + [False] * 2
-    with pytest.raises(DataError, match=r"no recording has the channel 'Z'; there are 'x'.*did you mean"):
+    with pytest.raises(
+        DataError, match=r"no recording has the channel 'Z'; there are 'time', 'x', 'w', 'z'; did you mean 'z'"
+    ):
         folder(tmp_path, tmp_path / "u", seconds=2, channels=["Z", "w"])
 
 

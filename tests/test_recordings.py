@@ -188,12 +188,12 @@ def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
 
 @SHARED
 @given(data=st.data())
-def test_quality_equals_a_plain_count_in_blocks_of_any_size(data):
+def test_quality_equals_a_plain_count(data):
     samples = data.draw(st.lists(st.integers(-3, 3), min_size=1, max_size=8))
     gone = data.draw(st.lists(st.booleans(), min_size=len(samples), max_size=len(samples)))
     recording = recorded(np.where(gone, np.nan, samples), limits=np.array([[-3, 2]], np.float32))
     faults = SignalFaults(recording.channels, recording.limits)
-    for part in recording.blocks(data.draw(st.integers(1, 9))):
+    for part in recording.blocks():
         faults.update(part)
     found = faults.counts()
     left = [sample for sample, absent in zip(samples, gone, strict=True) if not absent]

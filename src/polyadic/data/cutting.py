@@ -100,7 +100,7 @@ def write_store(
     survey = _Survey()
     if labels or reading.channels is None or reader.reading.subject_column is not None:
         survey.read_all(reader, on_error)
-    channels = survey.choose_channels(reading, check_classes)
+    channels = survey.choose_channels(reading, reader if check_classes else None)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
     reader.reading = cutting = resolved if labels else reader.reading
     written = _write(reader, store, resolved, channels, survey, on_error, force, progress)
@@ -332,17 +332,21 @@ class _Survey:
         labelled, inside = labelled_share(recording, starts, found, length, lasting)
         self.labelled, self.inside = self.labelled + labelled, self.inside + inside
 
-    def choose_channels(self, reading: Reading, check: bool) -> tuple[str, ...]:
-        """Return the channels of the store: those given, or those that at least half of the recordings have."""
+    def choose_channels(self, reading: Reading, reader: FolderReader | None) -> tuple[str, ...]:
+        """Return the channels of the store: those given, or those that at least half of the recordings have.
+
+        With a reader, a channel that no recording has is an error.
+        """
         given = reading.channels or ()
         if self.channels:  # the name of a column may have a unit, which is not part of the channel's name
             given = tuple(name if name in self.channels else split_unit(name)[0] for name in given)
         unknown = [channel for channel in given if self.channels and channel not in self.channels]
         unknown += [old for old, new in reading.rename if not given and new not in self.channels]
-        if unknown and check:
+        if unknown and reader is not None:
+            names = reader.channels | dict.fromkeys(self.channels)
             raise DataError(
-                f"no recording has the channel {listed(unknown)}; there are {listed(self.channels)}"
-                f"{close_match(unknown[0], self.channels)}"
+                f"no recording has the channel {listed(unknown)}; there are {listed(names)}"
+                f"{close_match(unknown[0], names)}"
             )
         if given:
             return given

@@ -76,6 +76,7 @@ class FolderReader:
     ----------
     files, left_out : recordings of the folder, and other files with the reason why they are not read
     notes : notes on the folder as a whole
+    channels : names of all channels in the files that were loaded, also of those that were not requested
     """
 
     def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
@@ -84,6 +85,7 @@ class FolderReader:
         self._label_from = reading.label_from  # subjects must not depend on `labels`
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.notes: list[str] = []
+        self.channels: dict[str, None] = {}
         for name, count in Counter(map(self.name_of, self.files)).items():
             if count > 1:
                 raise DataError(f"recordings must have different names, but {name!r} occurs twice")
@@ -285,11 +287,14 @@ class FolderReader:
             return self._read_table(path)
         if ending in (".edf", ".bdf"):
             rates = {channel: rate for channel, (rate, _) in edf.read_channels(path).items()}
+            self.channels |= dict.fromkeys(rates)
             channels, how, notes = _without_slow(rates, reading)
             fs = reading.fs if reading.resample is not None else None
             return [edf.read_edf(path, channels=channels, fs=fs, resample=how, missing=reading.missing)], notes
         if ending == ".hea":
-            channels, how, notes = _without_slow(wfdb.read_rates(path), reading)
+            rates = wfdb.read_rates(path)
+            self.channels |= dict.fromkeys(rates)
+            channels, how, notes = _without_slow(rates, reading)
             beside = [kind for kind in ("ann", "atr") if path.with_suffix(f".{kind}").exists()]
             options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
             return [wfdb.read_wfdb(path, annotations=beside, **options)], notes
@@ -297,8 +302,10 @@ class FolderReader:
 
     def _read_table(self, path: Path) -> tuple[Sequence[Recording], _Notes]:
         reading, heads = self.reading, read_heads(path)
+        names = [split_unit(head)[0] for head in heads]
+        self.channels |= dict.fromkeys(names)
         columns = TableColumns(
-            find_heads(reading.channels_in(split_unit(head)[0] for head in heads), heads),
+            find_heads(reading.channels_in(names), heads),
             self._label_column(path),
             reading.subject_column if self._has_subject_column(path) else None,
             reading.time,

@@ -272,7 +272,7 @@ class SignalFaults:
     """Counter of missing, flat and clipped samples of each channel, over blocks of samples.
 
     Missing samples count as "nan". A channel is flat if it never changes; then all its samples count. Samples are
-    clipped if three or more in a row are at a limit of the device: a signal may reach its extreme value once.
+    clipped if three or more in a row, within a block, are at a limit of the device: a signal may reach it once.
 
     Parameters
     ----------
@@ -284,43 +284,29 @@ class SignalFaults:
         self.channels, self.limits = channels, limits
         self.missing, self.present, self.clipped = np.zeros((3, len(channels)), np.int64)
         self.low, self.high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
-        self.runs = np.zeros((len(channels), 2), np.int64)  # samples at a limit at the end of the last block
 
     def update(self, signal: NDArray[Any]) -> None:
         """Add a block of samples, (channels, samples)."""
         for number, row in enumerate(signal):
             present = row[np.isfinite(row)]
             self.missing[number] += len(row) - len(present)
-            if not len(present):
-                continue
             self.present[number] += len(present)
-            self.low[number] = min(self.low[number], present.min())
-            self.high[number] = max(self.high[number], present.max())
+            self.low[number] = min(self.low[number], present.min(initial=np.inf))
+            self.high[number] = max(self.high[number], present.max(initial=-np.inf))
             if self.limits is not None:
                 low, high = self.limits[number]
-                for side, at_limit in enumerate((present <= low, present >= high)):
-                    self._count_runs(number, side, at_limit)
-
-    def _count_runs(self, number: int, side: int, at_limit: NDArray[np.bool_], least: int = 3) -> None:
-        """Count samples in runs of at least `least`; a run at the end of the block may go on in the next one."""
-        changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
-        lengths = changes[1::2] - changes[::2]
-        if not at_limit[0]:
-            lengths = np.concatenate([[0], lengths])
-        lengths[0] += self.runs[number, side]
-        self.runs[number, side] = lengths[-1] if at_limit[-1] else 0
-        done = lengths[:-1] if at_limit[-1] else lengths
-        self.clipped[number] += done[done >= least].sum()
+                for at_limit in (present <= low, present >= high):
+                    changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
+                    runs = changes[1::2] - changes[::2]
+                    self.clipped[number] += runs[runs >= 3].sum()
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the number of missing, flat and clipped samples by channel; kinds without any are left out."""
-        flat = np.where((self.present > 0) & (self.low == self.high), self.present, 0)
-        clipped = np.where(flat > 0, 0, self.clipped + np.where(self.runs >= 3, self.runs, 0).sum(axis=1))
-        found = {
-            kind: {channel: int(count) for channel, count in zip(self.channels, counts, strict=True) if count}
-            for kind, counts in (("nan", self.missing), ("flat", flat), ("clipped", clipped))
-        }
-        return {kind: counts for kind, counts in found.items() if counts}
+        flat = np.where(self.low == self.high, self.present, 0)
+        kinds = (("nan", self.missing), ("flat", flat), ("clipped", np.where(flat > 0, 0, self.clipped)))
+        found = {kind: dict(zip(self.channels, counts.tolist(), strict=True)) for kind, counts in kinds}
+        positive = {kind: {name: count for name, count in each.items() if count} for kind, each in found.items()}
+        return {kind: counts for kind, counts in positive.items() if counts}
 
 
 # --------------------------------------------------------------------------------------------------------- start times
