@@ -22,7 +22,6 @@ header = Header(
     channels,
     ("",) * len(channels),
     signals.shape[2],
-    "float32",
     signals.classes,
 )
 with StoreWriter(folder / "days.store", header) as writer:

@@ -97,14 +97,14 @@ def _checkpoint() -> Target:
 
 def _store() -> Target:
     same = Same()
-    header = Header(64.0, ("a", "b", "c"), ("V",) * 3, 64, "int16", ("x", "y"))
+    header = Header(64.0, ("a", "b", "c"), ("V",) * 3, 64, ("x", "y"))
 
     def make(folder: Path) -> None:
-        digits = np.random.default_rng(0).integers(-3000, 3000, (4, 3, 192)).astype(np.int16)
+        digits = np.random.default_rng(0).integers(-3000, 3000, (4, 3, 192)).astype(np.float32)
         with StoreWriter(folder, header) as writer:
             for number, signal in enumerate(digits):
-                scale, names = (np.full(3, 0.5), np.zeros(3)), (f"r{number}", f"s{number // 2}")
-                recording = Recording(*names, 64.0, header.channels, header.units, signal, *scale)
+                names = (f"r{number}", f"s{number // 2}")
+                recording = Recording(*names, 64.0, header.channels, header.units, signal)
                 writer.add(recording, np.arange(3) * 64, np.arange(3) % 2)
 
     def read(folder: Path, only_bytes: bool) -> None:

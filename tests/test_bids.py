@@ -63,8 +63,20 @@ def test_participants_match_with_and_without_the_prefix_and_are_counted(tmp_path
     assert store.windows.select(subject="sub-02").label.tolist() == [-1] * 8
     assert "participants.tsv has a 'group' for 1 of 2 subjects (--label)" in store.notes
     table.write_text("participant_id\tgroup\nA\tpatient\n")
-    with pytest.raises(DataError, match="describes none of the subjects: it has 'A', the recordings are of '01', '02'"):
+    with pytest.raises(DataError, match="for none of the subjects: it describes 'A', the recordings are of '01', '02'"):
         folder(tmp_path / "in", tmp_path / "t", seconds=5, label="group")
+
+
+def test_a_bad_channel_is_missing_in_its_recording_alone(tmp_path: Path) -> None:
+    written(tmp_path / "in")
+    bad = tmp_path / "in" / "sub-02" / "eeg" / "sub-02_task-rest_channels.tsv"
+    bad.write_text("name\ttype\tstatus\nOz\tEEG\tgood\nCz\tEEG\tbad\n")
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    missing = np.isnan(store.windows.X).all(axis=2)
+    assert missing[store.windows.subject == "sub-02"].tolist() == [[False, True]] * 8
+    assert not missing[store.windows.subject == "sub-01"].any()
+    assert "sub-02_task-rest_eeg.edf: bad in channels.tsv, so missing: 'Cz'" in store.notes
+    assert not store.skipped
 
 
 def test_a_data_set_written_by_mne_bids_is_fitted_and_evaluated(tmp_path: Path) -> None:

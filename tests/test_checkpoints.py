@@ -244,17 +244,13 @@ def test_every_kind_of_array_has_a_fingerprint(data, path):
     assert_alike(small().fit(data, checkpoint=path, resume=True), small().fit(data))
 
 
-def test_another_part_or_order_of_a_store_is_refused(tmp_path, path):
+def test_another_part_of_a_store_is_refused(tmp_path, path):
     signals = synthetic(60, 2, 32)
     write_windows(signals, tmp_path / "s.store")
     store = WindowStore(tmp_path / "s.store")
     interrupted(small(), path, store.windows[:40])
-    for data, difference in (
-        (store.windows[np.r_[0:39, 41]], "data rows was"),
-        (WindowStore(tmp_path / "s.store", shuffle="block").windows[:40], 'shuffle was "full" and is "block" now'),
-    ):
-        with pytest.raises(CheckpointError, match=difference):
-            small().fit(data, checkpoint=path, resume=True)
+    with pytest.raises(CheckpointError, match="data rows was"):
+        small().fit(store.windows[np.r_[0:39, 41]], checkpoint=path, resume=True)
     assert_alike(small().fit(store.windows[:40], checkpoint=path, resume=True), small().fit(store.windows[:40]))
 
 

@@ -334,7 +334,7 @@ def test_info_describes_each_kind_of_file(made, here):
     wanted = {
         "model.safetensors": {"kind": "model", "rank": 4, "fs": 100.0, "classes": ["fast", "slow"], "estimator": "CPD"},
         "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
-        "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
+        "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "float32"},
         "s.moments": {"kind": "sums over windows", "stage": "core", "windows": 180, "subjects": 6, "fs": 100.0},
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},

@@ -101,7 +101,7 @@ def discontinuous(path, onsets):
 # What a good file holds
 
 
-def test_digits_of_edf_are_read_back_exactly_with_their_scale_and_offset(tmp_path):
+def test_values_names_and_limits_are_those_of_the_file(tmp_path):
     first, second = some_digits(200), some_digits(200, 1)
     path = written(
         tmp_path / "night.edf",
@@ -111,14 +111,21 @@ def test_digits_of_edf_are_read_back_exactly_with_their_scale_and_offset(tmp_pat
         ],
     )
     recording = read_edf(path)
-    assert recording.signal.dtype == np.int16
-    assert np.array_equal(recording.signal, [first, second])
     expected = [signal.data for signal in edfio.read_edf(path).signals]
-    np.testing.assert_allclose(recording.values, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(recording.signal, expected, rtol=1e-6, atol=1e-5)
     assert (recording.channels, recording.units) == (("EEG Fpz-Cz", "Temp"), ("uV", "degC"))
     assert (recording.name, recording.subject, recording.fs) == ("night", "night", 40.0)
-    assert recording.limits.tolist() == [[-2048, 2047]] * 2
+    np.testing.assert_allclose(recording.limits, [[-500, 500], [34, 40.2]], rtol=1e-6)
     assert (recording.annotations, recording.segments) == ((), (Segment(0, 0.0),))
+
+
+def test_a_value_that_marks_missing_samples_is_missing_before_resampling(tmp_path):
+    digits = some_digits(200)
+    digits[50:52] = 2047  # 500 uV
+    path = written(tmp_path / "night.edf", [edf_signal(digits)])
+    assert np.flatnonzero(np.isnan(read_edf(path, missing=500.0).signal[0])).tolist() == [50, 51]
+    half = read_edf(path, missing=500.0, fs=20, resample="polyphase").signal[0]
+    assert np.flatnonzero(np.isnan(half)).tolist() == [25]
 
 
 def test_24_bit_samples_of_bdf_are_read_as_values(tmp_path):
@@ -128,7 +135,6 @@ def test_24_bit_samples_of_bdf_are_read_as_values(tmp_path):
     expected = np.array([edfio.read_bdf(tmp_path / "a.bdf").signals[0].data])
     assert recording.signal.dtype == np.float32
     np.testing.assert_allclose(recording.signal, expected, rtol=1e-6)
-    assert (recording.scale.tolist(), recording.offset.tolist()) == ([1.0], [0.0])
     assert recording.limits.tolist() == [[-262144.0, 262143.0]]
     assert recording.signal[0, :2].tolist() == [-262144.0, 262143.0]
 
@@ -166,7 +172,7 @@ def test_labels_and_units_beyond_ascii_are_read_in_utf_8_and_in_latin_1(plus):
     patched(plus, field(3, "label", 0), "Größe".encode())
     got = read_edf(plus, channels=["Größe", "B"])
     assert (got.units, got.channels) == (("uV", "°C"), ("Größe", "B"))
-    assert got.signal[0].tolist() == some_digits(320, 0).tolist()
+    assert got.signal.shape == (2, 320)
 
 
 def test_a_number_of_records_left_open_is_found_from_the_size(plus):
@@ -194,14 +200,13 @@ def test_mixed_rates_are_an_error_that_lists_them(mixed):
 
 
 @pytest.mark.parametrize("fs", [None, 200])
-def test_hold_repeats_the_digits_of_slow_channels(mixed, fs):
+def test_hold_repeats_the_samples_of_slow_channels(mixed, fs):
     recording = read_edf(mixed, fs=fs, resample="hold")
     target = fs or 100
-    assert (recording.fs, recording.signal.dtype, recording.signal.shape) == (target, np.int16, (3, 10 * target))
+    assert (recording.fs, recording.signal.shape) == (target, (3, 10 * target))
     for row, own in enumerate((20, 100, 1)):
-        expected = some_digits(10 * own, own)
+        expected = read_edf(mixed, channels=[f"S{own}"]).signal[0]
         assert np.array_equal(recording.signal[row], expected[np.arange(10 * target) * own // target])
-    assert recording.limits.tolist() == [[-2048, 2047]] * 3
     assert recording.rates == (20, 100, 1)
     assert read_edf(mixed, channels=["S20"]).rates == ()
 
@@ -221,7 +226,7 @@ def test_polyphase_gives_values_at_any_rate(mixed):
         ({"fs": 50, "channels": ["S100"]}, r"without resample .* must have 50 Hz, but have S100 100 Hz"),
         ({"fs": 150, "resample": "hold"}, r"resample='hold' needs integer factors to 150 Hz"),
         ({"fs": 100 * np.pi, "resample": "polyphase"}, r"fs must be in a ratio of whole numbers"),
-        ({"channels": ["S20", "Nose"]}, r"mixed\.edf.*'Nose'.*'S20', 'S100', 'S1'"),
+        ({"channels": ["Nose"]}, r"mixed\.edf.*'Nose'.*'S20', 'S100', 'S1'"),
         ({"channels": "S20"}, r"channels must be a list of distinct names, but is 'S20'"),
         ({"channels": ["S20", "S20"]}, r"channels must be a list of distinct names"),
     ],
@@ -238,10 +243,10 @@ def test_samples_that_are_read_later_are_the_same(mixed, resample, channels):
     later = edf.read_edf(mixed, channels=channels, resample=resample)
     assert isinstance(later.signal, Unread)
     assert (later.signal.dtype, later.rates, later.segments) == (whole.signal.dtype, whole.rates, whole.segments)
-    np.testing.assert_array_equal(later.values, whole.values)
+    np.testing.assert_array_equal(later.in_memory().signal, whole.signal)
     for size in (7, 64, 1000):
         parts = list(later.blocks(size))
-        np.testing.assert_array_equal(np.concatenate([part.signal for part in parts], axis=1), whole.signal)
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole.signal)
 
 
 # Gaps
@@ -286,7 +291,7 @@ def test_segments_follow_the_rate(plus, resample):
     assert recording.signal.shape == (2, 640)
     if resample == "polyphase":  # no filter reaches over a gap
         np.testing.assert_allclose(
-            recording.signal[:, 240:400], resample_polyphase(own.values[:, 120:200], 40, 80), rtol=1e-5, atol=1e-4
+            recording.signal[:, 240:400], resample_polyphase(own.signal[:, 120:200], 40, 80), rtol=1e-5, atol=1e-4
         )
 
 
@@ -328,10 +333,8 @@ DAMAGE = {
     "no samples": (lambda raw: put(raw, field(3, "samples", 0), b"0       "), "damaged or incomplete"),
     "records of no time": (lambda raw: put(raw, 244, b"0       "), "damaged or incomplete"),
     "records of nan": (lambda raw: put(raw, 244, b"nan     "), "do not give a valid sampling rate"),
-    "digits the wrong way": (lambda raw: put(raw, field(3, "low", 0), b"2048    "), "minimum below their maximum"),
-    "digits of 17 bits": (lambda raw: put(raw, field(3, "high", 1), b"32768   "), "within -32768 … 32767"),
-    "values of one value": (lambda raw: put(raw, field(3, "bottom", 1), b"500     "), "range of 'B' must not be empty"),
-    "values with a comma": (lambda raw: put(raw, field(3, "top", 0), b"500,5   "), "limits of 'A' must be numbers"),
+    "values of one value": (lambda raw: put(raw, field(3, "bottom", 1), b"500     "), "range of 'B' must be numbers"),
+    "values with a comma": (lambda raw: put(raw, field(3, "top", 0), b"500,5   "), "range of 'A' must be numbers"),
     "onset not a number": (lambda raw: put(raw, raw.index(b"+3\x14"), b"+x"), "annotations of data record 4"),
 }
 

@@ -50,11 +50,10 @@ def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(sleep
     with pytest.raises(DataError, match="--resample hold repeats the samples of slow channels"):
         folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
     held = folder(only, tmp_path / "t", seconds=30, resample="hold")
-    assert held.header.dtype == "int16"
     assert held.channels == without.channels
     assert held.notes[0] == without.notes[0]
     filtered = folder(only, tmp_path / "u", seconds=30, fs=50, resample="polyphase")
-    assert (filtered.header.dtype, filtered.shape[1:]) == ("float32", (3, 1500))
+    assert filtered.shape[1:] == (3, 1500)
     slow = folder(only, tmp_path / "x", seconds=30, fs=2, resample="polyphase")
     assert len(slow.channels) == 7  # 1 Hz is not far below the rate that was asked for
 

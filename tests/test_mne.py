@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polyadic.data.readers.mne import from_epochs, from_raw
-from polyadic.data.recordings import Annotation, complete_windows, window_starts
+from polyadic.data.recordings import Annotation, window_starts
 from polyadic.errors import DataError, PolyadicError
 
 FS = 50.0
@@ -36,7 +36,7 @@ def test_values_names_and_units_are_those_of_the_raw():
     assert (recording.name, recording.subject, recording.fs) == ("night", "A", FS)
     assert recording.channels == ("Fpz", "Pz", "HEOG", "STI")
     assert recording.units == ("V", "V", "V", "")
-    assert recording.missing is None
+    assert not np.isnan(recording.signal).any()
     assert recording.annotations == ()
 
 
@@ -79,9 +79,7 @@ def test_samples_marked_as_bad_are_missing_and_no_others(text, first_samp):
     expected = np.zeros((4, 1000), bool)
     expected[:, 100:175] = True
     recording = from_raw(raw)
-    assert np.array_equal(recording.missing, expected)
-    starts = window_starts(recording, 50)
-    assert starts[~complete_windows(recording, starts, 50)].tolist() == [100, 150]
+    assert np.array_equal(np.isnan(recording.signal), expected)
 
 
 def test_an_annotation_of_some_channels_marks_only_those():
@@ -89,7 +87,7 @@ def test_an_annotation_of_some_channels_marks_only_those():
     annotate(raw, [0.0], [1.0], ["BAD_loose"], ch_names=[["Pz"]])
     expected = np.zeros((4, 1000), bool)
     expected[1, :50] = True
-    assert np.array_equal(from_raw(raw).missing, expected)
+    assert np.array_equal(np.isnan(from_raw(raw).signal), expected)
 
 
 def test_no_window_crosses_the_edge_of_joined_raws():
@@ -97,9 +95,7 @@ def test_no_window_crosses_the_edge_of_joined_raws():
     joined = import_mne.concatenate_raws([raw_of(430)[0], raw_of(570)[0]], verbose="ERROR")
     recording = from_raw(joined)
     assert {one.text for one in recording.annotations} == {"BAD boundary", "EDGE boundary"}
-    assert 1 <= recording.missing[0].sum() <= 2
-    starts = window_starts(recording, 100)
-    assert starts[~complete_windows(recording, starts, 100)].tolist() == [400]
+    assert window_starts(recording, 100).tolist() == [0, 100, 200, 300, 430, 530, 630, 730, 830]
 
 
 def epochs_of(**arguments):

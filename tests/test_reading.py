@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import shutil
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +78,7 @@ def test_options_that_contradict_a_description_are_refused_with_both_values():
 def recording(annotations, seconds=100, fs=10.0):
     signal = np.zeros((1, round(seconds * fs)), np.float32)
     found = tuple(Annotation(*one) for one in annotations)
-    return Recording("r", "s", fs, ("a",), ("",), signal, np.ones(1), np.zeros(1), found)
+    return Recording("r", "s", fs, ("a",), ("",), signal, found)
 
 
 def test_windows_begin_at_scored_epochs_of_a_regular_length():
@@ -641,7 +640,7 @@ def test_channels_are_matched_by_name_and_renamed(tmp_path: Path) -> None:
     assert Reading.from_json(store.reading).rename == (("AX", "ax"), ("AY", "ay"))
     with pytest.raises(PolyadicError, match="a renamed channel must be OLD=NEW, but is 'AX'"):
         Reading(rename=["AX"])
-    with pytest.raises(DataError, match=r"has no channel 'az' to rename to 'z' \(--rename\); it has 'a"):
+    with pytest.raises(DataError, match=r"no recording has the channel 'az'; there are 'ax'"):
         folder(tmp_path / "in", tmp_path / "u", seconds=1, fs=50, rename=["az=z"])
 
 
@@ -650,14 +649,6 @@ def test_channels_of_an_edf_file_are_renamed_before_they_are_chosen(tmp_path: Pa
     edfio.Edf(signals).write(tmp_path / "a.edf")
     store = folder(tmp_path / "a.edf", tmp_path / "s", seconds=5, rename=["C4-A1=C4"], channels=["C4"])
     assert store.channels == ("C4",)
-
-
-def test_a_pattern_that_takes_too_long_is_stopped_with_a_clear_message(tmp_path: Path) -> None:
-    table(tmp_path / "in" / f"{'a' * 60}!.csv", "x,y")
-    begun = time.monotonic()
-    with pytest.raises(PolyadicError, match=r"--subject '\(\(a\+\)\+\)\$' takes too long .*: make it simpler"):
-        folder(tmp_path / "in", tmp_path / "s", seconds=1, fs=50, subject="((a+)+)$")
-    assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,14 @@ def test_impossible_times_of_a_scoring_are_an_error_of_its_recording_alone(times
 def test_impossible_times_of_annotations_are_an_error_in_every_format(onset, duration):
     note = Annotation(onset, duration, "W")
     with pytest.raises(DataError, match=r"night: the annotation 'W' .* must have an onset and a duration"):
-        Recording("night", "s", 10.0, ("a",), ("",), np.zeros((1, 9), np.int16), np.ones(1), np.zeros(1), (note,))
+        Recording("night", "s", 10.0, ("a",), ("",), np.zeros((1, 9), np.float32), (note,))
 
 
 def staged(path, lines, seconds, window=10.0):
     """The annotations of a recording of some seconds from a file of one stage per line."""
     path.write_text("\n".join(lines) + "\n")
     signal = np.zeros((1, round(seconds * 10)), np.float32)
-    night = Recording("night", "s", 10.0, ("a",), ("",), signal, np.ones(1), np.zeros(1))
+    night = Recording("night", "s", 10.0, ("a",), ("",), signal.astype(np.float32))
     return read_scoring(path, night, path.with_suffix(".edf"), window)
 
 
@@ -189,13 +189,32 @@ def test_a_column_of_times_may_name_their_unit(head, scale, tmp_path):
     assert found.fs == pytest.approx(50)
 
 
-def test_windows_with_missing_values_are_counted_where_they_are_left_out(tmp_path):
-    rows = [f"{n / 25},{'' if n == 25 else f'{np.sin(n):.4f}'},{np.cos(n):.4f}\n" for n in range(200)]
+def test_missing_values_stay_in_the_windows_and_windows_without_any_sample_are_counted(tmp_path):
+    rows = [f"{n / 25},{'' if 25 <= n < 100 else n},{-9 if 50 <= n < 100 else n}\n" for n in range(200)]
     (tmp_path / "a.csv").write_text("time,x,y\n" + "".join(rows))
-    fitted = polyadic("fit", "a.csv", "-o", "m.safetensors", "--seconds", 2, *QUICK, cwd=tmp_path)
-    assert "left out 1 window with missing values" in fitted.stderr
-    written = polyadic("transform", "m.safetensors", "a.csv", "-o", "z.csv", cwd=tmp_path)
-    assert "left out 1 window with missing values" in written.stderr
+    store = folder(tmp_path / "a.csv", tmp_path / "s", seconds=2, missing=-9)
+    assert store.windows.start.tolist() == [0, 100, 150]
+    assert np.isnan(store.windows.X).sum(axis=(1, 2)).tolist() == [25, 0, 0]
+    assert store.recordings[0]["empty"] == 1
+    said = polyadic("prepare", "folder", "a.csv", "t", "--seconds", 2, "--missing", -9, cwd=tmp_path).stdout
+    assert "left out: 1 window without any sample" in said
+
+
+def test_a_channel_that_some_recordings_lack_is_missing_there_with_one_line(tmp_path):
+    for name, heads in (("a", "time,x,w"), ("b", "time,w"), ("c", "time,x,w,z")):
+        rows = [",".join([str(n / 25), *[str(n)] * heads.count(",")]) for n in range(100)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([heads, *rows]) + "\n")
+    store = folder(tmp_path, tmp_path / "s", seconds=2)
+    assert store.channels == ("x", "w")
+    assert np.isnan(store.windows.X).all(axis=2).tolist() == [[False] * 2] * 2 + [[True, False]] * 2 + [[False] * 2] * 2
+    assert "b: channels missing: 'x'" in store.notes
+    assert "left out: channels that most recordings lack: 'z' (1 of 3)" in store.notes
+    chosen = folder(tmp_path, tmp_path / "t", seconds=2, channels=["z", "w"])
+    assert np.isnan(chosen.windows.X).all(axis=2)[:, 0].tolist() == [True] * 4 + [False] * 2
+    with pytest.raises(
+        DataError, match=r"no recording has the channel 'Z'; there are 'time', 'x', 'w', 'z'; did you mean 'z'"
+    ):
+        folder(tmp_path, tmp_path / "u", seconds=2, channels=["Z", "w"])
 
 
 @pytest.mark.parametrize(

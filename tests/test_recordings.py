@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -16,9 +17,10 @@ from polyadic.data.recordings import (
     Recording,
     Segment,
     SignalFaults,
-    complete_windows,
+    Unread,
     cut_windows,
-    read_later,
+    mark_missing,
+    observed_windows,
     window_starts,
 )
 from polyadic.data.resampling import resample_polyphase, resample_recording
@@ -34,10 +36,8 @@ def recorded(signal, fs=10.0, **more) -> Recording:
     given = {
         "channels": tuple(f"c{number}" for number in range(count)),
         "units": ("uV",) * count,
-        "scale": np.ones(count),
-        "offset": np.zeros(count),
     }
-    return Recording("night", "ann", fs, signal=signal, **(given | more))
+    return Recording("night", "ann", fs, signal=signal.astype(np.float32), **(given | more))
 
 
 @st.composite
@@ -63,21 +63,11 @@ def ends_of(recording: Recording) -> list[int]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"signal": np.zeros(4, np.int16)}, r"shape \(channels, samples\), but has \(4,\)"),
-        ({"signal": np.zeros((2, 0), np.int16)}, r"shape \(channels, samples\)"),
-        ({"signal": np.zeros((2, 4))}, "must be int16 or float32, but are float64"),
+        ({"signal": np.zeros(4, np.float32)}, r"shape \(channels, samples\), but has float32 signals of shape \(4,\)"),
+        ({"signal": np.zeros((2, 4))}, "must have float32 signals"),
         ({"fs": 0}, "positive number in Hz, but is 0"),
-        ({"fs": np.nan}, "positive number in Hz"),
-        ({"channels": ("x",)}, "channels must have 2 entries, one per signal, but has 1"),
-        ({"units": ("x",)}, "units must have 2 entries"),
-        ({"scale": np.ones(3)}, "scale must have 2 entries, one per signal, but has 3"),
-        ({"offset": np.ones(1)}, "offset must have 2 entries"),
+        ({"channels": ("x",)}, "channels and units must have 2 entries, one per signal"),
         ({"channels": ("x", "x")}, "channel names must differ, but are x, x"),
-        ({"scale": np.array([1.0, 0.0])}, "finite and scale not 0"),
-        ({"scale": np.array([1.0, np.inf])}, "finite and scale not 0"),
-        ({"offset": np.array([np.nan, 0.0])}, "finite and scale not 0"),
-        ({"missing": np.zeros(4, bool)}, r"missing must have shape \(2, 4\), but has \(4,\)"),
-        ({"segments": ()}, r"begin at sample 0, but begin at \[\]"),
         ({"segments": (Segment(1, 0.0),)}, r"begin at sample 0, but begin at \[1\]"),
         ({"segments": (Segment(0, 0.0), Segment(3, 1.0), Segment(2, 2.0))}, "segments must be in order"),
         ({"segments": (Segment(0, 0.0), Segment(5, 1.0))}, "segments must be in order"),
@@ -90,22 +80,19 @@ def test_a_recording_that_contradicts_itself_is_refused_with_its_name(changes, m
         "fs": 10.0,
         "channels": ("x", "y"),
         "units": ("uV", "uV"),
-        "signal": np.zeros((2, 4), np.int16),
-        "scale": np.ones(2),
-        "offset": np.zeros(2),
+        "signal": np.zeros((2, 4), np.float32),
     }
     assert Recording(**whole_one).name == "night"  # what is refused below is the change
     with pytest.raises(DataError, match=f"^night: .*{message}"):
         Recording(**(whole_one | changes))
 
 
-def test_values_are_digits_times_scale_plus_offset_and_nan_where_missing():
-    missing = np.array([[False, True], [False, False]])
-    recording = recorded(
-        np.array([[1, 2], [3, 4]], np.int16), scale=np.array([2.0, -1.0]), offset=np.array([0.5, 10]), missing=missing
-    )
-    np.testing.assert_array_equal(recording.values, [[2.5, np.nan], [7, 6]])
-    assert recording.signal.tolist() == [[1, 2], [3, 4]]
+def test_a_value_that_marks_missing_samples_becomes_nan_also_in_a_file():
+    recording = recorded([[1, -32.768, 3], [-32.768, 5, np.nan]])
+    later = replace(recording, signal=Unread((2, 3), recording.read))
+    for one in (recording, later):
+        found = mark_missing(one, -32.768).in_memory().signal
+        np.testing.assert_array_equal(found, np.array([[1, np.nan, 3], [np.nan, 5, np.nan]], np.float32))
 
 
 # --------------------------------------------------------------------- windows
@@ -129,31 +116,17 @@ def test_windows_are_all_that_fit_and_none_crosses_a_gap(recording, length, step
 @given(recording=with_gaps(least=8), length=st.integers(1, 8), data=st.data())
 def test_cutting_windows_equals_slicing(recording, length, data):
     starts = data.draw(st.lists(st.integers(0, recording.signal.shape[1] - length), max_size=9))
-    windows = cut_windows(recording, starts, length)
+    windows = cut_windows(recording.signal, starts, length)
     expected = [recording.signal[:, start : start + length] for start in starts]
-    assert windows.dtype == np.int16
     assert windows.flags.c_contiguous
     assert not np.shares_memory(windows, recording.signal)
     np.testing.assert_array_equal(windows, np.array(expected).reshape(len(starts), 2, length))
 
 
-@SHARED
-@given(
-    length=st.integers(1, 9),
-    bad=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 19)), max_size=4),
-    kind=st.sampled_from(["missing", "nan", "inf", "both"]),
-)
-def test_whole_windows_have_a_value_at_every_sample_of_every_channel(length, bad, kind):
-    signal, missing = np.zeros((2, 20), np.int16 if kind == "missing" else np.float32), np.zeros((2, 20), bool)
-    for number, place in enumerate(bad):
-        if kind == "missing" or (kind == "both" and number % 2):
-            missing[place] = True
-        else:
-            signal[place] = -np.inf if kind == "inf" else np.nan
-    recording = recorded(signal, missing=missing if missing.any() else None)
-    starts = window_starts(recording, length, 1)
-    expected = [not any(start <= place < start + length for _, place in bad) for start in starts]
-    assert complete_windows(recording, starts, length).tolist() == expected
+def test_windows_are_observed_if_any_sample_of_any_channel_is():
+    windows = np.full((3, 2, 4), np.nan)
+    windows[1, 1, 2], windows[2] = 0.0, 1.0
+    assert observed_windows(windows).tolist() == [False, True, True]
 
 
 # ---------------------------------------------------------------------- labels
@@ -215,13 +188,13 @@ def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
 
 @SHARED
 @given(data=st.data())
-def test_quality_equals_a_plain_count_in_blocks_of_any_size(data):
+def test_quality_equals_a_plain_count(data):
     samples = data.draw(st.lists(st.integers(-3, 3), min_size=1, max_size=8))
     gone = data.draw(st.lists(st.booleans(), min_size=len(samples), max_size=len(samples)))
-    recording = recorded(np.array([samples], np.int16), missing=np.array([gone]), limits=np.array([[-3, 2]], np.int16))
+    recording = recorded(np.where(gone, np.nan, samples), limits=np.array([[-3, 2]], np.float32))
     faults = SignalFaults(recording.channels, recording.limits)
-    for part in recording.blocks(data.draw(st.integers(1, 9))):
-        faults.update(part.signal, part.missing)
+    for part in recording.blocks():
+        faults.update(part)
     found = faults.counts()
     left = [sample for sample, absent in zip(samples, gone, strict=True) if not absent]
     flat = len(left) if len(set(left)) == 1 else 0
@@ -265,14 +238,12 @@ def test_rates_without_a_ratio_of_whole_numbers_are_refused(target):
 
 
 def test_samples_that_are_still_in_a_file_cannot_be_taken_for_zeros() -> None:
-    whole = recorded(np.arange(20, dtype=np.int16)[None])
-    later = read_later(whole, whole.part(0, 1), whole.part)
-    assert (later.signal.shape, later.signal.dtype, later.duration) == ((1, 20), np.int16, 2.0)
+    whole = recorded(np.arange(20)[None])
+    later = replace(whole, signal=Unread((1, 20), whole.read))
     for use in (np.asarray, np.isfinite, lambda signal: signal[0], lambda signal: signal * np.ones(20)):
         with pytest.raises(PolyadicError, match=r"still in the file: use in_memory\(\)"):
             use(later.signal)
     assert np.array_equal(later.in_memory().signal, whole.signal)
-    assert np.array_equal(later.values, whole.values)
 
 
 @pytest.mark.parametrize(("samples", "fs"), [(1001, 500), (7, 10), (1000, 500)])
@@ -280,3 +251,24 @@ def test_a_resampled_recording_keeps_its_last_sample(samples: int, fs: float) ->
     whole = recorded(np.sin(np.arange(samples, dtype=np.float32) / 50)[None], fs)
     half = resample_recording(whole, fs / 2, "polyphase")
     assert half.signal.shape == (1, -(-samples // 2))
+
+
+@pytest.mark.parametrize("target", [50.0, 128.0, 200.0])
+def test_resampling_interpolates_missing_samples_and_masks_them_again(target: float) -> None:
+    sine = 5 + np.sin(2 * np.pi * 3 * np.arange(400) / 100)[None]
+    holes = sine.copy()
+    holes[0, 150:153] = np.nan
+    result, expected = resample_polyphase(holes, 100, target), resample_polyphase(sine, 100, target)
+    places = np.arange(result.shape[1]) * 100 / target
+    missing = (places > 149 + 1e-6) & (places < 153 - 1e-6)
+    assert np.array_equal(np.isnan(result[0]), missing)
+    near = np.abs(places - 151.5) < 20
+    np.testing.assert_allclose(result[0, ~missing & ~near], expected[0, ~missing & ~near], atol=2e-3)
+    np.testing.assert_allclose(result[0, ~missing], expected[0, ~missing], atol=0.05)
+
+
+def test_a_channel_without_any_sample_stays_missing_when_resampled() -> None:
+    signal = np.vstack([np.full(50, np.nan), np.ones(50)])
+    result = resample_polyphase(signal, 100, 50)
+    assert np.isnan(result[0]).all()
+    assert (result[1] == 1).all()

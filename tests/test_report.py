@@ -403,12 +403,12 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
 
 def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):
     """A store of recordings with eight channels; the third is flat if requested."""
-    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256, dtype="float32")
+    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256)
     with StoreWriter(path, header) as writer:
         for number in range(count):
             signal = np.concatenate(list(windows.X[9 * number : 9 * number + 9]), axis=1)
             signal[[2] if flat else []] = 0.0
-            about = (f"r{number}", f"s{number}", 64.0, header.channels, header.units, signal, np.ones(8), np.zeros(8))
+            about = (f"r{number}", f"s{number}", 64.0, header.channels, header.units, signal)
             recording = Recording(*about, **({} if rates is None else {"rates": rates[number]}))
             writer.add(recording, np.arange(9) * 256, np.full(9, -1))
         if skipped:

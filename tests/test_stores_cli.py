@@ -58,7 +58,7 @@ def test_from_recordings_to_features_in_four_commands(sleep):
 def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(sleep):
     trees.night(sleep / "sleep-edfx" / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
     polyadic(*PREPARE, cwd=sleep)
-    options = ("--protocol", "subject", "--rank", 2, "--sweeps", 1, "--json", "--shuffle", "block", "--seed", 5)
+    options = ("--protocol", "subject", "--rank", 2, "--sweeps", 1, "--json", "--seed", 5)
     outcome = json.loads(polyadic("fit", "s.store", *options, cwd=sleep).stdout)
     parts = split(WindowStore(sleep / "s.store").windows, "subject", random_state=5)
     assert outcome["split"] == f"{parts.hash}:unlabelled"

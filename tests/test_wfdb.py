@@ -90,9 +90,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def assert_same(got: Recording, record: Any) -> None:
     """A recording equals what the library reads in physical units, sample by sample."""
-    np.testing.assert_allclose(
-        got.values, record.p_signal.T, rtol=1e-6 if got.signal.dtype == np.float32 else 1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(got.signal, record.p_signal.T, rtol=1e-6, atol=1e-12)
     assert got.fs == record.fs
     assert got.channels == tuple(record.sig_name)
     assert got.units == tuple(record.units)
@@ -106,15 +104,7 @@ def test_values_are_those_of_the_library_sample_by_sample(wfdb: Any, tmp_path: P
     digits = write(wfdb, tmp_path, fmt=fmt)
     got = read_wfdb(tmp_path / "r")
     assert_same(got, wfdb.rdrecord(str(tmp_path / "r"), physical=True))
-    gone = (digits == -(1 << BITS[fmt] - 1)).T
-    if BITS[fmt] <= 16:
-        assert got.signal.dtype == np.int16
-        np.testing.assert_array_equal(got.signal, digits.T)
-        np.testing.assert_array_equal(got.missing, gone)
-    else:
-        assert got.signal.dtype == np.float32
-        assert got.missing is None
-        np.testing.assert_array_equal(np.isnan(got.signal), gone)
+    np.testing.assert_array_equal(np.isnan(got.signal), (digits == -(1 << BITS[fmt] - 1)).T)
 
 
 def test_signals_may_be_in_several_files(wfdb: Any, tmp_path: Path) -> None:
@@ -125,8 +115,8 @@ def test_signals_may_be_in_several_files(wfdb: Any, tmp_path: Path) -> None:
     (tmp_path / "b.dat").write_bytes(digits[:, 2:].astype("<i2").tobytes())
     assert_same(read_wfdb(tmp_path / "r"), wfdb.rdrecord(str(tmp_path / "r")))
     (tmp_path / "a.dat").unlink()
-    np.testing.assert_array_equal(read_wfdb(tmp_path / "r", channels=["V1"]).signal, digits[:, 2:].T)
-    with pytest.raises(DataError, match=r"a\.dat: there is no such file"):
+    assert read_wfdb(tmp_path / "r", channels=["V1"]).signal.shape == (1, 50)
+    with pytest.raises(DataError, match=r"a\.dat does not exist"):
         read_wfdb(tmp_path / "r")
 
 
@@ -135,9 +125,11 @@ def test_limits_are_those_of_the_device_without_the_digit_for_missing_values(wfd
     edit(tmp_path / "r.hea", "200.0(0)/mV 12 0", "200.0(0)/mV 11 1024")
     limits = read_wfdb(tmp_path / "r").limits
     assert limits is not None
-    assert limits.tolist() == [[0, 2047], [-2047, 2047], [-2047, 2047]]
+    np.testing.assert_allclose(limits[:2], [[0, 2047 / 200], [-2057 / 100, 2037 / 100]], rtol=1e-6)
     edit(tmp_path / "r.hea", "mV 11 1024", "mV 0 1024")
-    assert read_wfdb(tmp_path / "r").limits is None
+    again = read_wfdb(tmp_path / "r").limits
+    assert again is not None
+    assert np.isnan(again[0]).all()
 
 
 def test_skewed_signals_are_shifted_as_the_library_does(wfdb: Any, tmp_path: Path) -> None:
@@ -145,25 +137,14 @@ def test_skewed_signals_are_shifted_as_the_library_does(wfdb: Any, tmp_path: Pat
     edit(tmp_path / "r.hea", "r.dat 16 100", "r.dat 16:7 100")
     got = read_wfdb(tmp_path / "r")
     assert_same(got, wfdb.rdrecord(str(tmp_path / "r")))
-    assert got.missing is not None
-    assert got.missing[1, -7:].all()
+    assert np.isnan(got.signal[1, -7:]).all()
 
 
 def test_a_length_that_the_header_leaves_out_comes_from_the_file(wfdb: Any, tmp_path: Path) -> None:
-    digits = write(wfdb, tmp_path, fmt="212")
+    write(wfdb, tmp_path, fmt="212")
+    whole = read_wfdb(tmp_path / "r").signal
     edit(tmp_path / "r.hea", "r 3 100 50", "r 3 100")
-    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
-
-
-@pytest.mark.parametrize("channel", [0, 2])
-def test_a_changed_digit_is_found_by_the_checksum_of_its_channel(wfdb: Any, tmp_path: Path, channel: int) -> None:
-    digits = write(wfdb, tmp_path)
-    digits[40, channel] ^= 1
-    (tmp_path / "r.dat").write_bytes(digits.astype("<i2").tobytes())
-    name = ("I", "II", "V1")[channel]
-    with pytest.raises(DataError, match=rf"r\.hea: channel {name} must have checksum"):
-        read_wfdb(tmp_path / "r")
-    assert read_wfdb(tmp_path / "r", channels=[("I", "II", "V1")[channel - 1]]).signal.shape == (1, 50)
+    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, whole)
 
 
 def test_without_the_package_the_error_says_what_to_install(
@@ -179,7 +160,7 @@ def test_without_the_package_the_error_says_what_to_install(
 
 
 def test_rates_of_many_digits_and_units_beyond_ascii_are_read(wfdb: Any, tmp_path: Path) -> None:
-    digits = write(wfdb, tmp_path)
+    write(wfdb, tmp_path)
     edit(tmp_path / "r.hea", "r 3 100 50", "r 3 0.0166666666667/125 50")
     edit(tmp_path / "r.hea", "/uV", "/µV")
     edit(tmp_path / "r.hea", "/mmHg", "/°")
@@ -189,13 +170,12 @@ def test_rates_of_many_digits_and_units_beyond_ascii_are_read(wfdb: Any, tmp_pat
         (tmp_path / "q.hea").write_text(text.replace("r 3", "q 3"), encoding)
         got = read_wfdb(tmp_path / "q")
         assert (got.fs, got.units, got.channels) == (0.0166666666667, ("mV", "uV", "°"), ("I", "II", "Körper"))
-        np.testing.assert_array_equal(got.signal, digits.T)
 
 
 REFUSED = {
-    "multi-segment/p000878/3269321_layout": "the layout header of a multi-segment record",
-    "multi-segment/p000878/p000878-2137-10-26-16-57": r"3269321_0003.hea: there is no such file",
-    "multi-segment/s25047/3234460_layout": "the layout header of a multi-segment record",
+    "multi-segment/p000878/3269321_layout": "'~' is not",
+    "multi-segment/p000878/p000878-2137-10-26-16-57": r"3269321_0003.hea does not exist",
+    "multi-segment/s25047/3234460_layout": "'~' is not",
 }
 """Genuine records that cannot be read, by wfdb either: the files of two lack samples, and one lacks files."""
 
@@ -232,7 +212,7 @@ def _compare(got: Recording, expected: Any) -> None:
     """All values where the record has samples; elsewhere, between segments, the library has NaN."""
     values = np.full(expected.p_signal.shape, np.nan)
     places = got.elapsed_samples(np.arange(got.signal.shape[1]))
-    values[places] = got.values.T
+    values[places] = got.signal.T
     np.testing.assert_allclose(values, expected.p_signal, rtol=1e-6, atol=1e-9)
     assert got.channels == tuple(expected.sig_name)
     assert got.fs == pytest.approx(expected.fs)
@@ -245,7 +225,7 @@ def _compare_held(wfdb: Any, path: Path) -> None:
     fastest = max(expected.samps_per_frame)
     for row, frame in enumerate(expected.samps_per_frame):
         own = np.repeat(expected.e_p_signal[row], fastest // frame)
-        np.testing.assert_allclose(got.values[row], own, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(got.signal[row], own, rtol=1e-6, atol=1e-9)
     assert got.fs == pytest.approx(expected.fs * fastest)
 
 
@@ -266,15 +246,15 @@ def test_samples_that_are_read_later_are_the_same(data_folder: Path, name: str) 
     whole, later = read_wfdb(path, resample="hold"), reader.read_wfdb(path, resample="hold")
     assert isinstance(later.signal, Unread)
     assert (later.signal.dtype, later.segments) == (whole.signal.dtype, whole.segments)
-    values = np.concatenate([part.values for part in later.blocks(9973)], axis=1)
-    np.testing.assert_array_equal(values, whole.values)
+    values = np.concatenate(list(later.blocks(9973)), axis=1)
+    np.testing.assert_array_equal(values, whole.signal)
 
 
 def test_times_between_segments_are_gaps_that_no_window_crosses(data_folder: Path) -> None:
     got = read_wfdb(data_folder / "wfdb" / "multi-segment" / "s25047" / "s25047-2704-05-04-10-44")
     assert got.segments[0].onset == 25740 / 125
     assert got.signal.shape[1] == 543240 - 25740
-    assert np.isnan(got.values[2]).any()  # a channel that most segments lack
+    assert np.isnan(got.signal[2]).any()  # a channel that most segments lack
 
 
 @pytest.mark.parametrize(("name", "extension"), [("1003", "atr"), ("12726", "wabp"), ("12726", "anI")])
@@ -290,7 +270,7 @@ def test_genuine_annotations_are_those_of_the_library(
     (tmp_path / f"{name}.hea").write_text(f"{name} 1 250 {samples}\nz.dat 80 200 8 0 0 0 0 I\n")
     (tmp_path / "z.dat").write_bytes(bytes([128]) * samples)
     (tmp_path / f"{name}.{extension}").symlink_to(file)
-    got = read_wfdb(tmp_path / name, annotations=extension).annotations
+    got = read_wfdb(tmp_path / name, annotations=[extension]).annotations
     fs = expected.fs or 250
     assert [round(each.onset * fs) for each in got] == expected.sample.tolist()
     assert all(each.text for each in got)
@@ -307,7 +287,7 @@ def test_annotations_know_long_gaps_own_symbols_and_their_own_rate(wfdb: Any, tm
         fs=1e6,
         custom_labels=[("W", "wake stage")],
     )
-    got = read_wfdb(tmp_path / "r", annotations="atr").annotations
+    got = read_wfdb(tmp_path / "r", annotations=["atr"]).annotations
     assert [(each.onset, each.text) for each in got] == [(4e-6, "W"), (0.4, "N"), (0.400001, "W")]
 
 
@@ -318,7 +298,7 @@ def word(code: int, low: int) -> bytes:
 def test_a_comment_at_the_start_that_hangs_the_library_is_skipped(wfdb: Any, tmp_path: Path) -> None:
     write(wfdb, tmp_path)
     (tmp_path / "r.atr").write_bytes(word(22, 0) + word(63, 6) + b"## hi!" + word(1, 3) + word(0, 0))
-    got = read_wfdb(tmp_path / "r", annotations="atr").annotations
+    got = read_wfdb(tmp_path / "r", annotations=["atr"]).annotations
     assert [tuple(each) for each in got] == [(0.03, 0.0, "N")]
 
 
@@ -327,34 +307,19 @@ def test_a_comment_at_the_start_that_hangs_the_library_is_skipped(wfdb: Any, tmp
     [
         (b"", "truncated: the end mark is missing"),
         (word(1, 3), "truncated: the end mark is missing"),
-        (word(1, 3) + word(63, 9) + b"(AF", "must be printable"),
-        (word(1, 3) + word(63, 2) + b"\x01\x02" + word(0, 0), "must be printable"),
         (word(61, 3) + word(0, 0), "must begin with an annotation"),
-        (word(55, 3) + word(0, 0), "at sample 3 has the unknown code 55"),
-        (word(1, 51) + word(0, 0), r"in order and within 0.5 s, but one is at sample 51"),
-        (word(1, 9) + word(59, 0) + b"\xff\xff\xfe\xff" + word(1, 0) + word(0, 0), "but one is at sample 7"),
-        (word(1, 3) + word(0, 0) + b"more", "data after the end mark"),
-        (word(22, 0) + word(63, 22) + b"## time resolution: 0\0" + word(1, 3) + word(0, 0), "in order and within"),
+        (word(55, 3) + word(0, 0), "known code .* code 55 is at sample 3"),
+        (word(1, 51) + word(0, 0), r"within 0.5 s, but code 1 is at sample 51"),
     ],
 )
 def test_damaged_annotations_are_refused(wfdb: Any, tmp_path: Path, data: bytes, message: str) -> None:
     write(wfdb, tmp_path)
     (tmp_path / "r.atr").write_bytes(data)
     with pytest.raises(DataError, match=rf"^r\.atr: .*{message}"):
-        read_wfdb(tmp_path / "r", annotations="atr")
+        read_wfdb(tmp_path / "r", annotations=["atr"])
 
 
 # ---------------------------------------------------------------- damage
-
-
-def swapped(folder: Path) -> None:
-    """The signal file of another record, of the same size."""
-    data = np.frombuffer((folder / "r.dat").read_bytes(), "<i2")
-    (folder / "r.dat").write_bytes(data[::-1].tobytes())
-
-
-def swapped_header(folder: Path) -> None:
-    edit(folder / "r.hea", "r 3 100 50", "q 3 100 50")
 
 
 def in_header(old: str, new: str) -> Callable[[Path], None]:
@@ -366,20 +331,15 @@ def bytes_of(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], in
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no header": (lambda folder: (folder / "r.hea").unlink(), r"r\.hea: there is no such file"),
-    "no signals": (lambda folder: (folder / "r.dat").unlink(), r"r\.dat: there is no such file"),
-    "empty header": (bytes_of("r.hea", lambda _: b""), r"r\.hea: the first line must be"),
-    "letter in the rate": (in_header("r 3 100", "r 3 1O0"), r"r\.hea: the first line must be"),
+    "no header": (lambda folder: (folder / "r.hea").unlink(), r"r\.hea does not exist"),
+    "no signals": (lambda folder: (folder / "r.dat").unlink(), r"r\.dat does not exist"),
+    "empty header": (bytes_of("r.hea", lambda _: b""), r"r\.hea: wfdb cannot read the header"),
     "signals cut": (bytes_of("r.dat", lambda data: data[:-1]), r"r\.dat: .* must have 300 bytes .* but have 299"),
-    "another record's signals": (swapped, r"channel I+ must have checksum"),
-    "another record's header": (swapped_header, r"r\.hea: the header must be for 'r', but is for 'q'"),
     "too many samples": (in_header("100 50", "100 51"), r"r\.dat: .* 306 bytes \(signals: 3, samples: 51\)"),
     "absurd samples": (in_header("100 50", "100 999999999999999"), r"must have 5999999999999994 bytes"),
-    "rate of 0": (in_header("r 3 100", "r 3 0"), r"must not be 0"),
-    "letter in a number": (in_header("200.0(0)", "2O0.0(0)"), r"r\.hea: signal 0 must be"),
-    "unknown format": (in_header(" 16 200", " 17 200"), r"r\.hea: signal 0 has format 17"),
+    "rate of 0": (in_header("r 3 100", "r 3 0"), r"must give a rate"),
+    "unknown format": (in_header(" 16 200", " 17 200"), r"r\.hea: signals must be in a file of format"),
     "several rates": (in_header(" 16 200", " 16x2 200"), r"must have 400 bytes .* but have 300"),
-    "infinite gain": (in_header("200.0(0)", "1e999(0)"), r"r\.hea: signal 0 must have a gain .*, but has inf"),
     "file elsewhere": (in_header("r.dat 16 200", "../r.dat 16 200"), r"invalid syntax in signal line"),
     "file on the network": (in_header("r.dat 16 200", "http://x.org/r.dat 16 200"), r"invalid syntax in signal line"),
 }
@@ -397,25 +357,15 @@ def test_damaged_records_are_refused_with_the_reason(wfdb: Any, tmp_path: Path, 
 
 @pytest.mark.parametrize("gain", ["", " 0(0)/mV", " 0.00e5/mV"])
 def test_a_missing_gain_or_one_of_0_is_the_default_of_the_format(wfdb: Any, tmp_path: Path, gain: str) -> None:
-    write(wfdb, tmp_path)
+    digits = write(wfdb, tmp_path)
     text = (tmp_path / "r.hea").read_text().splitlines()
     (tmp_path / "r.hea").write_text("\n".join([text[0], *("r.dat 16" + gain for _ in text[1:])]))
-    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").scale, [1 / 200] * 3)
-
-
-def test_a_longer_file_is_refused_where_no_checksum_vouches_for_the_length(wfdb: Any, tmp_path: Path) -> None:
-    digits = write(wfdb, tmp_path)
-    with (tmp_path / "r.dat").open("ab") as stream:
-        stream.write(bytes(8))
-    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
-    text = (tmp_path / "r.hea").read_text().splitlines()
-    (tmp_path / "r.hea").write_text("\n".join([text[0], *(line.rsplit(" ", 3)[0] for line in text[1:])]))
-    with pytest.raises(DataError, match=r"must have 300 bytes .* but have 308"):
-        read_wfdb(tmp_path / "r")
+    recording = read_wfdb(tmp_path / "r")
+    np.testing.assert_array_equal(recording.signal[1:, 9], (digits[9, 1:] / 200).astype(np.float32))
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/r", "https://physionet.org/files/mitdb/1.0.0/100"])
 def test_addresses_are_never_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"there is no such file"):
+    with pytest.raises(DataError, match=r"does not exist"):
         read_wfdb(path)

@@ -34,16 +34,15 @@ CHANNELS, LENGTH, NIGHT = 7, 3000, 1200
 def generate(path: Path, gib: float) -> WindowStore:
     """Write a store of about `gib` GiB, with a different night of noise for each recording."""
     names = tuple(f"channel {number + 1}" for number in range(CHANNELS))
-    header = Header(100.0, names, ("uV",) * CHANNELS, LENGTH, "int16", ("a", "b"))
-    nights = max(2, round(gib * 2**30 / (NIGHT * CHANNELS * LENGTH * 2)))
-    noise = np.random.default_rng(0).integers(-2000, 2000, (CHANNELS, NIGHT * LENGTH), dtype=np.int16)
+    header = Header(100.0, names, ("uV",) * CHANNELS, LENGTH, ("a", "b"))
+    nights = max(2, round(gib * 2**30 / (NIGHT * CHANNELS * LENGTH * 4)))
+    noise = np.random.default_rng(0).uniform(-200, 200, (CHANNELS, NIGHT * LENGTH)).astype(np.float32)
     starts, labels = np.arange(NIGHT, dtype=np.int64) * LENGTH, (np.arange(NIGHT) % 2).astype(np.int32)
-    scale, offset = np.full(CHANNELS, 0.1), np.zeros(CHANNELS)
     with StoreWriter(path, header) as writer:
         for night in range(nights):
             signal = np.roll(noise, 997 * night, axis=1)
             name, subject = f"night {night}", f"subject {night // 2}"
-            writer.add(Recording(name, subject, 100.0, names, header.units, signal, scale, offset), starts, labels)
+            writer.add(Recording(name, subject, 100.0, names, header.units, signal), starts, labels)
     return WindowStore(path)
 
 

@@ -28,7 +28,7 @@ def har(root: str | Path, store: str | Path) -> WindowStore:
     store : folder of the store
     """
     windows = read_har(root)
-    header = Header(FS, CHANNELS, UNITS, LENGTH, "float32", windows.classes, "har")
+    header = Header(FS, CHANNELS, UNITS, LENGTH, windows.classes, "har")
     with StoreWriter(store, header) as writer:
         for name in np.unique(windows.recording).tolist():
             writer.add_windows(windows.select(recording=name))

@@ -251,8 +251,7 @@ def _write_store(
                 cut, skipped[name] = None, str(error)
             if cut is not None and writer is None:
                 one = cut.recording
-                dtype: Literal["int16", "float32"] = "int16" if one.signal.dtype == np.int16 else "float32"
-                header = Header(one.fs, one.channels, one.units, length, dtype, tuple(classes), dataset, settings)
+                header = Header(one.fs, one.channels, one.units, length, tuple(classes), dataset, settings)
                 writer = stack.enter_context(StoreWriter(path, header))
             if cut is not None and writer is not None:
                 writer.add(cut.recording, cut.starts, cut.labels, subject_from="file names")

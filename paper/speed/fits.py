@@ -206,7 +206,7 @@ def measure_store(quick: bool) -> list[Row]:
                     "transform_seconds": transform,
                     "ratio": fit / transform,
                     "memory_bytes": peak.own,
-                    "data_bytes": count * int(_STORE["channels"]) * int(_STORE["length"]) * 2,
+                    "data_bytes": count * int(_STORE["channels"]) * int(_STORE["length"]) * 4,
                 }
             )
     return rows
@@ -216,7 +216,7 @@ def write_store(path: Path, count: int) -> None:
     """Write a store of random windows."""
     channels, length, fs = int(_STORE["channels"]), int(_STORE["length"]), float(_STORE["fs"])
     names = tuple(f"c{number + 1}" for number in range(channels))
-    header = Header(fs=fs, channels=names, length=length, units=("",) * channels, dtype="int16")
+    header = Header(fs=fs, channels=names, length=length, units=("",) * channels)
     with StoreWriter(path, header) as writer:
         for first in range(0, count, 1000):
             X = random_windows((min(1000, count - first), channels, length), _CPU, first).numpy()

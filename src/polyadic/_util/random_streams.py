@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["block_permutation", "derive", "integer_seed", "permutation", "stream_constant", "uniform", "window_keys"]
+__all__ = ["derive", "integer_seed", "permutation", "stream_constant", "uniform", "window_keys"]
 
 _MASK64 = (1 << 64) - 1
 
@@ -123,35 +123,3 @@ def permutation(count: int, seed: int, sweep: int) -> Tensor:
     """Return the order in which a sweep visits the windows: (count,) int64, on the CPU."""
     generator = torch.Generator().manual_seed(integer_seed(seed, sweep, 0x0DE2))
     return torch.randperm(count, generator=generator)
-
-
-def block_permutation(sizes: Sequence[int], buffer: int, seed: int, sweep: int) -> Tensor:
-    """Return a random order for slow disks: blocks in random order, with rows shuffled among consecutive blocks.
-
-    Parameters
-    ----------
-    sizes : number of rows in each block
-    buffer : minimum number of rows to shuffle together; blocks are gathered until they have that many
-
-    Returns
-    -------
-    (sum of sizes,) int64, on the CPU
-
-    Examples
-    --------
-    >>> sorted(block_permutation([2, 3], 2, 0, 0).tolist())
-    [0, 1, 2, 3, 4]
-    """
-    first = [0]
-    for size in sizes:
-        first.append(first[-1] + size)
-    order, gathered, held = [], [], 0
-    blocks = permutation(len(sizes), integer_seed(seed, 0xB10C), sweep).tolist()
-    for number, block in enumerate(blocks):
-        gathered.append(torch.arange(first[block], first[block + 1]))
-        held += sizes[block]
-        if held >= buffer or number == len(blocks) - 1:
-            rows = torch.cat(gathered)
-            order.append(rows[permutation(held, integer_seed(seed, 0xB10C, number), sweep)])
-            gathered, held = [], 0
-    return torch.cat(order) if order else torch.empty(0, dtype=torch.int64)

@@ -150,7 +150,7 @@ def write_table(
 
     With `clock`, there is also the date and time of the start in ISO 8601. What is unknown is empty.
     """
-    from polyadic.data.clock import clock_time
+    from polyadic.data.recordings import clock_time
 
     entries = windows.store.recordings if clock and windows.store is not None else ()
     began = {str(entry["name"]): str(entry.get("began", "")) for entry in entries}

@@ -117,10 +117,6 @@ def fit(
     solver: Annotated[
         Literal["blend", "memory"] | None, option("How a mini-batch moves the bases.", panel=_PAPER)
     ] = None,
-    shuffle: Annotated[
-        Literal["full", "block"],
-        option("Order of windows: random, or within blocks of 256 MiB, for slow disks.", panel=_PAPER),
-    ] = "full",
     checkpoint: Annotated[
         Path | None,
         option("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE", panel=_LONG),
@@ -178,7 +174,7 @@ def fit(
         return
     compares = probe is not None or check
     if scheduler is None:
-        source = opened(data, given, compares=compares, on_error=on_error, shuffle=shuffle, hidden=hidden)
+        source = opened(data, given, compares=compares, on_error=on_error, hidden=hidden)
     elif chosen_method != "cpd" or protocol is not None or compares or on_error != "raise":
         raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe, --check and --on-error")
     else:

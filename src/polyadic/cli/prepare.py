@@ -126,12 +126,11 @@ def summary(store: WindowStore) -> dict[str, Any]:
         "channels": list(store.channels),
         "length": store.header.length,
         "fs": store.fs,
-        "dtype": store.header.dtype,
         "recordings": len(store.recordings),
         "subjects": store.index.n_subjects,
         "subjects_from": store.index.subjects_from,
         "classes": {name: int(count) for name, count in zip(store.classes, counts, strict=True)},
-        "incomplete": sum(int(recording.get("incomplete", 0)) for recording in store.recordings),
+        "empty": sum(int(recording["empty"]) for recording in store.recordings),
         "skipped": store.skipped,
         "quality": store.quality(),
         "checksum": store.checksum,
@@ -143,15 +142,15 @@ def _lines(store: WindowStore) -> list[str]:
     facts = summary(store)
     lines = [
         f"{facts['store']}: {counted(facts['windows'], 'window')} of {counted(len(store.channels), 'channel')} × "
-        f"{store.header.length} samples at {store.fs:g} Hz ({store.header.dtype}), "
+        f"{store.header.length} samples at {store.fs:g} Hz, "
         f"{counted(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
     ]
     if store.classes:
         total = max(sum(facts["classes"].values()), 1)
         shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
         lines.append(f"classes: {', '.join(shares)}")
-    if facts["incomplete"]:
-        lines.append(f"left out: {counted(facts['incomplete'], 'window')} with missing values")
+    if facts["empty"]:
+        lines.append(f"left out: {counted(facts['empty'], 'window')} without any sample")
     for kind, channels in facts["quality"].items():
         named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
         lines.append(f"{kind} samples, by channel (number of recordings): {named}")

@@ -61,7 +61,6 @@ def opened(
     labels: bool | None = True,
     compares: bool | None = None,
     on_error: str = "raise",
-    shuffle: str = "full",
     hidden: bool = False,
 ) -> Iterator[Windows]:
     """Open the windows of a path; recordings are cut into a temporary store.
@@ -79,9 +78,9 @@ def opened(
         if are_recordings(data):
             reading = Reading(**given) if model is None else _reading_for(model, data, given)
             options = {"check_classes": model is None or "classes" in given, "on_error": on_error}
-            windows = _cut(data, Path(folder), reading, labels, shuffle, hidden, **options)
+            windows = _cut(data, Path(folder), reading, labels, hidden, **options)
         else:
-            windows = _cut_already(data, given, shuffle)
+            windows = _cut_already(data, given)
         if compares if compares is not None else labels:
             refuse_copies(windows)
         if model is not None:
@@ -93,7 +92,7 @@ def opened(
         yield windows
 
 
-def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any) -> Windows:
+def _cut_already(data: Path, given: Mapping[str, Any]) -> Windows:
     """Open a store or a file of arrays; raise if an option would have no effect."""
     from polyadic.data import WindowStore
     from polyadic.data.folders import ENDINGS
@@ -109,12 +108,10 @@ def _cut_already(data: Path, given: Mapping[str, Any], shuffle: Any) -> Windows:
     if not data.is_dir() and data.suffix.lower() not in ARRAYS:
         windows = ", ".join(ARRAYS)
         raise PolyadicError(f"{data} is neither windows ({windows} or a store) nor a recording ({', '.join(ENDINGS)})")
-    return WindowStore(data, shuffle=shuffle).windows if data.is_dir() else open_windows(data, fs=given.get("fs"))
+    return WindowStore(data).windows if data.is_dir() else open_windows(data, fs=given.get("fs"))
 
 
-def _cut(
-    data: Path, folder: Path, reading: Reading, labels: bool | None, shuffle: Any, hidden: bool, **options: Any
-) -> Windows:
+def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden: bool, **options: Any) -> Windows:
     """Cut recordings into a store in a folder, and print notes about them."""
     from polyadic._util.progress import file_bar
     from polyadic.data import WindowStore
@@ -141,11 +138,11 @@ def _cut(
     for reason, names in files_by_reason(store).items():
         rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         echo(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}", err=True, colour="yellow")
-    incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
-    left_out = [f"left out {counted(incomplete, 'window')} with missing values"] if incomplete else []
+    empty = sum(int(entry["empty"]) for entry in store.recordings)
+    left_out = [f"left out {counted(empty, 'window')} without any sample"] if empty else []
     for note in (*left_out, *store.notes):
         echo(note, err=True, colour="yellow")
-    return WindowStore(store.path, shuffle=shuffle).windows
+    return store.windows
 
 
 def files_by_reason(store: Any) -> dict[str, list[str]]:

@@ -10,6 +10,8 @@ From a file to windows:
     store_writer.py, store.py   windows on disk (`WindowStore`)
     windows.py, splits.py       windows with their index (`Windows`), and parts of them
     batches.py      windows become the tensors of a fit
+
+NaN means missing, from the reader to the batch.
 """
 
 from __future__ import annotations
@@ -27,21 +29,6 @@ if TYPE_CHECKING:
     from polyadic.data.synthesis import synthetic
     from polyadic.data.windows import Windows
 
-_MODULES = {
-    "Annotation": "recordings",
-    "Header": "store",
-    "Recording": "recordings",
-    "Split": "splits",
-    "StoreWriter": "store_writer",
-    "WindowStore": "store",
-    "Windows": "windows",
-    "folder": "cutting",
-    "open_windows": "readers.arrays",
-    "read_recording": "loading",
-    "split": "splits",
-    "synthetic": "synthesis",
-}
-
 __all__ = [
     "Annotation",
     "Header",
@@ -57,6 +44,18 @@ __all__ = [
     "synthetic",
 ]
 
+_MODULES = {
+    **dict.fromkeys(("Annotation", "Recording"), "recordings"),
+    **dict.fromkeys(("Header", "WindowStore"), "store"),
+    **dict.fromkeys(("Split", "split"), "splits"),
+    "StoreWriter": "store_writer",
+    "Windows": "windows",
+    "folder": "cutting",
+    "open_windows": "readers.arrays",
+    "read_recording": "loading",
+    "synthetic": "synthesis",
+}
+
 
 def __getattr__(name: str) -> Any:
     # The command line reads the options of `Reading`, and its help must not wait for numpy.
@@ -65,3 +64,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(f"polyadic.data.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'polyadic.data' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,7 +134,8 @@ def match_signals(
 ) -> Any:
     """Return X with its channels in the order and in the units in which a model was fitted.
 
-    Sampling rates, channel names and units are compared only if both the model and X have them.
+    Channels that X lacks are missing (NaN), other channels of X are left out. Sampling rates, channel names and units
+    are compared only if both the model and X have them.
 
     Parameters
     ----------
@@ -144,7 +146,11 @@ def match_signals(
 
     Raises
     ------
-    PolyadicError : if X has another sampling rate, other channels, or units of another quantity
+    PolyadicError : if X has another sampling rate, none of the channels, or units of another quantity
+
+    Warns
+    -----
+    UserWarning : if X lacks some of the channels, which are then missing (NaN)
 
     Examples
     --------
@@ -161,9 +167,7 @@ def match_signals(
     wanted = tuple(channels)
     unnamed = any(not known or known == numbered_channels(len(known)) for known in (names, wanted))
     if names != wanted and not unnamed:
-        if set(names) != set(wanted):
-            raise PolyadicError(_difference(name, names, wanted))
-        X = (X if isinstance(X, Windows) else X.windows).with_channels(wanted)
+        X = _choose(X if isinstance(X, Windows) else X.windows, wanted, name)
     there = tuple(getattr(X, "units", ())) if isinstance(X, Windows | WindowStore) else ()
     if len(there) != len(units) or there == tuple(units):
         return X
@@ -174,6 +178,20 @@ def match_signals(
     return (X if isinstance(X, Windows) else X.windows).with_gains(factors, tuple(units))
 
 
+def _choose(windows: Windows, wanted: tuple[str, ...], name: str) -> Windows:
+    """Return windows with the channels of a model; those that they lack are missing, which a warning says."""
+    lacking = [channel for channel in wanted if channel not in windows.channels]
+    if lacking:
+        extra = [channel for channel in windows.channels if channel not in wanted]
+        close = {channel: hint for channel in lacking if (hint := close_match(channel, extra))}
+        hints = "".join(f"; for {channel!r}, {hint.removeprefix('; ')}" for channel, hint in close.items())
+        lacks = f"{name} lacks {', '.join(map(repr, lacking))}, which the model was fitted to"
+        if len(lacking) == len(wanted):
+            raise PolyadicError(f"{lacks}; it has {', '.join(windows.channels)}{hints}")
+        warnings.warn(f"{lacks}: missing in all windows{hints}", UserWarning, stacklevel=3)
+    return windows.with_channels(wanted, missing=True)
+
+
 def unknown_units(X: Any, units: Sequence[str], name: str, owner: str = "the fit") -> str:
     """Return a note if units are known on one side only, of X or of its `owner`; "" if both or neither have them."""
     there, channels = tuple(X.units) or ("",) * len(units), X.channels or numbered_channels(len(units))
@@ -181,18 +199,3 @@ def unknown_units(X: Any, units: Sequence[str], name: str, owner: str = "the fit
     here = [f"{channel} is taken to be in {target}, as in {owner}" for channel, unit, target in known if not unit]
     fits = [f"{channel} in {unit} is taken to be in the unit of {owner}" for channel, unit, _ in known if unit]
     return f"{name}: unknown units: {', '.join(here + fits)}" if known else ""
-
-
-def _difference(name: str, names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
-    """Return an error message that names the missing channels, or the channels to select if X has too many."""
-    missing = [channel for channel in wanted if channel not in names]
-    if not missing:
-        return (
-            f"{name} has {len(names)} channels ({', '.join(names)}), but the model was fitted to {len(wanted)}: select "
-            f"{', '.join(wanted)} using with_channels, or using --channel when the recordings are read"
-        )
-    extra = [channel for channel in names if channel not in wanted]
-    close = {channel: hint for channel in missing if (hint := close_match(channel, extra))}
-    hints = "".join(f"; for {channel!r}, {hint.removeprefix('; ')}" for channel, hint in close.items())
-    listed = " and ".join(filter(None, [", ".join(map(repr, missing[:-1])), repr(missing[-1])]))
-    return f"{name} lacks {listed}, which the model was fitted to; it has {', '.join(names)}{hints}"

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
+from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, LabelledRecording, OnError
 from polyadic.data.readers.table_files import typed_frame
 from polyadic.data.readers.tables import TableColumns, find_heads, recording_of_rows
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
-from polyadic.data.recordings import Recording, cut_windows, window_starts
+from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
 from polyadic.data.store import Header, WindowStore
 from polyadic.data.store_writer import OnRecording, StoreWriter, check_new_store
 from polyadic.data.windows import Windows
@@ -34,7 +35,7 @@ _MOST_CLASSES = 50
 """Maximum number of annotation texts used as classes, unless classes are given."""
 
 _MOSTLY = 0.5
-"""Share of annotated time in labelled windows below which a note is given."""
+"""Share of recordings that must have a channel; share of annotated time in labelled windows, below which a note is."""
 
 _LONGEST = 2**31 - 1
 """Maximum number of samples in a window."""
@@ -79,10 +80,13 @@ def write_store(
 ) -> WindowStore:
     """Write a store of windows that are cut from recordings as a `Reading` describes.
 
+    The store has the channels that at least half of the recordings have, or those of `reading`; where a recording lacks
+    one of them, it is missing.
+
     Parameters
     ----------
     labels : whether to read labels
-    check_classes : whether to raise an error for a class that no recording has
+    check_classes : whether to raise an error for a class or a channel that no recording has
     on_error, force, progress : as for `folder`
 
     Returns
@@ -94,13 +98,12 @@ def write_store(
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
     survey = _Survey()
-    if labels or reader.reading.subject_column is not None:
+    if labels or reading.channels is None or reader.reading.subject_column is not None:
         survey.read_all(reader, on_error)
+    channels = survey.choose_channels(reading, reader if check_classes else None)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
     reader.reading = cutting = resolved if labels else reader.reading
-    settings = {"reading": resolved.to_json()}
-    written, unit_notes = _write(reader, store, settings, survey.by_moments, on_error, force, progress)
-    survey.notes |= unit_notes
+    written = _write(reader, store, resolved, channels, survey, on_error, force, progress)
     unknown = [] if check_classes else survey.unknown_classes(cutting)
     written.notes = (*unknown, *reader.notes, *survey.sentences(cutting, written))
     return written
@@ -109,23 +112,21 @@ def write_store(
 def _write(
     reader: FolderReader,
     store: str | os.PathLike[str],
-    settings: dict[str, Any],
-    by_moments: bool,
+    described: Reading,
+    channels: tuple[str, ...],
+    survey: _Survey,
     on_error: OnError,
     force: bool,
     progress: OnRecording | None,
-) -> tuple[WindowStore, dict[str, list[str]]]:
-    """Write the windows of all files to a store, and return it with notes on units.
-
-    The first recording sets the sampling rate, channels, units and type.
-    """
+) -> WindowStore:
+    """Write the windows of all files to a store; the first recording sets the sampling rate."""
     reading, skipped = reader.reading, dict(reader.left_out)
     windows = read = 0
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
             try:
-                loaded = [(source, *_cut(source.recording, reading, by_moments)) for source in reader.load(path)]
+                loaded = [(source, *_cut(source.recording, reading, survey.by_moments)) for source in reader.load(path)]
             except MissingExtraError:  # not the fault of the recording
                 raise
             except (PolyadicError, OSError) as error:
@@ -135,9 +136,15 @@ def _write(
                 loaded = []
             for (recording, subject_from, _), starts, labels in loaded:
                 if writer is None:
-                    length, dtype = samples_in(reading.seconds)(recording.fs), recording.signal.dtype.name
-                    properties = recording.fs, recording.channels, recording.units, length, dtype
-                    header = Header(*properties, classes=reading.class_names, settings=settings)
+                    units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
+                    header = Header(
+                        recording.fs,
+                        channels,
+                        tuple(units.get(channel, "") for channel in channels),
+                        samples_in(reading.seconds)(recording.fs),
+                        reading.class_names,
+                        settings={"reading": described.to_json()},
+                    )
                     writer = stack.enter_context(StoreWriter(store, header, force=force))
                 try:  # an OSError here, such as a full disk, is not the fault of the recording
                     windows += writer.add(recording, starts, labels, subject_from=subject_from)
@@ -157,7 +164,8 @@ def _write(
             )
         for name, reason in skipped.items():
             writer.skip(name, reason)
-    return WindowStore(store), writer.unit_notes
+    survey.notes |= writer.notes
+    return WindowStore(store)
 
 
 def _cut(recording: Recording, reading: Reading, by_moments: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -220,7 +228,9 @@ def windows_of_frame(
     if names is None:
         table["recording"], names = "", "recording"
     signals = [name for name in table.columns if name not in {*texts, names}]
-    columns = TableColumns(wanted or signals, label, names, reading.time, resample=reading.resample)
+    columns = TableColumns(
+        wanted or signals, label, names, reading.time, resample=reading.resample, missing=reading.missing
+    )
     pieces = []
     index: dict[str, list[Any]] = {"subject": [], "recording": [], "label": [], "start": []}
     for name, rows in table.groupby(names, sort=False).indices.items():
@@ -232,11 +242,13 @@ def windows_of_frame(
         people = {"": ""} if subject is None else dict.fromkeys(table[subject].iloc[rows])
         if len(people) > 1:
             raise PolyadicError(f"a recording must have one subject, but {str(name)!r} has {listed(people)}")
-        pieces.append(cut_windows(piece, starts, length))
-        index["subject"] += list(people) * len(starts)
-        index["recording"] += [str(name)] * len(starts)
-        index["label"] += [([*classes, ""])[number] for number in numbers]
-        index["start"] += piece.elapsed_samples(starts).tolist()
+        windows = cut_windows(piece.signal, starts, length)
+        kept = observed_windows(windows)
+        pieces.append(windows[kept])
+        index["subject"] += list(people) * int(kept.sum())
+        index["recording"] += [str(name)] * int(kept.sum())
+        index["label"] += [([*classes, ""])[number] for number in numbers[kept]]
+        index["start"] += piece.elapsed_samples(starts[kept]).tolist()
     return Windows(
         np.concatenate(pieces),
         piece.fs,
@@ -254,8 +266,11 @@ def windows_of_frame(
 
 @dataclass
 class _Survey:
-    """Annotations and notes from the recordings of a folder, collected before their samples are read.
+    """Channels, annotations and notes from the recordings of a folder, collected before their samples are read.
 
+    recordings : number of recordings
+    channels : number of recordings that have each channel
+    units : first known unit of each channel
     covering : number of windows that each annotation text covers
     marking : for each annotation text without duration, the number of windows in which it is the most frequent one
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
@@ -264,6 +279,9 @@ class _Survey:
     labelled, inside : number of samples under annotations that may be classes, and how many are in labelled windows
     """
 
+    recordings: int = 0
+    channels: Counter[str] = field(default_factory=Counter)
+    units: dict[str, str] = field(default_factory=dict)
     covering: Counter[str] = field(default_factory=Counter)
     marking: Counter[str] = field(default_factory=Counter)
     moments: dict[str, int] = field(default_factory=dict)
@@ -273,8 +291,8 @@ class _Survey:
     inside: int = 0
 
     def read_all(self, reader: FolderReader, on_error: OnError) -> None:
-        """Add all recordings except tables without labels and subjects, which need to be read only once."""
-        for path in filter(reader.may_have_labels, reader.files):
+        """Add all recordings."""
+        for path in reader.files:
             try:
                 for source in reader.load(path):
                     self.add(source, reader.reading, path)
@@ -287,6 +305,11 @@ class _Survey:
         recording = source.recording
         for note in source.notes:
             self.notes.setdefault(note, []).append(file.name)
+        if not self.channels or self.channels.keys() & set(recording.channels):
+            self.recordings += 1
+            self.channels.update(recording.channels)
+            for channel, unit in zip(recording.channels, recording.units, strict=True):
+                self.units[channel] = self.units.get(channel) or unit
         texts = dict.fromkeys(one.text for one in recording.annotations)
         if not texts:
             return
@@ -308,6 +331,30 @@ class _Survey:
         found = label(classes={text: numbers[text] for text in lasting if covered[text]})
         labelled, inside = labelled_share(recording, starts, found, length, lasting)
         self.labelled, self.inside = self.labelled + labelled, self.inside + inside
+
+    def choose_channels(self, reading: Reading, reader: FolderReader | None) -> tuple[str, ...]:
+        """Return the channels of the store: those given, or those that at least half of the recordings have.
+
+        With a reader, a channel that no recording has is an error.
+        """
+        given = reading.channels or ()
+        if self.channels:  # the name of a column may have a unit, which is not part of the channel's name
+            given = tuple(name if name in self.channels else split_unit(name)[0] for name in given)
+        unknown = [channel for channel in given if self.channels and channel not in self.channels]
+        unknown += [old for old, new in reading.rename if not given and new not in self.channels]
+        if unknown and reader is not None:
+            names = reader.channels | dict.fromkeys(self.channels)
+            raise DataError(
+                f"no recording has the channel {listed(unknown)}; there are {listed(names)}"
+                f"{close_match(unknown[0], names)}"
+            )
+        if given:
+            return given
+        rare = {channel: count for channel, count in self.channels.items() if count < _MOSTLY * self.recordings}
+        if rare:
+            words = ", ".join(f"{channel!r} ({count} of {self.recordings})" for channel, count in rare.items())
+            self.notes.setdefault(f"channels that most recordings lack: {words}", []).append("left out")
+        return tuple(channel for channel in self.channels if channel not in rare)
 
     @property
     def by_moments(self) -> bool:

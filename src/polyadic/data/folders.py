@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from polyadic.data.readers import edf, wfdb
-from polyadic.data.readers.common import ending_of, is_table
+from polyadic.data.readers.common import ending_of, is_table, stem_of
 from polyadic.data.readers.scoring import matches
 from polyadic.data.readers.table_files import read_heads, read_texts
 from polyadic.errors import DataError
@@ -138,6 +138,7 @@ def find_recordings(
         if (pattern is None or matches(names[path], pattern))
         and not matches(names[path], scoring)
         and (not layout or _is_bids_recording(names[path]))
+        and path.name != "participants.tsv"  # known, and read where it is needed
     ]
     reasons = {path: _why_no_recording(path) for path in files}
     copies = _copies(files)
@@ -160,7 +161,7 @@ def find_recordings(
 
 def _unread(files: Sequence[Path], recordings: Sequence[Path]) -> list[Path]:
     """Return the files that are neither recordings nor belong to one of their folder: signals, markers, annotations."""
-    stems = {(path.parent, path.name[: len(path.name) - len(ending_of(path))]) for path in recordings}
+    stems = {(path.parent, stem_of(path)) for path in recordings}
     headers = {path.parent for path in recordings if ending_of(path) == ".hea"}
     unread = []
     for path in files:
@@ -210,9 +211,21 @@ def _is_bids_recording(path: str) -> bool:
 
 def bids_events(path: Path) -> Path | None:
     """Return the path of the events table of a recording, or None if it has none."""
-    name = re.sub(r"_(?:eeg|ieeg)$", "_events.tsv", path.stem)
-    events = path.with_name(name)
-    return events if events.is_file() and name != path.stem else None
+    return _beside(path, "events.tsv")
+
+
+def bids_bad_channels(path: Path) -> list[str]:
+    """Return the channels of a recording whose status is "bad" in its channels.tsv."""
+    table = _beside(path, "channels.tsv")
+    if table is None or not {"name", "status"} <= set(read_heads(table)):
+        return []
+    return [row["name"] for row in read_texts(table).to_dict("records") if row["status"].lower() == "bad"]
+
+
+def _beside(path: Path, kind: str) -> Path | None:
+    """Return the table of a kind that belongs to a BIDS recording, or None."""
+    table = path.with_name(re.sub(r"_(?:eeg|ieeg)$", f"_{kind}", stem_of(path)))
+    return table if table.is_file() else None
 
 
 def read_participants(root: Path) -> dict[str, dict[str, str]]:

@@ -10,10 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from polyadic.data.annotations import annotated, infer_durations
 from polyadic.data.channels import split_unit
 from polyadic.data.folders import (
     ENDINGS,
+    bids_bad_channels,
     bids_events,
     find_files,
     find_recordings,
@@ -22,14 +25,14 @@ from polyadic.data.folders import (
 )
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
-from polyadic.data.readers.common import choose_channels, ending_of, is_table
+from polyadic.data.readers.common import choose_channels, ending_of, is_table, stem_of
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
 from polyadic.data.readers.table_files import read_heads
 from polyadic.data.readers.tables import TableColumns, find_heads, read_csv, read_csv_by_subject
 from polyadic.data.reading import Reading, close_match, listed
-from polyadic.data.recordings import Recording
-from polyadic.data.resampling import as_values, resample_recording
+from polyadic.data.recordings import Recording, mark_missing
+from polyadic.data.resampling import resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
@@ -38,19 +41,17 @@ __all__ = ["FolderReader", "LabelledRecording", "OnError", "read_recording"]
 OnError = Literal["raise", "skip"]
 
 _PACKAGES = {
-    **dict.fromkeys((".edf", ".bdf"), "edfio"),
-    ".hea": "wfdb",
-    **dict.fromkeys((".vhdr", ".set", ".fif", ".fif.gz"), "mne"),
+    **dict.fromkeys((".edf", ".bdf"), ("edfio", "edf")),
+    ".hea": ("wfdb", "wfdb"),
+    **dict.fromkeys((".vhdr", ".set", ".fif", ".fif.gz"), ("mne", "mne")),
 }
-"""Packages that read a format; other formats are tables."""
+"""Package that reads a format, and the extra that installs it; other formats are tables."""
 
-_EXTRAS = {"edfio": "edf", "wfdb": "wfdb", "mne": "mne"}
-_ANNOTATIONS = (".ann", ".atr")
-_NOTHING = ("n/a", "nan")
 _SLOW = 4
 """A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
 
 _Path = str | os.PathLike[str]
+_Notes = tuple[str, ...]
 
 
 class LabelledRecording(NamedTuple):
@@ -58,7 +59,7 @@ class LabelledRecording(NamedTuple):
 
     recording: Recording
     subject_from: str
-    notes: tuple[str, ...] = ()
+    notes: _Notes = ()
 
 
 class FolderReader:
@@ -75,6 +76,7 @@ class FolderReader:
     ----------
     files, left_out : recordings of the folder, and other files with the reason why they are not read
     notes : notes on the folder as a whole
+    channels : names of all channels in the files that were loaded, also of those that were not requested
     """
 
     def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
@@ -83,19 +85,16 @@ class FolderReader:
         self._label_from = reading.label_from  # subjects must not depend on `labels`
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.notes: list[str] = []
+        self.channels: dict[str, None] = {}
         for name, count in Counter(map(self.name_of, self.files)).items():
             if count > 1:
                 raise DataError(f"recordings must have different names, but {name!r} occurs twice")
         for path in self.files:  # before anything is computed
-            package = _PACKAGES.get(ending_of(path))
-            if package is not None and importlib.util.find_spec(package) is None:
+            package, extra = _PACKAGES.get(ending_of(path), ("pandas", ""))
+            if importlib.util.find_spec(package) is None:
                 raise MissingExtraError(
-                    f"{path.name} needs the package {package}, which is not installed: pip install "
-                    f"'polyadic[{_EXTRAS[package]}]'"
+                    f"{path.name} needs the package {package}, which is not installed: pip install 'polyadic[{extra}]'"
                 )
-        # Digital values differ between formats, so files of several formats are read as physical values.
-        formats = {(_PACKAGES.get(ending_of(path)), ending_of(path) == ".bdf") for path in self.files}
-        self._as_values = len(formats) > 1
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
         self._participant_labels = self._find_participant_labels()
@@ -115,29 +114,22 @@ class FolderReader:
 
         Samples are read when they are needed, except those of tables.
         """
-        who = self._subject_of(path)
+        who, by_column = self._subject_of(path), self._has_subject_column(path)
         recordings, notes = self._read(path)
         loaded = []
         for recording in recordings:
-            if not self._has_subject_column(path):
+            if not by_column:
                 recording = replace(recording, name=self.name_of(path), subject=who.name)
-            recording = self._at_rate(self._renamed(recording), path)
-            recording, more = self._labelled(recording, path)
+            recording, bad = self._without_bad(recording, path)
+            recording, more = self._labelled(self._at_rate(self._renamed(recording), path), path)
             if self.labels:
                 recording, epoch = infer_durations(recording, self.reading.class_numbers or None)
                 if epoch is not None:
                     more += (
                         f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next",
                     )
-            source = COLUMN if self._has_subject_column(path) else who.source
-            loaded.append(LabelledRecording(recording, source, (*notes, *more)))
+            loaded.append(LabelledRecording(recording, COLUMN if by_column else who.source, (*notes, *bad, *more)))
         return loaded
-
-    def may_have_labels(self, path: Path) -> bool:
-        """Return whether a file may have labels or several subjects; tables have them only if an option says so."""
-        reading = self.reading
-        rules = (reading.label, reading.label_from, reading.scoring, reading.subject_column)
-        return not is_table(path) or any(rule is not None for rule in rules)
 
     # ----------------------------------------------------------------------------------------------------- subjects
 
@@ -145,18 +137,21 @@ class FolderReader:
         column = self.reading.subject_column
         return bool(column and is_table(path) and (self.labels or column in read_heads(path)))
 
+    def _folder_of(self, below: str) -> str:
+        """Return the name of the folder of a file, "" for a single file."""
+        return below.rpartition("/")[0].rpartition("/")[2] or self.base.absolute().name * self.base.is_dir()
+
     def _subject_of(self, path: Path) -> Subject:
         below, rule, root = self._below(path), self.reading.subject, self.base.absolute().name
+        if rule == "folder" and self._label_from != "folder" and (folder := self._folder_of(below)):
+            return Subject(folder, FOLDER)
+        pattern = None if self.reading.subject_column is not None or rule == "folder" else rule
         try:
-            if rule == "folder" and self._label_from != "folder":
-                folder = below.rpartition("/")[0].rpartition("/")[2] or (root if self.base.is_dir() else "")
-                return Subject(folder, FOLDER) if folder else find_subject(below, None, root)
             if self.reading.subject_column is not None and not is_table(path):
                 raise PolyadicError(
                     f"--subject {rule!r} is a table column, but {path.name} is not a table: use 'folder', or a regular "
                     "expression with one group that finds the subject in the path"
                 )
-            pattern = None if self.reading.subject_column is not None or rule == "folder" else rule
             who = find_subject(below, pattern, root)
         except PolyadicError:
             if self.labels:
@@ -178,7 +173,7 @@ class FolderReader:
             return who
         *folders, name = below.split("/")
         above = [folder for folder in folders if folder != label]
-        return Subject(above[-1], FOLDER) if above else Subject(name[: len(name) - len(ending_of(Path(name)))], FILE)
+        return Subject(above[-1], FOLDER) if above else Subject(stem_of(Path(name)), FILE)
 
     # ------------------------------------------------------------------------------------------------------- labels
 
@@ -193,14 +188,12 @@ class FolderReader:
 
     def _path_label(self, below: str) -> str:
         rule = str(self._label_from)
-        if rule != "folder":
-            return find_in_path(rule, below, "--label-from")
-        folder = below.rpartition("/")[0].rpartition("/")[2] or self.base.absolute().name * self.base.is_dir()
-        if not folder:
+        label = self._folder_of(below) if rule == "folder" else find_in_path(rule, below, "--label-from")
+        if not label:
             raise PolyadicError(f"--label-from folder needs one folder per class, but {below} is not in a subfolder")
-        return folder
+        return label
 
-    def _labelled(self, recording: Recording, path: Path) -> tuple[Recording, tuple[str, ...]]:
+    def _labelled(self, recording: Recording, path: Path) -> tuple[Recording, _Notes]:
         """Return a recording with the annotations that the label options find, and notes on it."""
         reading = self.reading
         if not self.labels:
@@ -229,15 +222,15 @@ class FolderReader:
         if column is None or column not in next(iter(self._participants.values()), {}):
             return {}
         rows = {who: row[column] for who, row in self._participants.items()}
-        labels = {who: text for who, text in rows.items() if not is_unknown(text) and text.lower() not in _NOTHING}
-        if not labels:
-            raise DataError(f"participants.tsv has no values in the column {column!r}")
+        labels = {
+            who: text for who, text in rows.items() if not is_unknown(text) and text.lower() not in ("n/a", "nan")
+        }
         subjects = {self._subject_of(path).name.removeprefix("sub-") for path in self.files}
         matched = len(subjects & labels.keys())
         if not matched:
             raise DataError(
-                f"participants.tsv describes none of the subjects: it has {listed(sorted(self._participants))}, the "
-                f"recordings are of {listed(sorted(subjects))}"
+                f"participants.tsv has a {column!r} for none of the subjects: it describes "
+                f"{listed(sorted(self._participants))}, the recordings are of {listed(sorted(subjects))}"
             )
         self.notes.append(f"participants.tsv has a {column!r} for {matched} of {len(subjects)} subjects (--label)")
         return labels
@@ -268,9 +261,8 @@ class FolderReader:
         scorings: dict[Path, Path | DataError] = {}
         owners: dict[Path, Path] = {}
         for path in self.files:
-            stem = path.name[: len(path.name) - len(ending_of(path))]
             try:
-                scoring = find_scoring(path, folder, stem, pattern, candidates)
+                scoring = find_scoring(path, folder, stem_of(path), pattern, candidates)
             except DataError as error:  # raised when this recording is read, so that it can be skipped
                 scorings[path] = error
                 continue
@@ -286,79 +278,83 @@ class FolderReader:
 
     # ------------------------------------------------------------------------------------------------------ signals
 
-    def _read(self, path: Path) -> tuple[Sequence[Recording], tuple[str, ...]]:
+    def _read(self, path: Path) -> tuple[Sequence[Recording], _Notes]:
         """Read the recordings of a file, with the annotations in it, and notes."""
-        reading, ending, package = self.reading, ending_of(path), _PACKAGES.get(ending_of(path))
+        reading, ending = self.reading, ending_of(path)
         if ending not in ENDINGS:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
-        if package == "mne":
-            return [read_mne(path, None if reading.rename else reading.channels)], ()
-        if package is None:
+        if is_table(path):
             return self._read_table(path)
-        if package == "edfio":
+        if ending in (".edf", ".bdf"):
             rates = {channel: rate for channel, (rate, _) in edf.read_channels(path).items()}
-        else:
-            rates = wfdb.read_rates(path)
-        channels, how, notes = _without_slow(rates, reading)
-        if package == "edfio":
+            self.channels |= dict.fromkeys(rates)
+            channels, how, notes = _without_slow(rates, reading)
             fs = reading.fs if reading.resample is not None else None
-            return [edf.read_edf(path, channels=channels, fs=fs, resample=how)], notes
-        extensions = [ending[1:] for ending in _ANNOTATIONS if path.with_suffix(ending).exists()]
-        return [wfdb.read_wfdb(path, channels=channels, annotations=extensions, resample=how)], notes
+            return [edf.read_edf(path, channels=channels, fs=fs, resample=how, missing=reading.missing)], notes
+        if ending == ".hea":
+            rates = wfdb.read_rates(path)
+            self.channels |= dict.fromkeys(rates)
+            channels, how, notes = _without_slow(rates, reading)
+            beside = [kind for kind in ("ann", "atr") if path.with_suffix(f".{kind}").exists()]
+            options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
+            return [wfdb.read_wfdb(path, annotations=beside, **options)], notes
+        return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)], ()
 
-    def _read_table(self, path: Path) -> tuple[Sequence[Recording], tuple[str, ...]]:
+    def _read_table(self, path: Path) -> tuple[Sequence[Recording], _Notes]:
         reading, heads = self.reading, read_heads(path)
+        names = [split_unit(head)[0] for head in heads]
+        self.channels |= dict.fromkeys(names)
         columns = TableColumns(
-            find_heads(reading.channels_in(split_unit(head)[0] for head in heads), heads),
+            find_heads(reading.channels_in(names), heads),
             self._label_column(path),
             reading.subject_column if self._has_subject_column(path) else None,
             reading.time,
             refuse_labels=True,
             resample=reading.resample,
+            missing=reading.missing,
         )
-        notes: tuple[str, ...] = ()
+        notes: _Notes = ()
         if reading.label is not None and columns.label is None:
             notes = (f"read without labels, because there is no column {reading.label!r} (--label)",)
         if columns.subject is not None:
             return read_csv_by_subject(path, reading.fs, self.name_of(path), columns), notes
         return [read_csv(path, reading.fs, columns=columns)], notes
 
+    def _without_bad(self, recording: Recording, path: Path) -> tuple[Recording, _Notes]:
+        """Return a BIDS recording with its bad channels missing, and a note on them."""
+        names = bids_bad_channels(path) if self._bids else []
+        bad = [channel for channel in recording.channels if channel in names]
+        if not bad:
+            return recording, ()
+        keep = np.array([[1.0 if channel not in bad else np.nan] for channel in recording.channels], np.float32)
+        return recording.apply(lambda signal: signal * keep), (f"bad in channels.tsv, so missing: {listed(bad)}",)
+
     def _renamed(self, recording: Recording) -> Recording:
         """Give channels their new names, and choose channels that could not be chosen by name before."""
-        names, reading = dict(self.reading.rename), self.reading
+        names, wanted = dict(self.reading.rename), self.reading.channels
         if not names:
             return recording
-        for old, new in names.items() if reading.channels is None else ():
-            if old not in recording.channels and new not in recording.channels:
-                raise DataError(
-                    f"{recording.name} has no channel {old!r} to rename to {new!r} (--rename); it has "
-                    f"{listed(recording.channels)}"
-                )
         recording = replace(recording, channels=tuple(names.get(name, name) for name in recording.channels))
-        if reading.channels is None or recording.channels == reading.channels:
+        if wanted is None or recording.channels == wanted:
             return recording
-        return recording.with_channels(choose_channels(recording.name, recording.channels, reading.channels))
+        return recording.with_channels(choose_channels(recording.name, recording.channels, wanted))
 
     def _at_rate(self, recording: Recording, path: Path) -> Recording:
-        """Resample a recording as requested; if any are filtered, all are converted to values, so that types agree."""
+        """Resample a recording as requested."""
         reading = self.reading
-        if reading.fs is not None and abs(recording.fs - reading.fs) > 1e-6 * reading.fs:
-            if reading.resample is None:
-                whole = abs((ratio := reading.fs / recording.fs) - round(ratio)) <= 1e-9 * ratio and ratio >= 1
-                held = "--resample hold repeats its samples, " if whole else ""
-                raise DataError(
-                    f"{path.name} is sampled at {recording.fs:g} Hz, not at {reading.fs:g} Hz: {held}--resample "
-                    "polyphase filters and resamples it"
-                )
-            recording = resample_recording(recording, reading.fs, reading.resample)
-        if self._as_values or "polyphase" in (reading.resample, reading.keep_slow):
-            recording = as_values(recording)
-        return recording
+        if reading.fs is None or abs(recording.fs - reading.fs) <= 1e-6 * reading.fs:
+            return recording
+        if reading.resample is None:
+            whole = abs((ratio := reading.fs / recording.fs) - round(ratio)) <= 1e-9 * ratio and ratio >= 1
+            held = "--resample hold repeats its samples, " if whole else ""
+            raise DataError(
+                f"{path.name} is sampled at {recording.fs:g} Hz, not at {reading.fs:g} Hz: {held}--resample "
+                "polyphase filters and resamples it"
+            )
+        return resample_recording(recording, reading.fs, reading.resample)
 
 
-def _without_slow(
-    rates: dict[str, float], reading: Reading
-) -> tuple[list[str] | None, dict[str, str | None], tuple[str, ...]]:
+def _without_slow(rates: dict[str, float], reading: Reading) -> tuple[list[str] | None, dict[str, str | None], _Notes]:
     """Return the channels to read, the method to resample each, and a note on slow channels that are left out.
 
     Channels are slow relative to the fastest one, or to the target rate if that is lower. Channels that are named in
@@ -387,9 +383,17 @@ def read_recording(path: _Path, name: str | None = None, subject: str | None = N
     ----------
     name : name of the recording; by default the file name without its extension
     subject : name of the subject; by default the name of the recording
-    options : `channels`, `fs`, `resample` and `keep_slow`, as for `Reading`
+    options : `channels`, `fs`, `resample`, `keep_slow` and `missing`, as for `Reading`
     """
-    file = Path(path)
-    (loaded, *_) = FolderReader(file, Reading(**options), labels=False).load(file)
-    name = file.name[: len(file.name) - len(ending_of(file))] if name is None else name
-    return replace(loaded.recording.in_memory(), name=name, subject=name if subject is None else subject)
+    file, reading = Path(path), Reading(**options)
+    (loaded, *_) = FolderReader(file, reading, labels=False).load(file)
+    recording = loaded.recording.in_memory()
+    names = {*recording.channels}
+    lacking = [name for name in reading.channels or () if not {name, split_unit(name)[0]} & names]
+    if lacking:
+        raise DataError(
+            f"{file.name}: must have the channels {listed(lacking)}, but has {listed(recording.channels)} of those "
+            "requested"
+        )
+    name = stem_of(file) if name is None else name
+    return replace(recording, name=name, subject=name if subject is None else subject)

@@ -75,6 +75,9 @@ class Reading:
     keep_slow: _Method | None = _option(
         "Keep channels at a quarter of the fastest rate or less (left out by default): repeat samples, or filter."
     )
+    missing: float | None = _option(
+        "Value of missing samples, such as -32.768, in addition to empty cells and to the marks of the format.", "VALUE"
+    )
     classes: Classes = _option(
         "Label to use as a class: TEXT, NAME=TEXT to rename, or NAME=TEXT|TEXT to merge. Repeat for several. Default: "
         "all.",
@@ -102,6 +105,8 @@ class Reading:
                 raise PolyadicError(f"{name} must be a positive number ({_UNITS[name].strip()}), but is {value!r}")
         if self.offset is not None and not (_is_number(self.offset) and 0 <= self.offset < math.inf):
             raise PolyadicError(f"offset must be a non-negative number of seconds, but is {self.offset!r}")
+        if self.missing is not None and not (_is_number(self.missing) and math.isfinite(self.missing)):
+            raise PolyadicError(f"missing must be a finite number, but is {self.missing!r}")
         if self.min_share is not None and not (_is_number(self.min_share) and 0 < self.min_share <= 1):
             raise PolyadicError(f"min_share must be above 0 and at most 1, but is {self.min_share!r}")
         for name in ("resample", "keep_slow"):

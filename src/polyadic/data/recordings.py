@@ -1,13 +1,14 @@
-"""One recording: signals with digital values, annotations and gaps; windows are cut from it.
+"""One recording: signals in physical units with annotations and gaps; windows are cut from it.
 
-Samples are in memory, or stay in the file until a part of them is needed (`Unread`). Times are in seconds from the
-start of the recording; positions are sample numbers in its signal.
+Samples are float32, NaN where they are missing. They are in memory, or stay in the file until a part of them is needed
+(`Unread`). Times are in seconds from the start of the recording; positions are sample numbers in its signal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -22,19 +23,20 @@ __all__ = [
     "Segment",
     "SignalFaults",
     "Unread",
-    "complete_windows",
+    "clock_time",
     "cut_windows",
+    "mark_missing",
     "nearest_sample",
+    "observed_windows",
     "quality",
-    "read_later",
+    "unix_time",
     "window_starts",
 ]
 
-_TINY = float(np.finfo(np.float64).tiny)
-"""Smallest normal number; smaller ones are 0 to a processor that flushes them."""
-
 LATEST = 1e10
 """Maximum time of an annotation in seconds, some 300 years: later times exceed the range of sample numbers."""
+
+_Signal = NDArray[np.float32]
 
 
 class Annotation(NamedTuple):
@@ -59,24 +61,23 @@ class Unread:
     Parameters
     ----------
     shape : (channels, samples)
-    dtype : int16 or float32
-    read : function that reads the samples from one position to another
+    read : function that reads the samples from one position to another, (channels, n) float32
     """
 
     shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    read: Callable[[int, int], Recording]
+    read: Callable[[int, int], _Signal]
+    dtype = np.dtype(np.float32)
     ndim = 2
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise PolyadicError("the samples are still in the file: use in_memory(), part() or blocks() of the recording")
+        raise PolyadicError("the samples are still in the file: use in_memory(), read() or blocks() of the recording")
 
     __getitem__ = __array__
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Signals recorded together at one sampling rate; physical value = digital value · scale + offset.
+    """Signals recorded together at one sampling rate.
 
     Parameters
     ----------
@@ -84,12 +85,10 @@ class Recording:
     subject : name of the subject
     fs : sampling rate in Hz
     channels, units : names, one per channel
-    signal : (channels, samples), int16 digital values or float32 physical values; `Unread` if they are in the file
-    scale, offset : (channels,) float64; 1 and 0 for float32
+    signal : (channels, samples) float32, NaN where samples are missing; `Unread` if they are in the file
     annotations : annotations in order of onset
     segments : parts between gaps, in order; the first begins at sample 0
-    missing : (channels, samples), True for missing samples; None if there are none
-    limits : (channels, 2), minimum and maximum of the device, in the values of `signal`; None if unknown
+    limits : (channels, 2), minimum and maximum of the device, NaN if unknown; None if unknown for all channels
     rates : sampling rates in Hz at which channels were recorded, if they were resampled to `fs`; otherwise empty
     began : start date and time in ISO 8601, or only the time; "" if unknown
     """
@@ -100,49 +99,24 @@ class Recording:
     channels: tuple[str, ...]
     units: tuple[str, ...]
     signal: Any
-    scale: NDArray[np.float64]
-    offset: NDArray[np.float64]
     annotations: tuple[Annotation, ...] = ()
-    segments: tuple[Segment, ...] = field(default=(Segment(0, 0.0),))
-    missing: NDArray[np.bool_] | None = None
-    limits: NDArray[Any] | None = None
+    segments: tuple[Segment, ...] = (Segment(0, 0.0),)
+    limits: NDArray[np.float32] | None = None
     rates: tuple[float, ...] = ()
     began: str = ""
 
-    def __repr__(self) -> str:
-        channels, samples = self.signal.shape
-        noted = f", {len(self.annotations):,} annotation{'s' * (len(self.annotations) != 1)}"
-        return (
-            f"<Recording {self.name!r} of subject {self.subject!r}: {channels} channel{'s' * (channels != 1)}, "
-            f"{samples / self.fs:,.1f} s at {self.fs:g} Hz{noted if self.annotations else ''}>"
-        )
-
     def __post_init__(self) -> None:
-        if self.signal.ndim != 2 or 0 in self.signal.shape:
+        if self.signal.ndim != 2 or 0 in self.signal.shape or self.signal.dtype != np.float32:
             raise DataError(
-                f"{self.name}: a recording must have signals of shape (channels, samples), but has {self.signal.shape}"
+                f"{self.name}: a recording must have float32 signals of shape (channels, samples), but has "
+                f"{self.signal.dtype} signals of shape {self.signal.shape}"
             )
-        if self.signal.dtype not in (np.int16, np.float32):
-            raise DataError(f"{self.name}: signals must be int16 or float32, but are {self.signal.dtype}")
         if not 0 < self.fs < np.inf:
             raise DataError(f"{self.name}: the sampling rate must be a positive number in Hz, but is {self.fs!r}")
-        for what, values in (
-            ("channels", self.channels),
-            ("units", self.units),
-            ("scale", self.scale),
-            ("offset", self.offset),
-        ):
-            if len(values) != self.signal.shape[0]:
-                raise DataError(
-                    f"{self.name}: {what} must have {self.signal.shape[0]} entries, one per signal, but has "
-                    f"{len(values)}"
-                )
+        if not len(self.channels) == len(self.units) == self.signal.shape[0]:
+            raise DataError(f"{self.name}: channels and units must have {self.signal.shape[0]} entries, one per signal")
         if len(set(self.channels)) != len(self.channels):
             raise DataError(f"{self.name}: channel names must differ, but are {', '.join(self.channels)}")
-        if not (np.isfinite([self.scale, self.offset]).all() and (np.abs(self.scale) >= _TINY).all()):
-            raise DataError(f"{self.name}: scale and offset must be finite and scale not 0")
-        if self.missing is not None and self.missing.shape != self.signal.shape:
-            raise DataError(f"{self.name}: missing must have shape {self.signal.shape}, but has {self.missing.shape}")
         for onset, duration, text in self.annotations:
             if not (abs(onset) <= LATEST and 0 <= duration <= LATEST):
                 raise DataError(
@@ -152,6 +126,14 @@ class Recording:
         firsts = [segment.first for segment in self.segments]
         if firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > self.signal.shape[1]:
             raise DataError(f"{self.name}: segments must be in order and begin at sample 0, but begin at {firsts}")
+
+    def __repr__(self) -> str:
+        channels, samples = self.signal.shape
+        noted = f", {len(self.annotations):,} annotation{'s' * (len(self.annotations) != 1)}"
+        return (
+            f"<Recording {self.name!r} of subject {self.subject!r}: {channels} channel{'s' * (channels != 1)}, "
+            f"{samples / self.fs:,.1f} s at {self.fs:g} Hz{noted if self.annotations else ''}>"
+        )
 
     @property
     def spans(self) -> Iterator[tuple[int, int, float]]:
@@ -165,73 +147,50 @@ class Recording:
         last = self.segments[-1]
         return float(last.onset + (self.signal.shape[1] - last.first) / self.fs)
 
-    def apply(self, change: Callable[[Recording], Recording]) -> Recording:
-        """Return the recording after a change to each sample; samples in a file are changed when they are read."""
+    def read(self, first: int, stop: int) -> _Signal:
+        """Read the samples from `first` to `stop`: (channels, stop - first) float32."""
+        part: _Signal = self.signal.read(first, stop) if isinstance(self.signal, Unread) else self.signal[:, first:stop]
+        return part
+
+    def in_memory(self) -> Recording:
+        """Return the recording with all its samples in memory."""
+        return replace(self, signal=self.read(0, self.signal.shape[1])) if isinstance(self.signal, Unread) else self
+
+    def blocks(self, size: int = 1 << 18) -> Iterator[_Signal]:
+        """Yield the samples in blocks of at most `size`, (channels, n) each."""
+        count = self.signal.shape[1]
+        return (self.read(first, min(first + size, count)) for first in range(0, count, size))
+
+    def apply(
+        self,
+        change: Callable[[_Signal], _Signal],
+        channels: Sequence[str] | None = None,
+        units: Sequence[str] | None = None,
+    ) -> Recording:
+        """Return the recording after a change to each sample, with other channels if these are given.
+
+        Samples in a file are changed when they are read.
+        """
+        names = self.channels if channels is None else tuple(channels)
+        signal: Any = Unread((len(names), self.signal.shape[1]), lambda first, stop: change(self.read(first, stop)))
         if not isinstance(self.signal, Unread):
-            return change(self)
-        return read_later(self, change(self.part(0, 1)), lambda first, stop: change(self.part(first, stop)))
+            signal = change(self.signal)
+        return replace(self, channels=names, units=self.units if units is None else tuple(units), signal=signal)
 
     def with_channels(self, places: Sequence[int]) -> Recording:
         """Return the recording with the channels at these places, in this order."""
         rows = list(places)
-        changed = self.apply(lambda recording: recording._rows(rows))
-        return replace(changed, rates=tuple(self.rates[row] for row in rows) if self.rates else ())
-
-    def _rows(self, rows: list[int]) -> Recording:
+        names, units = ([given[row] for row in rows] for given in (self.channels, self.units))
         return replace(
-            self,
-            channels=tuple(self.channels[row] for row in rows),
-            units=tuple(self.units[row] for row in rows),
-            signal=np.ascontiguousarray(self.signal[rows]),
-            scale=self.scale[rows],
-            offset=self.offset[rows],
-            missing=None if self.missing is None else self.missing[rows],
+            self.apply(lambda signal: np.ascontiguousarray(signal[rows]), names, units),
             limits=None if self.limits is None else self.limits[rows],
+            rates=tuple(self.rates[row] for row in rows) if self.rates else (),
         )
-
-    def part(self, first: int, stop: int) -> Recording:
-        """Return the samples from `first` to `stop`, without annotations and gaps; in memory."""
-        if isinstance(self.signal, Unread):
-            part = self.signal.read(first, stop)  # names may have been replaced since
-            return replace(part, name=self.name, subject=self.subject, channels=self.channels, units=self.units)
-        return replace(
-            self,
-            signal=self.signal[:, first:stop],
-            missing=None if self.missing is None else self.missing[:, first:stop],
-            annotations=(),
-            segments=(Segment(0, 0.0),),
-        )
-
-    def in_memory(self) -> Recording:
-        """Return the recording with all its samples in memory."""
-        if not isinstance(self.signal, Unread):
-            return self
-        whole = self.signal.read(0, self.signal.shape[1])
-        return replace(self, signal=whole.signal, missing=whole.missing)
-
-    def blocks(self, size: int = 1 << 18) -> Iterator[Recording]:
-        """Yield parts of at most `size` samples."""
-        count = self.signal.shape[1]
-        return (self.part(first, min(first + size, count)) for first in range(0, count, size))
-
-    @property
-    def values(self) -> NDArray[np.float64]:
-        """The signals in physical units, NaN for missing samples: (channels, samples)."""
-        whole = self.in_memory()
-        values: NDArray[np.float64] = whole.signal * self.scale[:, None] + self.offset[:, None]
-        if whole.missing is not None:
-            values[whole.missing] = np.nan
-        return values
 
     def elapsed_samples(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Convert positions in the signal to samples elapsed since the start of the recording, including gaps: (n,).
+        """Convert positions in the signal, (n,), to samples elapsed since the start of the recording, with gaps: (n,).
 
-        Without gaps, both are the same. Windows store the elapsed samples as their start, so that start / fs is the
-        time at which a window was recorded.
-
-        Parameters
-        ----------
-        starts : (n,), positions in the signal
+        Windows store the elapsed samples as their start, so that start / fs is the time at which one was recorded.
         """
         firsts = np.array([segment.first for segment in self.segments], np.int64)
         onsets = np.array([nearest_sample(segment.onset * self.fs) for segment in self.segments], np.int64)
@@ -239,95 +198,17 @@ class Recording:
         return np.asarray(starts, np.int64) + (onsets - firsts)[owner]
 
 
-def read_later(
-    recording: Recording,
-    sample: Recording,
-    read: Callable[[int, int], Recording],
-    size: int | None = None,
-    segments: tuple[Segment, ...] | None = None,
-) -> Recording:
-    """Return a recording whose samples are read when they are needed.
-
-    Parameters
-    ----------
-    recording : the recording before it was changed, for its annotations and rates
-    sample : some changed samples, for their type, scale, channels and units
-    read : function that returns the changed samples from one position to another
-    size, segments : number of samples and segments, if they have changed
-    """
-    size = recording.signal.shape[1] if size is None else size
-    return replace(
-        sample,
-        signal=Unread((sample.signal.shape[0], size), sample.signal.dtype, read),
-        missing=None,
-        annotations=recording.annotations,
-        segments=recording.segments if segments is None else segments,
-        rates=recording.rates or sample.rates,
+def mark_missing(recording: Recording, value: float | None) -> Recording:
+    """Return the recording with NaN in place of a value that marks missing samples; unchanged if it is None."""
+    if value is None:
+        return recording
+    tolerance = 1e-6 * abs(value)  # of float32
+    return recording.apply(
+        lambda signal: np.where(np.abs(signal - np.float32(value)) <= tolerance, np.float32(np.nan), signal)
     )
 
 
-def quality(recording: Recording) -> dict[str, dict[str, int]]:
-    """Count the samples of each channel that are not finite, flat or clipped; see `SignalFaults`."""
-    faults = SignalFaults(recording.channels, recording.limits)
-    for part in recording.blocks():
-        faults.update(part.signal, part.missing)
-    return faults.counts()
-
-
-class SignalFaults:
-    """Counter of invalid, flat and clipped samples of each channel, over blocks of samples.
-
-    Missing and infinite samples count as "nan". A channel is flat if it never changes; then all its valid samples
-    count. Samples are clipped if three or more in a row are at a limit of the device: a signal may reach its extreme
-    value once.
-
-    Parameters
-    ----------
-    channels : names of the channels
-    limits : (channels, 2), minimum and maximum of the device; None if unknown
-    """
-
-    def __init__(self, channels: Sequence[str], limits: NDArray[Any] | None = None) -> None:
-        self.channels, self.limits = channels, limits
-        self.invalid, self.valid, self.clipped = np.zeros((3, len(channels)), np.int64)
-        self.low, self.high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
-        self.runs = np.zeros((len(channels), 2), np.int64)  # samples at a limit at the end of the last block
-
-    def update(self, signal: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> None:
-        """Add a block of samples, (channels, samples), and which of them are missing."""
-        for number, row in enumerate(signal):
-            present = row[np.isfinite(row) if missing is None else np.isfinite(row) & ~missing[number]]
-            self.invalid[number] += len(row) - len(present)
-            if not len(present):
-                continue
-            self.valid[number] += len(present)
-            self.low[number] = min(self.low[number], present.min())
-            self.high[number] = max(self.high[number], present.max())
-            if self.limits is not None:
-                at_limits = present <= self.limits[number, 0], present >= self.limits[number, 1]
-                for side, at_limit in enumerate(at_limits):
-                    self._count_runs(number, side, at_limit)
-
-    def _count_runs(self, number: int, side: int, at_limit: NDArray[np.bool_], least: int = 3) -> None:
-        """Count samples in runs of at least `least`; a run at the end of the block may go on in the next one."""
-        changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
-        lengths = changes[1::2] - changes[::2]
-        if not at_limit[0]:
-            lengths = np.concatenate([[0], lengths])
-        lengths[0] += self.runs[number, side]
-        self.runs[number, side] = lengths[-1] if at_limit[-1] else 0
-        done = lengths[:-1] if at_limit[-1] else lengths
-        self.clipped[number] += done[done >= least].sum()
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Return the number of invalid, flat and clipped samples by channel; kinds without any are left out."""
-        flat = np.where((self.valid > 0) & (self.low == self.high), self.valid, 0)
-        clipped = np.where(flat > 0, 0, self.clipped + np.where(self.runs >= 3, self.runs, 0).sum(axis=1))
-        found = {
-            kind: {channel: int(count) for channel, count in zip(self.channels, counts, strict=True) if count}
-            for kind, counts in (("nan", self.invalid), ("flat", flat), ("clipped", clipped))
-        }
-        return {kind: counts for kind, counts in found.items() if counts}
+# ------------------------------------------------------------------------------------------------------------- windows
 
 
 def window_starts(
@@ -364,17 +245,97 @@ def nearest_sample(place: float) -> int:
     return round(round(place, 6))
 
 
-def cut_windows(recording: Recording, starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
-    """Cut the windows that begin at `starts` from the signal of a recording: (n, channels, length)."""
-    view = np.lib.stride_tricks.sliding_window_view(recording.signal, length, axis=1)
+def cut_windows(signal: NDArray[Any], starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
+    """Cut the windows that begin at `starts` from a signal (channels, samples): (n, channels, length)."""
+    view = np.lib.stride_tricks.sliding_window_view(signal, length, axis=1)
     return np.ascontiguousarray(view[:, np.asarray(starts, np.int64)].swapaxes(0, 1))
 
 
-def complete_windows(recording: Recording, starts: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-    """Return which windows have no missing or infinite samples in any channel: (n,)."""
-    invalid = ~np.isfinite(recording.signal).all(axis=0)
-    if recording.missing is not None:
-        invalid |= recording.missing.any(axis=0)
-    total = np.concatenate([[0], np.cumsum(invalid)])
-    complete: NDArray[np.bool_] = total[starts + length] == total[starts]
-    return complete
+def observed_windows(windows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which windows have at least one sample that is not missing: (n,)."""
+    observed: NDArray[np.bool_] = ~np.isnan(windows).all(axis=(1, 2))
+    return observed
+
+
+# ------------------------------------------------------------------------------------------------------------- quality
+
+
+def quality(recording: Recording) -> dict[str, dict[str, int]]:
+    """Count the samples of each channel that are missing, flat or clipped; see `SignalFaults`."""
+    faults = SignalFaults(recording.channels, recording.limits)
+    for block in recording.blocks():
+        faults.update(block)
+    return faults.counts()
+
+
+class SignalFaults:
+    """Counter of missing, flat and clipped samples of each channel, over blocks of samples.
+
+    Missing samples count as "nan". A channel is flat if it never changes; then all its samples count. Samples are
+    clipped if three or more in a row, within a block, are at a limit of the device: a signal may reach it once.
+
+    Parameters
+    ----------
+    channels : names of the channels
+    limits : (channels, 2), minimum and maximum of the device; None if unknown
+    """
+
+    def __init__(self, channels: Sequence[str], limits: NDArray[Any] | None = None) -> None:
+        self.channels, self.limits = channels, limits
+        self.missing, self.present, self.clipped = np.zeros((3, len(channels)), np.int64)
+        self.low, self.high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
+
+    def update(self, signal: NDArray[Any]) -> None:
+        """Add a block of samples, (channels, samples)."""
+        for number, row in enumerate(signal):
+            present = row[np.isfinite(row)]
+            self.missing[number] += len(row) - len(present)
+            self.present[number] += len(present)
+            self.low[number] = min(self.low[number], present.min(initial=np.inf))
+            self.high[number] = max(self.high[number], present.max(initial=-np.inf))
+            if self.limits is not None:
+                low, high = self.limits[number]
+                for at_limit in (present <= low, present >= high):
+                    changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
+                    runs = changes[1::2] - changes[::2]
+                    self.clipped[number] += runs[runs >= 3].sum()
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return the number of missing, flat and clipped samples by channel; kinds without any are left out."""
+        flat = np.where(self.low == self.high, self.present, 0)
+        kinds = (("nan", self.missing), ("flat", flat), ("clipped", np.where(flat > 0, 0, self.clipped)))
+        found = {kind: dict(zip(self.channels, counts.tolist(), strict=True)) for kind, counts in kinds}
+        positive = {kind: {name: count for name, count in each.items() if count} for kind, each in found.items()}
+        return {kind: counts for kind, counts in positive.items() if counts}
+
+
+# --------------------------------------------------------------------------------------------------------- start times
+
+
+def clock_time(start: str | datetime | time, seconds: float = 0.0) -> str:
+    """Return the time `seconds` after `start` in ISO 8601, to the millisecond; "" if `start` is unknown or invalid.
+
+    Examples
+    --------
+    >>> clock_time("2024-05-01T23:59:50.000", 30), clock_time("23:59:50", 30), clock_time("", 30)
+    ('2024-05-02T00:00:20.000', '00:00:20.000', '')
+    """
+    text = start if isinstance(start, str) else start.isoformat()
+    alone = "T" not in text
+    try:
+        day = datetime.combine(date(2000, 1, 1), time.fromisoformat(text)) if alone else datetime.fromisoformat(text)
+        day += timedelta(seconds=seconds, microseconds=500)  # isoformat truncates, so this rounds
+    except (ValueError, OverflowError):
+        return ""
+    return (day.timetz() if alone else day).isoformat(timespec="milliseconds")
+
+
+def unix_time(seconds: float) -> str:
+    """Return the date and time of a Unix time in UTC, or "" if it is not between 1985 and 2128.
+
+    Examples
+    --------
+    >>> unix_time(1714557600.0), unix_time(3.5)
+    ('2024-05-01T10:00:00.000+00:00', '')
+    """
+    return clock_time("1970-01-01T00:00:00+00:00", seconds) if 5e8 <= seconds < 5e9 else ""

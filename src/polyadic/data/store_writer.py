@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,12 +19,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.files import LOCKED, digest, lock_folder, sync_folder, write_atomically
+from polyadic._util.files import digest
 from polyadic._util.version import __version__
 from polyadic.data.channels import numbered_channels, unit_factors, unknown_units
-from polyadic.data.reading import listed, shell_word
-from polyadic.data.recordings import Recording, SignalFaults, complete_windows, cut_windows, quality
-from polyadic.data.store import DESCRIPTION, INDEX, SAMPLES, TYPES, VERSION, Header, WindowStore, checksum, is_store
+from polyadic.data.reading import listed
+from polyadic.data.recordings import Recording, SignalFaults, cut_windows, observed_windows, quality
+from polyadic.data.store import DESCRIPTION, INDEX, SAMPLES, VERSION, Header, WindowStore, checksum, is_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
@@ -33,15 +33,13 @@ __all__ = ["OnRecording", "StoreWriter", "check_new_store", "write_windows"]
 OnRecording = Callable[[str, int, int, int, int], None]
 """Called after each recording with its name, recordings done, total recordings, windows so far, bytes read so far."""
 
-_LARGEST = float(np.finfo(np.float32).max)
 _WRITTEN_BYTES = 8 * 2**20
 """Maximum bytes of windows to hold in memory while writing."""
 _COMPARED_BYTES = 2**16
 """Bytes of every `_WRITTEN_BYTES` that are hashed to find identical recordings."""
-_MOST_NAMED = 6
 
-_Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-"""Complete windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
+_Batch = tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]
+"""Windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
 
 
 def check_new_store(path: Path, force: bool = False) -> None:
@@ -69,7 +67,7 @@ class StoreWriter:
 
     Attributes
     ----------
-    unit_notes : notes on units that are unknown on one side, each with the names of the recordings
+    notes : notes on units that are unknown on one side and on missing channels, each with the names of the recordings
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Header, *, force: bool = False) -> None:
@@ -77,53 +75,35 @@ class StoreWriter:
         check_new_store(self.path, force)
         self._recordings: dict[str, dict[str, Any]] = {}
         self._skipped: dict[str, str] = {}
-        self.unit_notes: dict[str, list[str]] = {}
-        self._index: list[_Batch] = []
+        self.notes: dict[str, list[str]] = {}
+        self._index: list[tuple[NDArray[Any], ...]] = []
         self._count = 0
-        self._head = len(self._npy_head())
         self._folder = self.path.with_name(f".{self.path.name}.writing")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = lock_folder(self._folder)
-        if self._lock == LOCKED:
-            raise PolyadicError(f"the store {self.path.name} is being written by another process")
-        for leftover in self._folder.iterdir():  # from a writer that was killed
-            leftover.unlink()
+        shutil.rmtree(self._folder, ignore_errors=True)  # from a writer that was killed
+        self._folder.mkdir(parents=True)
         self._file = (self._folder / SAMPLES).open("wb")
+        self._head = len(self._npy_head())
 
     def _npy_head(self) -> bytes:
         """Return the header of `samples.npy`; numpy leaves room for a larger first axis, so that its size is fixed."""
-        file, dtype = io.BytesIO(), TYPES[self.header.dtype].str
-        shape = (self._count, len(self.header.channels), self.header.length)
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+        file, shape = io.BytesIO(), (self._count, len(self.header.channels), self.header.length)
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         return file.getvalue()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        complete = False
         try:
             if kind is None:
-                with self._naming_the_store():
-                    self._finish()
-                    self._publish()
-                complete = True
+                self._finish()
+        except OSError as error:  # a full disk is reported without a name
+            error.filename = error.filename or str(self.path)
+            raise
         finally:
             with suppress(OSError):  # on a full disk, the buffer cannot be flushed
                 self._file.close()
-            if not complete:
-                shutil.rmtree(self._folder, ignore_errors=True)
-            if self._lock is not None:
-                os.close(self._lock)
-
-    @contextmanager
-    def _naming_the_store(self) -> Iterator[None]:
-        """Give errors of writing, such as a full disk, the name of the store; the system names no file."""
-        try:
-            yield
-        except OSError as error:
-            error.filename = error.filename or str(self.path)
-            raise
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def add(
         self,
@@ -134,9 +114,10 @@ class StoreWriter:
         *,
         subject_from: str = "",
     ) -> int:
-        """Write the windows of one recording that begin at `starts`; windows with missing values are left out.
+        """Write the windows of one recording that begin at `starts`; windows without any sample are left out.
 
-        Channels are matched by name, in any order, and converted to the units of the store.
+        Channels are matched by name, in any order, and converted to the units of the store. Channels of the store that
+        the recording lacks are missing in its windows; channels that the store does not have are left out.
 
         Parameters
         ----------
@@ -148,38 +129,63 @@ class StoreWriter:
         -------
         the number of windows written
         """
-        header, length = self.header, self.header.length
-        if recording.channels != header.channels and set(recording.channels) == set(header.channels):
-            recording = recording.with_channels([recording.channels.index(channel) for channel in header.channels])
-        if recording.channels == header.channels:
-            recording = self._in_units(recording)
+        rates = dict(zip(recording.channels, recording.rates, strict=False))
+        recording = self._with_channels(recording)
         if len(labels) != len(starts):
             raise DataError(f"{recording.name}: number of labels must be {len(starts)}, but is {len(labels)}")
-        self._check(recording.name, labels, recording, str(recording.signal.dtype))
-        last = recording.signal.shape[1] - length
+        self._check(recording.name, labels, recording.fs)
+        last = recording.signal.shape[1] - self.header.length
         if len(starts) and not (starts.min() >= 0 and starts.max() <= last):
             raise DataError(
                 f"{recording.name}: windows must begin between samples 0 and {last}, but begin at {starts.min()} to "
                 f"{starts.max()}"
             )
-        if not (np.abs([recording.scale, recording.offset]) <= _LARGEST).all():
-            raise DataError(f"{recording.name}: scale and offset must be at most {_LARGEST:g}")
-        entry = {
+        entry: dict[str, Any] = {
             "name": recording.name,
             "subject": recording.subject,
             "subject_from": subject_from,
             "part": part,
-            "incomplete": 0,
-            "scale": recording.scale.tolist(),
-            "offset": recording.offset.tolist(),
             "quality": quality(recording),
-            **({"rates": list(recording.rates)} if recording.rates else {}),
+            **({"rates": rates} if rates else {}),
             **({"began": recording.began} if recording.began else {}),
         }
-        return self._write(entry, self._cut_batches(recording, np.asarray(starts, np.int64), labels, entry))
+        return self._write(entry, self._cut_batches(recording, np.asarray(starts, np.int64), labels))
+
+    def _with_channels(self, recording: Recording) -> Recording:
+        """Return a recording with the channels of the store, in its units; channels that it lacks are NaN."""
+        header, names = self.header, recording.channels
+        present = [channel for channel in header.channels if channel in names]
+        lacking = [channel for channel in header.channels if channel not in names]
+        alike = {name.casefold(): name for name in lacking}
+        renames = [f"--rename {name}={alike[name.casefold()]}" for name in names if name.casefold() in alike]
+        hint = f"{' '.join(renames or ['--rename OLD=NEW'])} gives a channel another name"
+        if not present:
+            raise DataError(
+                f"{recording.name} has the channels {listed(names)}, but the recordings before it have "
+                f"{listed(header.channels)}: {hint}, --pattern selects files"
+            )
+        others = "the recordings before it"
+        recording = recording.with_channels([names.index(channel) for channel in present])
+        rows = [header.channels.index(channel) for channel in present]
+        units = tuple(header.units[row] for row in rows)
+        if note := unknown_units(recording, units, "", others).removeprefix(": "):
+            self.notes.setdefault(note, []).append(recording.name)
+        factors = unit_factors(recording.name, present, recording.units, units, f"{others} have it in")
+        if lacking:
+            note = f"channels missing: {listed(lacking)}{f' ({hint})' if renames else ''}"
+            self.notes.setdefault(note, []).append(recording.name)
+        gains, count = np.array(factors, np.float32)[:, None], len(header.channels)
+
+        def expand(values: NDArray[np.float32]) -> NDArray[np.float32]:
+            signal = np.full((count, values.shape[1]), np.nan, np.float32)
+            signal[rows] = values * gains
+            return signal
+
+        limits = None if recording.limits is None else expand(recording.limits)
+        return replace(recording.apply(expand, header.channels, header.units), limits=limits)
 
     def add_windows(self, windows: Windows, name: str | None = None) -> int:
-        """Write the windows of one recording, already cut, batch by batch; windows with missing values are left out.
+        """Write the windows of one recording, already cut, batch by batch; windows without any sample are left out.
 
         Parameters
         ----------
@@ -195,28 +201,39 @@ class StoreWriter:
         for what in ("recording", "subject", "part"):
             if len(set(getattr(windows, what).tolist())) > 1:
                 raise DataError(f"{name}: windows added in one call must have the same {what}")
-        if windows.shape[1:] != (len(header.channels), header.length):
-            shape = (len(header.channels), header.length)
-            raise DataError(f"{name}: shape must be {shape} as in the store, but is {windows.shape[1:]}")
-        self._check(name, windows.label, windows, "int16" if windows.dtype == np.int16 else "float32")
+        for what, actual, expected in (
+            ("shape", windows.shape[1:], (len(header.channels), header.length)),
+            ("channels", windows.channels or header.channels, header.channels),
+            ("units", windows.units or header.units, header.units),
+        ):
+            if actual != expected:
+                raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}")
+        self._check(name, windows.label, windows.fs)
+        faults = SignalFaults(header.channels)
         entry: dict[str, Any] = {
             "name": name,
             "subject": str(windows.subject[0]),
             "subject_from": str(windows.index.subject_sources[windows.index.recording[0]]),
             "part": str(windows.part[0]),
-            "scale": [1.0] * len(header.channels),
-            "offset": [0.0] * len(header.channels),
         }
-        return self._write(entry, self._complete_batches(windows, entry))
+
+        def batches() -> Iterator[_Batch]:
+            size = max(1, _WRITTEN_BYTES // header.window_bytes)
+            for rows in np.split(np.arange(len(windows)), range(size, len(windows), size)):
+                with np.errstate(over="ignore"):
+                    X = windows.read(rows).astype(np.float32)
+                faults.update(X.swapaxes(0, 1).reshape(X.shape[1], -1))
+                yield X, windows.start[rows], windows.label[rows]
+            entry["quality"] = faults.counts()
+
+        return self._write(entry, batches())
 
     def skip(self, name: str, reason: str) -> None:
         """List a file or recording as skipped in the store, with the reason."""
         self._skipped[name] = reason
 
-    def _cut_batches(
-        self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any], entry: dict[str, Any]
-    ) -> Iterator[_Batch]:
-        """Yield batches of windows without missing values, read from the recording block by block."""
+    def _cut_batches(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any]) -> Iterator[_Batch]:
+        """Yield batches of windows, read from the recording block by block."""
         length, elapsed = self.header.length, recording.elapsed_samples(starts)
         reach = np.maximum.accumulate(starts)
         room = max(1, _WRITTEN_BYTES // self.header.window_bytes) * length
@@ -224,87 +241,56 @@ class StoreWriter:
         while first < len(starts):
             rows = slice(first, max(first + 1, int(np.searchsorted(reach, reach[first] + room))))
             begin, end = int(starts[rows].min()), int(starts[rows].max()) + length
-            block, places = recording.part(begin, end), starts[rows] - begin
-            complete = complete_windows(block, places, length)
-            entry["incomplete"] += int((~complete).sum())
-            yield cut_windows(block, places[complete], length), elapsed[rows][complete], labels[rows][complete]
+            yield cut_windows(recording.read(begin, end), starts[rows] - begin, length), elapsed[rows], labels[rows]
             first = rows.stop
-
-    def _in_units(self, recording: Recording) -> Recording:
-        """Convert a recording to the units of the store."""
-        units, others = self.header.units, "the recordings before it"
-        if recording.units == units:
-            return recording
-        if note := unknown_units(recording, units, "", others).removeprefix(": "):
-            self.unit_notes.setdefault(note, []).append(recording.name)
-        factors = unit_factors(recording.name, recording.channels, recording.units, units, f"{others} have it in")
-        gains = np.array(factors, np.float64)
-
-        def convert(part: Recording) -> Recording:
-            if part.signal.dtype == np.int16:
-                return replace(part, units=units, scale=part.scale * gains, offset=part.offset * gains)
-            signal = (part.signal * gains[:, None]).astype(np.float32)
-            limits = None if part.limits is None else part.limits * gains[:, None]
-            return replace(part, units=units, signal=signal, limits=limits)
-
-        return recording.apply(convert)
-
-    def _complete_batches(self, windows: Windows, entry: dict[str, Any]) -> Iterator[_Batch]:
-        """Yield batches of windows without missing values; then add the quality of all windows to `entry`."""
-        faults, incomplete = SignalFaults(self.header.channels), 0
-        size = max(1, _WRITTEN_BYTES // self.header.window_bytes)
-        for rows in np.split(np.arange(len(windows)), range(size, len(windows), size)):
-            with np.errstate(over="ignore"):
-                X = windows.read(rows).astype(TYPES[self.header.dtype])
-            faults.update(X.swapaxes(0, 1).reshape(X.shape[1], -1))
-            complete = np.isfinite(X).all(axis=(1, 2))
-            incomplete += int((~complete).sum())
-            yield X[complete], windows.start[rows][complete], windows.label[rows][complete]
-        entry |= {"incomplete": incomplete, "quality": faults.counts()}
 
     def _write(self, entry: dict[str, Any], batches: Iterable[_Batch]) -> int:
         """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
         self._file.seek(self._head + self._count * self.header.window_bytes)
-        content = hashlib.sha256(np.array([entry["scale"], entry["offset"]], "<f8").tobytes())
-        columns, count = [], 0
+        content, columns, count, empty = hashlib.sha256(), [], 0, 0
         for windows, starts, labels in batches:
-            samples = windows.astype(TYPES[self.header.dtype], copy=False).tobytes()
-            with self._naming_the_store():
+            if np.isinf(windows).any():
+                raise DataError(f"{entry['name']}: samples must be finite or NaN (missing), but some are infinite")
+            kept = observed_windows(windows)
+            empty += int((~kept).sum())
+            samples = windows[kept].astype("<f4", copy=False).tobytes()
+            try:
                 self._file.write(samples)
+            except OSError as error:
+                error.filename = error.filename or str(self.path)
+                raise
             content.update(samples[:_COMPARED_BYTES])
-            columns.append((np.full(len(windows), len(self._recordings), np.int32), starts, labels))
-            count += len(windows)
+            columns.append((np.full(kept.sum(), len(self._recordings), np.int32), starts[kept], labels[kept]))
+            count += int(kept.sum())
         if not count:
-            self.skip(entry["name"], "it has no complete window")
+            reason = "all its samples are missing" if empty else "it is shorter than a window"
+            self.skip(entry["name"], reason)
             return 0
         content.update(count.to_bytes(8, "little"))
         self._index += columns
         self._count += count
-        self._recordings[entry["name"]] = {**entry, "windows": count, "content": content.hexdigest()}
+        self._recordings[entry["name"]] = {**entry, "windows": count, "empty": empty, "content": content.hexdigest()}
         return count
 
-    def _check(self, name: str, labels: NDArray[Any], source: Recording | Windows, dtype: str) -> None:
+    def _check(self, name: str, labels: NDArray[Any], fs: float | None) -> None:
         if name in self._recordings:
             raise DataError(f"recordings must have different names, but {name!r} occurs twice")
-        header = self.header
-        for what, actual, expected in (
-            ("sampling rate", source.fs, header.fs),
-            ("channels", source.channels or header.channels, header.channels),
-            ("units", source.units or header.units, header.units),
-            ("type", dtype, header.dtype),
-        ):
-            if actual != expected:
-                raise DataError(_difference(name, what, actual, expected))
-        if len(labels) and not (labels.min() >= -1 and labels.max() < len(header.classes)):
-            raise DataError(f"{name}: labels must lie between -1 and {len(header.classes) - 1}")
+        if fs != self.header.fs:
+            raise DataError(
+                f"{name} is sampled at {fs or 0:g} Hz, but the recordings before it at {self.header.fs:g} Hz: --fs "
+                f"{min(fs or np.inf, self.header.fs):g} --resample polyphase resamples all to one rate, or select "
+                "files with --pattern"
+            )
+        if len(labels) and not (labels.min() >= -1 and labels.max() < len(self.header.classes)):
+            raise DataError(f"{name}: labels must lie between -1 and {len(self.header.classes) - 1}")
 
     def _finish(self) -> None:
-        """Write the header of the samples, the index and the description."""
+        """Write the header of the samples, the index and the description; then rename the folder."""
         if not self._recordings:
             seconds = self.header.length / self.header.fs
             raise DataError(
-                f"no recording has a complete window of {seconds:g} s, so the store would be empty: choose shorter "
-                "windows (--seconds)"
+                f"no recording has a window of {seconds:g} s, so the store would be empty: choose shorter windows "
+                "(--seconds)"
             )
         self._file.truncate(self._head + self._count * self.header.window_bytes)
         self._file.seek(0)
@@ -313,9 +299,7 @@ class StoreWriter:
         os.fsync(self._file.fileno())
         self._file.close()
         recording, start, label = (np.concatenate(column) for column in zip(*self._index, strict=True))
-        table = io.BytesIO()
-        np.savez(table, recording=recording, start=start.astype(np.int64), label=label.astype(np.int32))
-        write_atomically(self._folder / INDEX, table.getvalue())
+        np.savez(self._folder / INDEX, recording=recording, start=start.astype(np.int64), label=label.astype(np.int32))
         paths = (self._folder / SAMPLES, self._folder / INDEX)
         content = {
             "version": VERSION,
@@ -327,42 +311,13 @@ class StoreWriter:
             "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths},
         }
         text = json.dumps(content | {"checksum": checksum(content)}, indent=1) + "\n"
-        write_atomically(self._folder / DESCRIPTION, text.encode())
-        sync_folder(self._folder)
-
-    def _publish(self) -> None:
-        """Rename the complete folder, after moving aside a store that it replaces: folders cannot be swapped."""
+        (self._folder / DESCRIPTION).write_text(text, encoding="utf-8")
         replaced = self.path.with_name(f".{self.path.name}.replaced")
-        if self.path.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+        if self.path.exists():  # folders cannot be swapped
             self.path.rename(replaced)
         self._folder.rename(self.path)
-        sync_folder(self.path.parent)
         shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _difference(name: str, what: str, actual: Any, expected: Any) -> str:
-    """Return how a recording differs from those before it, and what to do."""
-    if what == "sampling rate" and actual is not None:
-        return (
-            f"{name} is sampled at {actual:g} Hz, but the recordings before it at {expected:g} Hz: --fs "
-            f"{min(actual, expected):g} --resample polyphase resamples all to one rate, or select files with --pattern"
-        )
-    if what != "channels":
-        return f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}"
-    common = [channel for channel in expected if channel in actual]
-    options = " ".join(f"--channel {shell_word(channel)}" for channel in common[:_MOST_NAMED])
-    more = " …" if len(common) > _MOST_NAMED else ""
-    remedy = f"{options}{more} selects the common ones" if common else "they have no channel in common"
-    alike = {new.casefold(): new for new in expected if new not in actual}
-    renames = [
-        f"--rename {shell_word(old)}={shell_word(alike[old.casefold()])}" for old in actual if old.casefold() in alike
-    ]
-    remedy += f", {' '.join(renames or ['--rename OLD=NEW'])} gives a channel another name"
-    return (
-        f"{name} has the channels {listed(actual)}, but the recordings before it have {listed(expected)}: {remedy}, "
-        "or select files with --pattern"
-    )
 
 
 def write_windows(
@@ -375,17 +330,16 @@ def write_windows(
 ) -> WindowStore:
     """Write windows that are in memory or elsewhere on disk to a store, recording by recording.
 
-    Windows without a recording name get the name of their subject.
+    Windows without a recording name get the name of their subject. Windows without any sample are left out.
 
     Parameters
     ----------
-    windows : int16 is stored as int16, everything else as float32; windows with NaN or infinity are left out
     path : folder of the store
     settings : as for `polyadic.data.Header`
     force : whether to replace an existing store, once the new one is complete
     progress : called after each recording
     """
-    if not len(windows) or len(windows.shape) != 3:
+    if not len(windows):
         raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")
     if windows.fs is None:
         raise PolyadicError("fs must be known for a store: give the sampling rate in Hz")
@@ -395,7 +349,6 @@ def write_windows(
         channels=windows.channels or numbered_channels(n_channels),
         units=windows.units or ("",) * n_channels,
         length=length,
-        dtype="int16" if windows.dtype == np.int16 else "float32",
         classes=windows.classes,
         dataset=windows.dataset,
         settings=settings or {},

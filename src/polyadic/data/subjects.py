@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -20,8 +18,6 @@ PARTICIPANTS = "participants.tsv"
 _UNSAID = "the recordings"
 _NOTHING = "nothing"
 
-_MOST_SECONDS = 2.0
-"""Time limit for one match of a regular expression."""
 _MOST_REPETITIONS = 3
 _CHARACTER = r"(?:\\[^1-9]|\[\^?\]?(?:[^\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
 _SIMPLE = re.compile(rf"(?:{_CHARACTER}(?:[*+?]\??|\{{\d+(?:,\d*)?\}})?|\((?:\?:)?|\)(?![*+?{{])|\|)*+")
@@ -87,7 +83,7 @@ def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
     '3'
     """
     try:
-        found = _search(pattern, path, what)
+        found = re.search(pattern, path)
         name = None if found is None else found[1]
     except (re.error, IndexError) as error:
         raise PolyadicError(
@@ -97,25 +93,6 @@ def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
         sought = what.lstrip("-").partition("-")[0]
         raise PolyadicError(f"{what} must find the {sought} in every path, but {pattern!r} does not match {path}")
     return name
-
-
-def _search(pattern: str, text: str, what: str) -> re.Match[str] | None:
-    """Search a text with a time limit, which needs a system with timers and the main thread."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        return re.search(pattern, text)
-
-    def stop(*_: Any) -> None:
-        raise PolyadicError(
-            f"{what} {pattern!r} takes too long on {text}: make it simpler, without a repetition of repetitions"
-        )
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, _MOST_SECONDS)
-    try:
-        return re.search(pattern, text)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def is_simple_pattern(pattern: str) -> bool:

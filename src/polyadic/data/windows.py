@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic._util.checks import Readable, check_unmasked
+from polyadic._util.checks import Readable
 from polyadic.data.labels import UNLABELLED, as_column, as_text, encode_labels
 from polyadic.data.subjects import COLUMN, join_sources
 from polyadic.errors import PolyadicError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Concatenated", "Index", "Windows"]
 
 _Rows = NDArray[np.intp]
-_Raw = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]
 
 
 class Windows:
@@ -29,7 +28,7 @@ class Windows:
 
     Parameters
     ----------
-    X : (N, channels, time), an array, a memory map or a `WindowStore`
+    X : (N, channels, time), an array, a memory map or a `WindowStore`; NaN and masked values are missing samples
     fs : sampling rate in Hz, or None if unknown
     subject, recording : (N,), names or numbers
     start : (N,), first sample of each window, counted from the start of its recording
@@ -67,8 +66,9 @@ class Windows:
         dataset: str = "",
     ) -> None:
         if not isinstance(X, Readable):
-            check_unmasked(X, "X")
-            X = X if isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray) else np.asarray(X)
+            if isinstance(X, np.ma.MaskedArray):
+                X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
+            X = X if isinstance(X, np.ndarray) else np.asarray(X)
         if len(X.shape) != 3:
             raise PolyadicError(f"X must have shape (N, channels, time), but has shape {tuple(X.shape)}")
         count, n_channels = X.shape[:2]
@@ -148,7 +148,8 @@ class Windows:
     @property
     def dtype(self) -> np.dtype[Any]:
         native: np.dtype[Any] = np.dtype(self._samples.dtype).newbyteorder("=")
-        return native if self._gains is None else np.result_type(native, np.float32)
+        exact = self._gains is None and (self._places is None or self._places.min() >= 0)
+        return native if exact else np.result_type(native, np.float32)
 
     @property
     def on_disk(self) -> bool:
@@ -180,47 +181,24 @@ class Windows:
         return rows if self._rows is None else self._rows[rows]
 
     def read(self, rows: _Rows) -> NDArray[Any]:
-        """Read the samples of some windows: (n, channels, time)."""
+        """Read the samples of some windows, NaN where they are missing: (n, channels, time)."""
         samples = _read_rows(self._samples, self.source(rows))
         if self._places is not None:
-            samples = np.ascontiguousarray(samples[:, self._places])
+            absent = self._places < 0
+            samples = np.ascontiguousarray(samples[:, self._places], self.dtype if absent.any() else None)
+            samples[:, absent] = np.nan
         return samples if self._gains is None else samples * self._gains
-
-    def raw(self, rows: _Rows) -> _Raw:
-        """Read samples as stored, with the scale and offset that convert them to values; see `WindowStore.raw`."""
-        if not hasattr(self._samples, "raw") or self._gains is not None:
-            return self.read(rows), None, None
-        digits, scale, offset = self._samples.raw(self.source(rows))
-        if self._places is None:
-            return digits, scale, offset
-        scale, offset = (None if each is None else each[:, self._places] for each in (scale, offset))
-        return np.ascontiguousarray(digits[:, self._places]), scale, offset
 
     @property
     def X(self) -> NDArray[Any]:
         """All samples as one array in memory: (N, channels, time)."""
-        if (
-            isinstance(self._samples, np.ndarray)
-            and self._rows is None
-            and self._places is None
-            and self._gains is None
-        ):
+        chosen = self._rows is not None or self._places is not None or self._gains is not None
+        if isinstance(self._samples, np.ndarray) and not chosen:
             return self._samples
         return self.read(np.arange(len(self)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.X, dtype=dtype, copy=copy)
-
-    def order(self, seed: int, sweep: int) -> _Rows | None:
-        """Return the order in which a sweep should visit the windows if reading depends on it, else None."""
-        everything: _Rows | None = self._samples.order(seed, sweep) if hasattr(self._samples, "order") else None
-        if everything is None or self._rows is None:
-            return everything
-        place = np.full(self._samples.shape[0], -1)
-        place[self._rows] = np.arange(len(self._rows))
-        chosen: _Rows = place[everything]
-        chosen = chosen[chosen >= 0]
-        return chosen if len(chosen) == len(self._rows) else None  # some windows were selected twice
 
     # ------------------------------------------------------------------- index
 
@@ -271,24 +249,33 @@ class Windows:
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("windows cannot be iterated one by one: use read(rows) for a batch, or X for all of them")
 
-    def with_channels(self, channels: Sequence[str]) -> Windows:
+    def with_channels(self, channels: Sequence[str], *, missing: bool = False) -> Windows:
         """Return the same windows with these channels, in this order; samples are read on demand.
+
+        Parameters
+        ----------
+        channels : names
+        missing : whether the windows may lack some of these channels, which are then NaN
 
         Examples
         --------
-        >>> Windows(np.zeros((1, 2, 4)), channels=["Fz", "Cz"]).with_channels(["Cz"]).shape
-        (1, 1, 4)
+        >>> windows = Windows(np.zeros((1, 2, 4)), channels=["Fz", "Cz"])
+        >>> windows.with_channels(["Cz"]).shape, windows.with_channels(["Cz", "Pz"], missing=True).X[0, 1, 0]
+        ((1, 1, 4), np.float64(nan))
         """
         wanted = [channels] if isinstance(channels, str) else list(channels)
-        _check_present("channel", wanted, set(self.channels))
+        there = {name: place for place, name in enumerate(self.channels)}
+        if not missing or not there.keys() & set(wanted):
+            _check_present("channel", wanted, set(there))
         if not wanted or len(set(wanted)) != len(wanted):
             raise PolyadicError(f"channels must be one or more different names, but are {wanted}")
-        places = np.array([self.channels.index(name) for name in wanted], np.intp)
+        places = np.array([there.get(name, -1) for name in wanted], np.intp)
+        known = places >= 0
         chosen = self._like(self.index, self._rows)
-        chosen._places = places if self._places is None else self._places[places]
-        chosen._gains = None if self._gains is None else self._gains[places]
+        chosen._places = places if self._places is None else np.where(known, self._places[places], -1)
+        chosen._gains = None if self._gains is None else np.where(known[:, None], self._gains[places], 1)
         chosen.channels = tuple(wanted)
-        chosen.units = tuple(self.units[place] for place in places) if self.units else ()
+        chosen.units = tuple(self.units[place] if place >= 0 else "" for place in places) if self.units else ()
         return chosen
 
     def with_gains(self, gains: Sequence[float], units: Sequence[str]) -> Windows:

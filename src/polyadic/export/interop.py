@@ -18,7 +18,7 @@ from polyadic._util.checks import check_number
 from polyadic.core.solve import empty_history
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
-from polyadic.data.recordings import complete_windows, cut_windows, window_starts
+from polyadic.data.recordings import cut_windows, observed_windows, window_starts
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.export.inference import channel_names, sampling_rate
@@ -160,7 +160,7 @@ def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = 
 def from_mne(instance: Any, seconds: float | None = None, step: float | None = None) -> Windows:
     """Convert an `mne.Epochs`, or an `mne.io.Raw` cut into windows, to `Windows`.
 
-    Epochs are labelled by their events. For a Raw, windows with samples annotated as bad are left out. Select channels
+    Epochs are labelled by their events. For a Raw, samples annotated as bad are missing (NaN). Select channels
     first, for example with `instance.pick("eeg")`.
 
     Parameters
@@ -188,9 +188,11 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
         check_number(name, value, 1 / recording.fs, none=name == "step")
     length = round(seconds * recording.fs)
     starts = window_starts(recording, length, None if step is None else round(step * recording.fs))
-    starts = starts[complete_windows(recording, starts, length)]
+    windows = cut_windows(recording.signal, starts, length)
+    kept = observed_windows(windows)
+    starts = starts[kept]
     return Windows(
-        cut_windows(recording, starts, length),
+        windows[kept],
         recording.fs,
         subject=[recording.subject] * len(starts),
         recording=[recording.name] * len(starts),

@@ -16,9 +16,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.files import check_regular_file
 from polyadic.data.labels import as_text
-from polyadic.data.readers.common import check_inflation
+from polyadic.data.readers.common import check_file, check_inflation
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Concatenated, Windows
 from polyadic.errors import DataError, PolyadicError
@@ -57,11 +56,11 @@ def open_windows(path: str | os.PathLike[str], *, fs: float | None = None) -> Wi
 def read_arrays(path: str | os.PathLike[str]) -> Windows:
     """Read windows from a `.npz` or `.mat` file, or from a `.npy` file that contains only X.
 
-    The file contains `X` (N, channels, time) and optionally `y` or `label`, `subject`, `recording` and `start`, each
-    (N,). Data with a predefined split contains `X_train` and `X_test` instead, with optional `y_…`, `label_…`,
-    `subject_…` and `exp_pos_…` (N, 2), the recording and the first sample. A column that is present in one part only
-    is unknown in the other. `fs`, `channels`, `units` and `classes` are optional; labels may be strings. Arrays with
-    other names are ignored.
+    The file contains `X` (N, channels, time), NaN for missing samples, and optionally `y` or `label`, `subject`,
+    `recording` and `start`, each (N,). Data with a predefined split contains `X_train` and `X_test` instead, with
+    optional `y_…`, `label_…`, `subject_…` and `exp_pos_…` (N, 2), the recording and the first sample. A column that is
+    present in one part only is unknown in the other. `fs`, `channels`, `units` and `classes` are optional; labels may
+    be strings. Arrays with other names are ignored.
 
     An uncompressed X of more than 64 MiB in a `.npz` or `.npy` file is memory-mapped, not loaded.
 
@@ -75,14 +74,14 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
     suffix = path.suffix.lower()
     if suffix not in ARRAYS:
         raise PolyadicError(f"path must end in {', '.join(ARRAYS[:-1])} or {ARRAYS[-1]}, but is {path.name}")
-    check_regular_file(path)
-    if not path.is_file():
-        raise DataError(f"{path} does not exist")
+    size = check_file(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about headers of old versions, which are either read or rejected
-            arrays = {".npz": _read_npz, ".npy": _read_npy, ".mat": _read_mat}[suffix](path)
-        return _build_windows(arrays)
+            if suffix == ".npy":
+                with path.open("rb") as file:
+                    return _build_windows({"X": _load(file, path, size, 0)})
+            return _build_windows(_read_npz(path, size) if suffix == ".npz" else _read_mat(path, size))
     except PolyadicError as error:
         raise DataError(f"{path.name}: {error}") from error
     except PermissionError:
@@ -91,38 +90,18 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
         raise DataError(f"{path.name} cannot be read: {error}") from error
 
 
-# ----------------------------------------------------------------------------------------------- files
-
-
-def _read_npy(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"X": _load(file, path, path.stat().st_size, 0)}
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
+def _read_npz(path: Path, size: int) -> dict[str, Any]:
     """Return the arrays of a `.npz` file that have a known name, by name."""
     arrays: dict[str, Any] = {}
     with zipfile.ZipFile(path) as archive:
-        _check_directory(archive)
         for info in archive.infolist():
             key = info.filename.removesuffix(".npy")
-            check_inflation(key, info.file_size, path.stat().st_size)
-            stored = info.compress_type == zipfile.ZIP_STORED
-            with archive.open(info) as file:  # fails if the directory has another name for it
-                if key not in _KEYS:
-                    continue
-                arrays[key] = _load(file, path, info.file_size, _member_offset(path, info) if stored else None)
-                while file.read(2**20):  # zipfile compares the checksum at the end of the member
-                    pass
+            if key in _KEYS:
+                check_inflation(key, info.file_size, size)
+                offset = _member_offset(path, info) if info.compress_type == zipfile.ZIP_STORED else None
+                with archive.open(info) as file:
+                    arrays[key] = _load(file, path, info.file_size, offset)
     return arrays
-
-
-def _check_directory(archive: zipfile.ZipFile) -> None:
-    """Raise if the directory of an archive lists fewer bytes than it holds, so that an array would be missing."""
-    # Each member has a header of 30 bytes and its name, some have up to 44 bytes more; an array has 64 and its header.
-    listed = sum(30 + len(info.filename) + info.compress_size for info in archive.infolist())
-    if archive.start_dir - listed > 44 * len(archive.infolist()):
-        raise DataError("its directory is damaged: the file holds an array that is not listed")
 
 
 def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray[Any]:
@@ -137,14 +116,12 @@ def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray
     shape, fortran_order, dtype = headers[version](file)
     if dtype.kind not in "fiuUS":
         raise DataError(f"arrays must hold numbers or strings, but hold {dtype}")
-    declared, held = dtype.itemsize, size - file.tell()
-    for side in shape:
-        declared *= int(side)
+    declared, held = dtype.itemsize * int(np.prod(shape, dtype=object)), size - file.tell()
     if min(shape, default=1) < 0 or declared != held:
         raise DataError(f"the header claims {declared} bytes, but the file holds {held}")
     if offset is not None and len(shape) == 3 and declared > _IN_MEMORY and dtype.isnative and not fortran_order:
         return np.memmap(path, dtype, "r", offset + file.tell(), shape)
-    array = np.frombuffer(file.read(declared), dtype).reshape(shape, order="F" if fortran_order else "C")
+    array = np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran_order else "C")
     return np.array(array, dtype.newbyteorder("="))
 
 
@@ -156,7 +133,7 @@ def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
     return info.header_offset + 30 + int(name) + int(extra)
 
 
-def _read_mat(path: Path) -> dict[str, Any]:
+def _read_mat(path: Path, size: int) -> dict[str, Any]:
     """Return the arrays of a MATLAB file (up to version 7) that have a known name, by name."""
     from scipy.io import loadmat, whosmat
 
@@ -165,7 +142,7 @@ def _read_mat(path: Path) -> dict[str, Any]:
     except NotImplementedError as error:
         raise DataError("MATLAB 7.3 files are not read: save it with save(..., '-v7')") from error
     for name, shape in shapes.items():
-        check_inflation(name, 8 * int(np.prod(shape, dtype=object)), path.stat().st_size, "save it without compression")
+        check_inflation(name, 8 * int(np.prod(shape, dtype=object)), size, "save it without compression")
     arrays = loadmat(path, variable_names=sorted(_KEYS & shapes.keys()))
     return {key: _plain(array, key) for key, array in arrays.items() if key in _KEYS}
 
@@ -176,11 +153,9 @@ def _plain(array: NDArray[Any], key: str) -> NDArray[Any]:
         array = np.array([str(np.squeeze(cell)) if np.size(cell) else "" for cell in array.ravel()])
     if array.dtype.kind == "b":
         array = array.astype(np.int8)
-    flat = not key.startswith(("X", "exp_pos"))
-    return np.char.rstrip(array.ravel()) if flat and array.dtype.kind == "U" else array.ravel() if flat else array
-
-
-# --------------------------------------------------------------------------------------------- windows
+    if key.startswith(("X", "exp_pos")):
+        return array
+    return np.char.rstrip(array.ravel()) if array.dtype.kind == "U" else array.ravel()
 
 
 def _build_windows(arrays: dict[str, Any]) -> Windows:
@@ -207,7 +182,12 @@ def _build_windows(arrays: dict[str, Any]) -> Windows:
         start = start.astype(np.int64)  # MATLAB has no integers by default
     if fs is not None and (fs.size != 1 or fs.dtype.kind not in "fiu"):
         raise DataError(f"fs must be one positive number in Hz, but is an array of shape {fs.shape}")
-    names: dict[str, Any] = {key: tuple(map(as_text, arrays[key].tolist())) for key in _NAMES if key in arrays}
+    # A single string is one name, or one unit for all channels.
+    names: dict[str, Any] = {
+        key: tuple(map(as_text, np.atleast_1d(arrays[key]).tolist())) for key in _NAMES if key in arrays
+    }
+    if len(names.get("units", ())) == 1:
+        names["units"] *= X.shape[1]
     return Windows(
         X,
         None if fs is None else float(fs.ravel()[0]),
@@ -233,12 +213,11 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
         known = next((column for column in pair if column is not None), None)
         if known is None:
             continue
-        texts = known.dtype.kind in "US"
         for number, windows in enumerate(X):
-            shape = (len(windows), *known.shape[1:])
-            if (column := pair[number]) is None:
-                pair[number] = np.full(shape, "" if texts else -1, known.dtype if texts else np.int64)
-            elif column.shape != shape or (column.dtype.kind in "US") != texts:
-                raise DataError(f"{key} must have shape {shape} and one type in both parts, but has {column.shape}")
+            if pair[number] is None:
+                shape = (len(windows), *known.shape[1:])
+                pair[number] = np.full(shape, "") if known.dtype.kind in "US" else np.full(shape, -1)
+            elif len(pair[number]) != len(windows) or (pair[number].dtype.kind in "US") != (known.dtype.kind in "US"):
+                raise DataError(f"{key} must have {len(windows)} entries of one type in both parts")
         joined[key] = np.concatenate(pair)
     return joined

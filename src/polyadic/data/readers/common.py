@@ -1,4 +1,4 @@
-"""What readers share: text of any encoding, the choice of channels, and a limit on the memory of compressed data."""
+"""What readers share: kinds of files, text of any encoding, the choice of channels, limits on the use of memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from pathlib import Path
 from polyadic.data.reading import close_match, listed
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["as_unit", "check_inflation", "choose_channels", "decode_text", "ending_of", "is_table"]
+__all__ = [
+    "as_unit",
+    "check_file",
+    "check_inflation",
+    "choose_channels",
+    "decode_text",
+    "ending_of",
+    "is_table",
+    "stem_of",
+]
 
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
 _HARMLESS_BYTES = 256 * 2**20
@@ -23,57 +32,22 @@ def ending_of(path: Path) -> str:
     return next((double for double in (".csv.gz", ".tsv.gz", ".fif.gz") if name.endswith(double)), path.suffix.lower())
 
 
+def stem_of(path: Path) -> str:
+    """Return the name of a file without its extension."""
+    return path.name[: len(path.name) - len(ending_of(path))]
+
+
 def is_table(path: Path) -> bool:
     """Whether a file is a table by its extension."""
     return ending_of(path) in _TABLES
 
 
-def decode_text(raw: bytes) -> str:
-    """Decode bytes as UTF-8 or, if they are invalid, as Latin-1, in which every byte is a character.
-
-    Examples
-    --------
-    >>> decode_text("°C".encode()), decode_text("°C".encode("latin-1"))
-    ('°C', '°C')
-    """
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
-
-
-def as_unit(text: str) -> str:
-    """Return a unit with "u" for the micro sign, as the standards write it.
-
-    Examples
-    --------
-    >>> as_unit("µV")
-    'uV'
-    """
-    return text.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
-
-
-def choose_channels(file: str, names: Sequence[str], channels: Sequence[str] | None) -> list[int]:
-    """Return the positions of the requested channels in `names`; of all channels if None.
-
-    Raises
-    ------
-    DataError : if the file does not have a channel, or has two of its name
-    """
-    if isinstance(channels, str) or (channels is not None and not channels):
-        raise PolyadicError(f"channels must be a list of distinct names, but is {channels!r}")
-    wanted = list(names if channels is None else channels)
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise DataError(
-            f"{file}: must have the channels {listed(missing)}, but has {listed(names)}{close_match(missing[0], names)}"
-        )
-    counts = Counter(names)
-    if repeated := [name for name in dict.fromkeys(wanted) if counts[name] > 1]:
-        raise DataError(f"{file}: channel names must be unique, but several channels are named {listed(repeated)}")
-    if len(set(wanted)) != len(wanted):
-        raise PolyadicError(f"channels must be a list of distinct names, but is {wanted!r}")
-    return [list(names).index(name) for name in wanted]
+def check_file(path: Path) -> int:
+    """Return the size of a file in bytes; raise if it is none: reading a named pipe, for example, would block."""
+    if not path.is_file():
+        what = "is not a regular file" if path.exists() else "does not exist"
+        raise DataError(f"{path.name} {what}")
+    return path.stat().st_size
 
 
 def check_inflation(name: str, declared: int, size: int, advice: str = "save it uncompressed with np.savez") -> None:
@@ -91,3 +65,42 @@ def check_inflation(name: str, declared: int, size: int, advice: str = "save it 
             f"{name} would take {declared / 1e6:,.0f} MB, {declared // max(size, 1):,} times the size of its file. If "
             f"that is right, {advice}"
         )
+
+
+def decode_text(raw: bytes) -> str:
+    """Decode bytes as UTF-8 or, if they are invalid, as Latin-1, in which every byte is a character.
+
+    Examples
+    --------
+    >>> decode_text("°C".encode()), decode_text("°C".encode("latin-1"))
+    ('°C', '°C')
+    """
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def as_unit(text: str) -> str:
+    """Return a unit with "u" for the micro sign, as the standards write it."""
+    return text.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
+
+
+def choose_channels(file: str, names: Sequence[str], channels: Sequence[str] | None) -> list[int]:
+    """Return the positions of the requested channels that a file has; of all channels if None.
+
+    Raises
+    ------
+    DataError : if the file has none of them, or two of one name
+    """
+    if isinstance(channels, str) or (channels is not None and len(set(channels)) != len(channels)):
+        raise PolyadicError(f"channels must be a list of distinct names, but is {channels!r}")
+    wanted = [name for name in (names if channels is None else channels) if name in names]
+    if not wanted:
+        asked = list(channels or ())
+        hint = close_match(asked[0], names) if asked else ""
+        raise DataError(f"{file}: must have the channels {listed(asked)}, but has {listed(names)}{hint}")
+    counts = Counter(names)
+    if repeated := [name for name in dict.fromkeys(wanted) if counts[name] > 1]:
+        raise DataError(f"{file}: channel names must be unique, but several channels are named {listed(repeated)}")
+    return [list(names).index(name) for name in wanted]

@@ -1,25 +1,20 @@
 """Convert MNE-Python objects to recordings and windows, and read files with MNE (BrainVision, EEGLAB, FIF).
 
-MNE is not needed to import this module.
-
-MNE uses SI units: volts, tesla, tesla per metre.
+MNE is not needed to import this module. It uses SI units: volts, tesla, tesla per metre.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.files import check_regular_file
-from polyadic.data.clock import clock_time
-from polyadic.data.readers.common import choose_channels
-from polyadic.data.recordings import Annotation, Recording, read_later
+from polyadic.data.readers.common import check_file, choose_channels
+from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
@@ -43,9 +38,9 @@ _SUBJECTS = ("subject", "subject_id", "participant_id")
 def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> Recording:
     """Convert an `mne.io.Raw` to a recording, with all its channels.
 
-    Onsets of annotations are relative to the first sample. Samples that an annotation marks as bad (`BAD…`, or
-    `EDGE boundary` where two files were concatenated) are missing. An annotation with channel names applies to these
-    channels only; one without duration marks one sample.
+    Onsets of annotations are relative to the first sample. Samples that an annotation marks as bad (`BAD…`) are
+    missing; if it has channel names, in these channels only. No window crosses an `EDGE boundary`, where two files were
+    concatenated.
 
     Parameters
     ----------
@@ -53,45 +48,43 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
     name : name of the recording; by default the file name without its extension
     subject : name of the subject; by default the identifier in `raw.info`, or else the name of the recording
     """
-    _check(raw, ("info", "ch_names", "n_times", "first_time", "annotations", "get_channel_types"), "raw", "mne.io.Raw")
+    if not hasattr(raw, "n_times") or not hasattr(raw, "get_data"):
+        raise PolyadicError(f"raw must be an mne.io.Raw, but is a {type(raw).__name__}")
     if name is None:
-        files = [file for file in raw.filenames if file is not None]
-        name = Path(files[0]).stem if files else "raw"
+        name = next((Path(file).stem for file in raw.filenames if file is not None), "raw")
     subject = subject if subject is not None else (_subject(raw) or name)
     return _recording(raw, name, subject, range(len(raw.ch_names)), "V").in_memory()
 
 
 def _recording(raw: Any, name: str, subject: str, places: Sequence[int], volt: str) -> Recording:
     """Return some channels as a recording whose samples are read when they are needed, with volts in `V` or `uV`."""
-    units = [_UNITS.get(kind, "") for kind in raw.get_channel_types()]
-    factors = np.array([[1e6 if units[place] == "V" and volt == "uV" else 1.0] for place in places], np.float32)
-    annotations, bad = _annotations(raw)
+    types = raw.get_channel_types()
+    units = [_UNITS.get(types[place], "") for place in places]
+    factors = np.array([[1e6 if unit == "V" and volt == "uV" else 1.0] for unit in units], np.float32)
+    annotations, bad, edges = _annotations(raw)
     began = raw.info.get("meas_date")
 
-    def read(first: int, stop: int) -> Recording:
+    def read(first: int, stop: int) -> NDArray[np.float32]:
         try:
-            signal = raw.get_data(start=first, stop=stop, verbose="ERROR")[list(places)].astype(np.float32)
+            signal = raw.get_data(start=first, stop=stop, verbose="ERROR").astype(np.float32)
         except Exception as error:  # MNE's readers raise many types
             raise DataError(f"{name}: MNE cannot read the samples: {error}") from error
-        missing = np.zeros((len(raw.ch_names), stop - first), np.bool_)
         for begin, end, rows in bad:
-            missing[rows, max(begin - first, 0) : max(end - first, 0)] = True
-        missing = missing[list(places)]
-        return Recording(
-            name,
-            subject,
-            float(raw.info["sfreq"]),
-            tuple(raw.ch_names[place] for place in places),
-            tuple(volt if units[place] == "V" else units[place] for place in places),
-            signal * factors,
-            np.ones(len(signal)),
-            np.zeros(len(signal)),
-            missing=missing if missing.any() else None,
-            began=clock_time(began.isoformat(), float(raw.first_time)) if began is not None else "",
-        )
+            signal[rows, max(begin - first, 0) : max(end - first, 0)] = np.nan
+        values: NDArray[np.float32] = signal[list(places)] * factors
+        return values
 
-    sample = read(0, 1)
-    return read_later(replace(sample, annotations=annotations), sample, read, raw.n_times)
+    return Recording(
+        name,
+        subject,
+        float(raw.info["sfreq"]),
+        tuple(raw.ch_names[place] for place in places),
+        tuple(volt if unit == "V" else unit for unit in units),
+        Unread((len(places), raw.n_times), read),
+        annotations=annotations,
+        segments=(Segment(0, 0.0), *(Segment(edge, edge / float(raw.info["sfreq"])) for edge in edges)),
+        began=clock_time(began, float(raw.first_time)) if began is not None else "",
+    )
 
 
 def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
@@ -107,19 +100,15 @@ def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
     try:
         import mne
     except ImportError as error:
-        raise MissingExtraError(
-            f"{path.name} needs the package mne, which is not installed: pip install 'polyadic[mne]'"
-        ) from error
-    check_regular_file(path)
+        raise MissingExtraError(f"{path.name} needs the package mne: pip install 'polyadic[mne]'") from error
+    check_file(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             raw = mne.io.read_raw(path, verbose="ERROR")
-            return _recording(raw, path.name, path.name, choose_channels(path.name, raw.ch_names, channels), "uV")
-    except PolyadicError:
-        raise
     except Exception as error:  # MNE's readers raise many types
         raise DataError(f"{path.name}: MNE cannot read this file: {error}") from error
+    return _recording(raw, path.name, path.name, choose_channels(path.name, raw.ch_names, channels), "uV")
 
 
 def from_epochs(epochs: Any, label: str | None = None, subject: str | None = None) -> Windows:
@@ -134,7 +123,8 @@ def from_epochs(epochs: Any, label: str | None = None, subject: str | None = Non
     subject : column of `epochs.metadata` with the subjects; by default `subject`, `subject_id` or `participant_id` if
         there is such a column, else the identifier in `epochs.info`
     """
-    _check(epochs, ("info", "ch_names", "events", "event_id", "get_channel_types"), "epochs", "mne.Epochs")
+    if not hasattr(epochs, "event_id") or not hasattr(epochs, "get_data"):
+        raise PolyadicError(f"epochs must be an mne.Epochs, but is a {type(epochs).__name__}")
     X = np.asarray(epochs.get_data(verbose="ERROR"), dtype=np.float32)
     if not len(X):
         raise DataError("epochs must contain at least one epoch that was not dropped, but contain none")
@@ -146,32 +136,19 @@ def from_epochs(epochs: Any, label: str | None = None, subject: str | None = Non
     subject = subject or next((name for name in _SUBJECTS if name in columns), None)
     own = _subject(epochs)
     people = metadata[subject].tolist() if metadata is not None and subject is not None else None
-    labels, classes = _event_labels(epochs) if metadata is None or label is None else (metadata[label].tolist(), ())
+    events = {int(code): str(event) for event, code in reversed(epochs.event_id.items())}
+    codes = sorted(events)
     return Windows(
         X,
         float(epochs.info["sfreq"]),
-        label=labels,
+        label=metadata[label].tolist()
+        if metadata is not None and label is not None
+        else np.searchsorted(codes, epochs.events[:, 2]),
         subject=people if people is not None else None if own is None else np.full(len(X), own),
         channels=tuple(epochs.ch_names),
         units=tuple(_UNITS.get(kind, "") for kind in epochs.get_channel_types()),
-        classes=classes,
+        classes=() if label is not None else tuple(events[code] for code in codes),
     )
-
-
-def _event_labels(epochs: Any) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the class of each epoch from its event, and the names of the classes ordered by event code."""
-    codes: dict[int, str] = {}
-    for event, code in epochs.event_id.items():
-        codes.setdefault(int(code), str(event))
-    ordered = sorted(codes)
-    place = {code: number for number, code in enumerate(ordered)}
-    labels = np.array([place[int(code)] for code in epochs.events[:, 2]], np.int32)
-    return labels, tuple(codes[code] for code in ordered)
-
-
-def _check(given: Any, needed: tuple[str, ...], argument: str, kind: str) -> None:
-    if not all(hasattr(given, each) for each in (*needed, "get_data")):
-        raise PolyadicError(f"{argument} must be an {kind}, but is a {type(given).__name__}")
 
 
 def _subject(given: Any) -> str | None:
@@ -180,20 +157,21 @@ def _subject(given: Any) -> str | None:
     return str(person.get("his_id") or person.get("id") or "") or None
 
 
-def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], list[tuple[int, int, Any]]]:
-    """Return the annotations, which MNE sorts by onset, and first sample, end and channels of those marked as bad."""
+def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], list[tuple[int, int, Any]], list[int]]:
+    """Return the annotations, which MNE sorts by onset; start, end and channels of those marked as bad; edges."""
     found = []
-    bad = []
-    row = {channel: number for number, channel in enumerate(raw.ch_names)}
-    noted = raw.annotations
+    bad: list[tuple[int, int, Any]] = []
+    edges: list[int] = []
+    noted, fs = raw.annotations, raw.info["sfreq"]
     channels = noted.ch_names if noted.ch_names is not None else [()] * len(noted)
     for onset, duration, text, names in zip(noted.onset, noted.duration, noted.description, channels, strict=True):
         # MNE counts from the start of the acquisition, which is before the first sample if the start was cropped.
         onset = float(onset) - float(raw.first_time)
         found.append(Annotation(onset, float(duration), str(text)))
-        if text.upper().startswith("BAD") or text == "EDGE boundary":
-            first = round(onset * raw.info["sfreq"])
-            last = max(round((onset + float(duration)) * raw.info["sfreq"]), first + 1)
-            rows = [row[each] for each in names if each in row] if names else slice(None)
-            bad.append((first, last, rows))
-    return tuple(found), bad
+        first = round(onset * fs)
+        if text == "EDGE boundary" and 0 < first < raw.n_times:
+            edges.append(first)
+        if text.upper().startswith("BAD"):
+            rows = [raw.ch_names.index(each) for each in names if each in raw.ch_names] if names else slice(None)
+            bad.append((first, max(round((onset + float(duration)) * fs), first + 1), rows))
+    return tuple(found), bad, edges

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic._util.files import check_regular_file
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
-from polyadic.data.readers.common import decode_text, is_table
+from polyadic.data.readers.common import check_file, decode_text, is_table
 from polyadic.data.readers.table_files import read_heads, read_texts
 from polyadic.data.reading import listed
 from polyadic.data.recordings import LATEST, Annotation, Recording
@@ -26,8 +25,6 @@ _EPOCHS = (30.0, 20.0, 10.0)
 """Common epoch lengths of scorings in seconds."""
 
 _NOTHING = ("n/a", "nan", "na", "")
-_LARGEST = 1 << 24
-"""Maximum size in bytes of a file with one stage per line."""
 
 
 def matches(path: str, pattern: str | None) -> bool:
@@ -165,10 +162,7 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
 
 def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annotation, ...]:
     """Read one stage per line, with or without a heading: epochs of equal length that cover the recording."""
-    check_regular_file(path)
-    if not path.is_file():
-        raise DataError(f"{path.name}: there is no such file")
-    if path.stat().st_size > _LARGEST:
+    if check_file(path) > 1 << 24:
         raise DataError(f"{path.name} is too large to have one stage per line")
     lines = [line.strip() for line in decode_text(path.read_bytes()).removeprefix("\ufeff").splitlines()]
     while lines and not lines[-1]:

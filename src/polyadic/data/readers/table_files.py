@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.files import check_regular_file
 from polyadic.data.labels import as_text
-from polyadic.data.readers.common import check_inflation, ending_of
+from polyadic.data.readers.common import check_file, check_inflation, ending_of
 from polyadic.data.reading import shell_word
 from polyadic.errors import DataError, MissingExtraError
 
@@ -33,7 +32,6 @@ _SAMPLE = 1 << 16
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+(?:[eE][+-]?\d+)?")
-_COMMA = "; numbers must have decimal points, not commas"
 _FORMATS = {
     ".parquet": ("read_parquet", "pyarrow"),
     ".feather": ("read_feather", "pyarrow"),
@@ -66,7 +64,7 @@ def read_texts(path: Path) -> pd.DataFrame:
 
 
 def read_frame(path: Path, texts: Collection[str], channels: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read a table: the columns `texts` as strings, the channels (or all others) as numbers.
+    """Read a table: the columns `texts` as strings, the channels (or all others) as numbers, NaN for empty cells.
 
     Raises
     ------
@@ -96,7 +94,7 @@ def typed_frame(
 def _read_binary(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    check_regular_file(path)
+    check_file(path)
     function, package = _FORMATS[ending_of(path)]
     try:
         frame: pd.DataFrame = getattr(pd, function)(path, **({"engine": package} if function == "read_excel" else {}))
@@ -109,9 +107,7 @@ def _read_binary(path: Path) -> pd.DataFrame:
 
 def _decoded(path: Path, most: int | None = None) -> str:
     """Return the text of a table, or at most its first bytes; raise if a compressed one becomes far too large."""
-    check_regular_file(path)
-    if not path.is_file():
-        raise DataError(f"{path} does not exist")
+    size = check_file(path)
     content = bytearray()
     packed = path.suffix.lower() == ".gz"
     try:
@@ -119,7 +115,7 @@ def _decoded(path: Path, most: int | None = None) -> str:
             while (most is None or len(content) < most) and (chunk := file.read(most or 1 << 20)):
                 content += chunk
                 if packed:
-                    check_inflation(f"{path.name} unpacked", len(content), path.stat().st_size, "unpack it first")
+                    check_inflation(f"{path.name} unpacked", len(content), size, "unpack it first")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path.name} cannot be unpacked: {error}") from error
     if most is not None and len(content) >= most:
@@ -159,7 +155,6 @@ def _read_text(path: Path, texts: Collection[str]) -> pd.DataFrame:
     delimiter, heads = _split_heads(text)
     index = _has_index(heads)
     _check_heads(path.name, heads[index:])
-    _check_widths(path.name, text, delimiter, len(heads))
     cells = re.split(rf"[\r\n{delimiter}]", text[:_SAMPLE])[len(heads) :]
     comma = any(map(_DECIMAL_COMMA.fullmatch, cells)) and not any(map(_DECIMAL_POINT.fullmatch, cells))
     try:
@@ -179,27 +174,13 @@ def _read_text(path: Path, texts: Collection[str]) -> pd.DataFrame:
                 low_memory=False,
             )
     except (ValueError, pd.errors.ParserWarning) as error:
-        raise DataError(f"{path.name} cannot be read as a table: {str(error).strip()}") from error
+        hint = "; are decimal commas also the separators?" if delimiter == "," else ""
+        raise DataError(f"{path.name} cannot be read as a table: {str(error).strip()}{hint}") from error
     filled = np.flatnonzero(~(frame.isna() | (frame == "")).all(axis=1))
     frame = frame.iloc[: filled[-1] + 1 if filled.size else 0]
-    if not index:
-        return frame
-    counted = frame.iloc[:, 0].to_numpy()
-    if len(counted) and not np.array_equal(counted, np.arange(len(counted)) + counted[0]):
+    if index and not np.array_equal(frame.iloc[:, 0], np.arange(len(frame)) + frame.iloc[:1, 0].sum()):
         _check_heads(path.name, heads)  # an unnamed column that does not count rows
-    return frame.iloc[:, 1:]
-
-
-def _check_widths(file: str, text: str, delimiter: str, width: int) -> None:
-    """Raise if a row of a table without quotes has too few cells, which pandas would fill with missing values."""
-    lines = text.count("\n") + (not text.endswith("\n"))
-    if '"' in text or width == 1 or text.count(delimiter) == lines * (width - 1):
-        return
-    for number, line in enumerate(text.rstrip().splitlines(), start=1):
-        cells = line.count(delimiter) + 1
-        if cells != width:
-            hint = _COMMA if cells == 2 * width and delimiter == "," else ""
-            raise DataError(f"{file}, line {number}: the row must have {width} cells, but has {cells}{hint}")
+    return frame.iloc[:, int(index) :]
 
 
 def is_number(cell: str) -> bool:
@@ -219,7 +200,7 @@ def _numbers(column: pd.Series, name: str, file: str) -> NDArray[np.float64]:
     wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
     if wrong.size:
         row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
-        hint = _COMMA if _DECIMAL_COMMA.fullmatch(cell) else ""
+        hint = "; numbers must have decimal points, not commas" if _DECIMAL_COMMA.fullmatch(cell) else ""
         if row == 0 and not hint:
             hint = f"; if the column {name!r} has labels, use --label {shell_word(name)}; --channel selects the signals"
         raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")

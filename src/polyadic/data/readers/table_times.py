@@ -7,9 +7,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.clock import clock_time, unix_time
 from polyadic.data.readers.table_files import is_number
-from polyadic.data.recordings import Segment
+from polyadic.data.recordings import Segment, clock_time, unix_time
 from polyadic.errors import DataError
 
 __all__ = ["at_even_times", "read_times", "row_segments", "segments_and_rate"]
@@ -49,7 +48,7 @@ def read_times(cells: list[str], column: str, file: str) -> tuple[NDArray[np.flo
                 f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
                 f"{cells[row]!r}"
             )
-        return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0].isoformat(), 0.0)
+        return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0])
     times = np.array(numbers, np.float64)
     if not np.isfinite(times).all():
         raise DataError(wanted)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from polyadic.data.channels import split_unit
 from polyadic.data.labels import is_unknown
-from polyadic.data.readers.common import choose_channels, ending_of
+from polyadic.data.readers.common import choose_channels, stem_of
 from polyadic.data.readers.table_files import is_number, read_frame, read_heads, read_texts
 from polyadic.data.readers.table_times import at_even_times, read_times, row_segments, segments_and_rate
 from polyadic.data.reading import close_match, listed, shell_word
@@ -50,6 +50,7 @@ class TableColumns:
     time : time column; if None, a column with a usual name such as `time`
     refuse_labels : raise an error if a signal looks like a label
     resample : "hold" or "polyphase": how to resample uneven times to a constant rate; None raises an error
+    missing : value of missing samples, besides empty cells
     """
 
     channels: Sequence[str] | None = None
@@ -58,6 +59,7 @@ class TableColumns:
     time: str | None = None
     refuse_labels: bool = False
     resample: str | None = None
+    missing: float | None = None
 
 
 def find_heads(channels: Sequence[str] | None, heads: Sequence[str]) -> list[str] | None:
@@ -69,11 +71,8 @@ def find_heads(channels: Sequence[str] | None, heads: Sequence[str]) -> list[str
 def read_csv(path: str | os.PathLike[str], fs: float | None = None, columns: TableColumns | None = None) -> Recording:
     """Read a recording, named after its file, from a table: a row of channel names, then one row per sample.
 
-    Columns are separated by commas, semicolons or tabs. Decimal commas, a byte order mark and gzip are supported. A
-    column named `time`, `timestamp` or `datetime`, or a first column named `t`, contains times: seconds, dates, or
-    numbers of ms, us or ns, according to its name or the size of its values. Without `fs`, the times give the sampling
-    rate and must be evenly spaced within 1 %; with `fs`, they must agree with it and have no gaps. Empty cells and NaN
-    are missing values. A known unit in brackets at the end of a name, as in "ax [m/s2]", is the unit of the channel.
+    Without `fs`, a column of times gives the sampling rate, and must be evenly spaced within 1 %; with `fs`, it must
+    agree. Empty cells are missing samples. A known unit in brackets, as in "ax [m/s2]", is the unit of the channel.
     Labels become annotations.
 
     Parameters
@@ -88,7 +87,7 @@ def read_csv(path: str | os.PathLike[str], fs: float | None = None, columns: Tab
     PolyadicError : if `fs` is not positive
     """
     path = Path(path)
-    name = path.name[: len(path.name) - len(ending_of(path))]
+    name = stem_of(path)
     frame, columns = _read(path, fs, columns or TableColumns())
     return recording_of_rows(frame, np.arange(len(frame)), columns, fs, path.name, name, name)
 
@@ -126,7 +125,8 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[pd.DataF
                 f"{close_match(column, heads)}"
             )
     if columns.channels is not None and heads:
-        choose_channels(path.name, heads, columns.channels)
+        there = [heads[place] for place in choose_channels(path.name, heads, columns.channels)]
+        columns = replace(columns, channels=there)
     time = columns.time or _time_column(heads)
     if columns.channels is not None and time in columns.channels:
         time = None
@@ -209,6 +209,8 @@ def recording_of_rows(
     texts = {columns.label, columns.subject, columns.time}
     channels = tuple(columns.channels or (head for head in frame.columns if head not in texts))
     values = frame[list(channels)].to_numpy(np.float64)[rows].T
+    if columns.missing is not None:
+        values = np.where(np.isclose(values, columns.missing, rtol=1e-6, atol=0), np.nan, values)
     labels = None if columns.label is None else frame[columns.label].to_numpy(str)[rows]
     segments, began = row_segments(rows), ""
     if columns.time is not None:
@@ -231,11 +233,10 @@ def recording_of_rows(
     if np.isinf(signal).any():
         row = int(np.flatnonzero(np.isinf(signal).any(axis=0))[0])
         raise DataError(f"{file}: sample {row} must be a number that fits float32, but is infinite")
-    scale, offset = np.ones(len(channels)), np.zeros(len(channels))
     split = [split_unit(head) for head in channels]
     names, units = tuple(name for name, _ in split), tuple(unit for _, unit in split)
     names = names if len(set(names)) == len(names) else channels
-    recording = Recording(name, who, float(fs), names, units, signal, scale, offset, segments=segments, began=began)
+    recording = Recording(name, who, float(fs), names, units, signal, segments=segments, began=began)
     return recording if labels is None else _labelled(recording, labels)
 
 
