@@ -307,6 +307,21 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             raise PolyadicError(_TOO_LARGE.format("float32"))
         return replace(self, mean=mean.mean(dim=2).tolist())
 
+    def observed(self, present: Tensor) -> Tensor:
+        """Return which frames hold only samples that are present: (b, parts · channels, 1, frames).
+
+        Examples
+        --------
+        >>> present = torch.tensor([[[True, True, True, True, False, True]]])
+        >>> STFT(n_fft=2, hop=2).observed(present)[0, 0, 0].tolist()
+        [True, True, False]
+        """
+        lost = torch.nn.functional.pad((~present).cumsum(dim=2), (1, 0))
+        frames = self.shape(*present.shape[1:])[2]
+        first = torch.arange(frames, device=present.device) * self.hop
+        whole = lost[:, :, first + self.n_fft] == lost[:, :, first]
+        return whole.repeat(1, len(PARTS[self.parts]), 1)[:, :, None]
+
     def quiet(self) -> STFT:
         """Return a copy with a thousandth of the floor and no mean, for levels in dB that the floor does not compress.
 

@@ -198,6 +198,7 @@ class Tensorizer(Immutable, ABC):
 
     - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
     - `measure`, `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
+    - `observed`: which entries depend on missing samples, by default those that are NaN if the samples are;
     - `baseline_sums`, `with_baseline`: the typical level that expression in dB refers to;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
@@ -330,6 +331,21 @@ class Tensorizer(Immutable, ABC):
         ----------
         part : index of the part, in the parts of the first axis
         unit : unit of the channel, "" if unknown
+        """
+        return None
+
+    def observed(self, present: Tensor) -> Tensor | None:
+        """Return which entries of the tensors depend on samples that are present alone.
+
+        By default None: a tensorizer that lets NaN through shows it by the NaN in its tensors.
+
+        Parameters
+        ----------
+        present : (b, channels, time) bool
+
+        Returns
+        -------
+        (b, I, J, …) bool, with size 1 in modes whose entries are observed together
         """
         return None
 
