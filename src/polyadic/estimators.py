@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -36,11 +36,12 @@ from polyadic.core import persist
 from polyadic.core.accumulator import Accumulator
 from polyadic.core.algebra import reconstruct
 from polyadic.core.completion import Masked, Prior, Solver
+from polyadic.core.expectation import CompletedMoments
 from polyadic.core.graph import Graph
 from polyadic.core.missing import Gaps, Tally, distinct_masks, look
 from polyadic.core.moments import Moments, are_shared, keep_shared, shared
 from polyadic.core.nonnegative import warn_of_vanished
-from polyadic.core.passes import Passes
+from polyadic.core.passes import Missing, Passes
 from polyadic.core.solve import KEPT_BYTES, Progress, Settings, empty_history, plain_sweep, solve
 from polyadic.core.step import Objective, State, Statistics, feature_extractor, initial_factors, step
 from polyadic.core.tensorizer import (
@@ -391,6 +392,9 @@ def _typical(content: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------- CPD
 
 
+_Collected = TypeVar("_Collected", Moments, CompletedMoments)
+
+
 class _Lost(NamedTuple):
     """Windows of a batch in which something is missing, solved by `Solver`.
 
@@ -629,14 +633,16 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self.split_, self.typical_ = "", {}
         return source
 
-    def _collect(self, source: WindowSource, saved: Any = None) -> Moments:
+    def _collect(self, source: WindowSource, saved: Any = None) -> Moments | CompletedMoments:
         """Collect the moments of the windows in two passes, and calibrate the tensorizer on the way."""
         if isinstance(source, MomentsSource):
             return self._compressed(source.moments)
         key = self._share_key(source)
         passes: Any = shared(key)
         if passes is None:
-            passes = Passes(source, self.tensorize_, self.units_, self.compression, self._statistics(source))
+            missing = Missing(self.fs_, self._keeps_flat)
+            words = self.tensorize_, self.units_, self.compression, self._statistics(source)
+            passes = Passes(source, *words, missing=missing, apart=True)
             if saved is not None:
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
@@ -646,9 +652,13 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 saved.save_passes(passes, now=True)
             keep_shared(key, passes, collected.nbytes)
         self.tensorize_ = source.tensorize = passes.tensorize
+        if passes.moments.n_incomplete:
+            redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
+            with thread_pool():
+                return self._compressed(CompletedMoments(passes.moments, redundancy, passes.filled_by))
         return self._compressed(passes.moments)
 
-    def _statistics(self, source: WindowSource) -> Callable[[Tensor], Tensor] | None:
+    def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
         readout = Readout() if isinstance(self.readout, str) else self.readout
         has_windows = source.tensorize is not None and source.example().ndim == 3
@@ -657,7 +667,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     def _rounding(self, source: WindowSource) -> Tensor | None:
         return None if self._statistics(source) is None else rounding(*source.example().shape[1:])
 
-    def _compressed(self, moments: Moments) -> Moments:
+    def _compressed(self, moments: _Collected) -> _Collected:
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments
 
@@ -669,6 +679,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         known = tensorize is None or tensorize.describe() is None
         described = repr(persist.encode(tensorize)) if known else id(tensorize)
         data = (id(source.samples.data), source.dtype, source.device, self.units_, self._statistics(source) is None)
+        data = (*data, self._keeps_flat)
         return (*data, described, repr(self.compression), *further)
 
     @plain_torch()
@@ -695,6 +706,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
         if collected is None:
             passes = Passes(source, self.tensorize_, self.units_, self.compression)
+            if hasattr(self, "prior_"):
+                passes.missing, passes.fill = Missing(self.fs_, self._keeps_flat), self._solver(source.device)
             with self._pool(source.device):
                 collected = passes.of_parts([torch.from_numpy(part) for part in parts])
             # With the data, so that their id stays theirs.
@@ -1164,7 +1177,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         if not known and not (isinstance(self.readout, str) and self.readout == "auto"):
             raise PolyadicError(f"readout must be 'auto', None or a polyadic.readout.Readout, but is {self.readout!r}")
 
-    def _fit_readout(self, source: WindowSource, moments: Moments | None = None) -> None:
+    def _fit_readout(self, source: WindowSource, moments: Moments | CompletedMoments | None = None) -> None:
         """Fit the readout, from moments or in one pass over the windows, in batches and constant memory."""
         if hasattr(self, "probe_"):
             del self.probe_
@@ -1202,7 +1215,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         scale = np.zeros(0) if self.readout_ is None else self.readout_.statistic_scale
         sample = collected.sample().statistics
         known = levels(sample, self._sample_shape[0]) if len(scale) else ()
-        self.prior_ = Prior.fitted(collected, math.prod(len(factor) for factor in self.factors_), scale, known)
+        redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
+        entries = math.prod(len(factor) for factor in self.factors_) / redundancy
+        self.prior_ = Prior.fitted(collected, entries, scale, known)
 
     def _fitted_readout(self) -> FittedReadout | None:
         """Return the readout, or None if the features are the coefficients."""

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic.core.accumulator import Accumulator
-from polyadic.core.algebra import gram, khatri_rao, project, ridge_inverse, squared_norms
-from polyadic.core.missing import Flatness
+from polyadic.core.algebra import gram, khatri_rao, project, reconstruct, ridge_inverse, squared_norms
+from polyadic.core.missing import Flatness, distinct_masks
 from polyadic.errors import ModelFileError
 
 __all__ = ["PREFIX", "Masked", "Prior", "Solver", "observed_grams"]
@@ -49,7 +49,7 @@ class Prior:
     Parameters
     ----------
     mean, covariance : (R,) and (R, R), of the coefficients
-    noise : () residual variance of one entry of a tensor
+    noise : (1,), residual variance of one entry of a tensor, times the number of entries that count as one
     loadings : (R + S, A), the leading principal axes of coefficients and statistics, each divided by its deviation;
         times their deviations. A row of zeros stands for a constant feature. (R, 0) without statistics
     flatness : (3, C), for each channel the deviation below which it is dead, and the minimum and maximum over windows;
@@ -63,12 +63,12 @@ class Prior:
     flatness: _Array
 
     @classmethod
-    def fitted(cls, moments: Accumulator, entries: int, scale: _Array, levels: Sequence[Tensor] = ()) -> Prior:
+    def fitted(cls, moments: Accumulator, entries: float, scale: _Array, levels: Sequence[Tensor] = ()) -> Prior:
         """Return the prior from the moments of unlabelled windows.
 
         Parameters
         ----------
-        entries : number of entries of a tensor
+        entries : number of independent entries of a tensor
         scale : (S,), deviations of the statistics, 0 for a constant one
         levels : deviations, minima and maxima of a sample of windows, (n, C) each, if known
         """
@@ -83,7 +83,7 @@ class Prior:
             count = min(AXES, len(values))
             loadings = vectors[:, -count:].flip(1) * values[-count:].flip(0).clamp_min(0).sqrt()
         flatness = torch.stack([*Flatness.of(*levels)]) if levels else torch.zeros(3, 0, dtype=torch.float64)
-        noise = residuals.mean().clamp_min(0) / entries
+        noise = residuals.mean()[None].clamp_min(0) / (entries * moments.observed_share)
         return cls(*(part.numpy() for part in (moments.mean[:rank].clone(), own.clone(), noise, loadings, flatness)))
 
     @property
@@ -107,7 +107,7 @@ class Prior:
         if not own:
             return None
         axes = min(AXES, rank + n_statistics) if n_statistics else 0
-        expected = {"mean": (rank,), "covariance": (rank, rank), "noise": (), "loadings": (rank + n_statistics, axes)}
+        expected = {"mean": (rank,), "covariance": (rank, rank), "noise": (1,), "loadings": (rank + n_statistics, axes)}
         shapes = {name: array.shape for name, array in own.items()}
         flat = shapes.pop("flatness", None)
         if shapes != expected or flat not in ((3, 0), (3, channels)):
@@ -172,7 +172,7 @@ class Solver:
         values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)
         root = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
         explained = float(((covariance + torch.outer(mean, mean)) * G).sum()) / math.prod(len(one) for one in exact)
-        self.noise = max(float(prior.noise), _NOISELESS * explained, torch.finfo(torch.float64).tiny)
+        self.noise = max(float(prior.noise[0]), _NOISELESS * explained, torch.finfo(torch.float64).tiny)
         loadings = torch.tensor(prior.loadings)
         deviation = covariance.diagonal().clamp_min(0).sqrt()
         parts = (G, ridge_inverse(G, alpha), mean, root, loadings, torch.where(deviation > 0, 1 / deviation, 0.0))
@@ -191,18 +191,48 @@ class Solver:
         """
         known = T.double() * observed
         b = project(known, self.factors)
-        seen = observed_grams(observed[first], self.factors)
-        unseen = self.G - seen
-        precision = torch.eye(len(self.G), dtype=b.dtype, device=b.device) + self.root @ seen @ self.root / self.noise
-        posterior = self.root @ torch.cholesky_solve(self.root.expand_as(seen), torch.linalg.cholesky(precision))
-        # x_MAP = mean + P (b − G_o mean) / σ²; then the usual solve with missing entries filled by K x_MAP.
-        apart = (b - (seen @ self.mean)[number]) / self.noise
-        x_map = self.mean + _each(posterior, apart, number)
+        seen, unseen, posterior = self._posterior(observed[first])
+        x_map = self._x_map(b, seen, posterior, number)
         x = (b + _each(unseen, x_map, number)) @ self.V
         residuals = squared_norms(known) - 2 * (b * x).sum(dim=1) + (_each(seen, x, number) * x).sum(dim=1)
         # Of the coefficients with nothing missing, given what is there.
         lost = unseen @ posterior @ unseen + self.noise * unseen
         return Masked(x, residuals.clamp_min(0), self.V @ lost @ self.V)
+
+    def _posterior(self, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return K_oᵀK_o, K_mᵀK_m and the posterior covariance P of the coefficients, for each mask: (u, R, R) each."""
+        seen = observed_grams(observed, self.factors)
+        precision = torch.eye(len(self.G), dtype=seen.dtype, device=seen.device)
+        precision = precision + self.root @ seen @ self.root / self.noise
+        half = torch.cholesky_solve(self.root.expand_as(seen), torch.linalg.cholesky(precision))
+        return seen, self.G - seen, self.root @ half
+
+    def _x_map(self, b: Tensor, seen: Tensor, posterior: Tensor, number: Tensor) -> Tensor:
+        """Return the posterior mean of the coefficients, mean + P (b − G_o mean) / σ², with b = K_oᵀt_o: (n, R)."""
+        return self.mean + _each(posterior, (b - (seen @ self.mean)[number]) / self.noise, number)
+
+    def posterior(self, b: Tensor, observed: Tensor, number: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the posterior distribution of the coefficients of windows, and what is missing.
+
+        Parameters
+        ----------
+        b : (n, R), K_oᵀt_o
+        observed : (u, I, J, …) bool, the masks
+        number : (n,), the number of each window's mask
+
+        Returns
+        -------
+        x_MAP (n, R); its covariance for each mask (u, R, R); and the squared norm of K_m x_MAP (n,)
+        """
+        seen, unseen, covariance = self._posterior(observed)
+        x = self._x_map(b, seen, covariance, number)
+        return x, covariance, (_each(unseen, x, number) * x).sum(dim=1)
+
+    def filled(self, T: Tensor, observed: Tensor) -> Tensor:
+        """Return tensors (n, I, J, …) with missing entries replaced by their expectation, K_m x_MAP."""
+        known, (first, number) = T.double() * observed, distinct_masks(observed)
+        x, _, _ = self.posterior(project(known, self.factors), observed[first], number)
+        return (known + reconstruct(x, self.factors) * ~observed).to(T.dtype)
 
     def statistics(self, solved: Masked, z: Tensor, number: Tensor, first: Tensor) -> tuple[Tensor, _Regression]:
         """Fill missing statistics by their conditional mean given the coefficients and the other statistics.

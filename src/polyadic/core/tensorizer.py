@@ -255,6 +255,21 @@ class Tensorizer(Immutable, ABC):
         """Whether everything is set that must be known before tensors can be computed."""
         return True
 
+    @property
+    def redundancy(self) -> float:
+        """Number of entries of a tensor that say what one independent entry would; residuals are that dependent."""
+        return 1.0
+
+    def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of `measure` over windows that lack samples, and the number of windows in each sum: (n,).
+
+        Parameters
+        ----------
+        X : (b, channels, time), with any finite values for missing samples
+        present : (b, channels, time) bool
+        """
+        raise PolyadicError(f"{self._what()} cannot be calibrated on windows with missing values: fill or remove them")
+
     def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
         """Return the sums over a batch that `measured` needs of all windows: (n,) float64 on the CPU.
 
@@ -265,13 +280,13 @@ class Tensorizer(Immutable, ABC):
         """
         raise NotImplementedError
 
-    def measured(self, sums: Tensor, count: int, units: Sequence[str] = ()) -> Self:
+    def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> Self:
         """Return a copy with what must be known before tensors can be computed set from the sums over all windows.
 
         Parameters
         ----------
         sums : (n,), from `measure`, added over all batches
-        count : number of windows
+        count : number of windows, of each sum (n,) if they differ
         units : units of the channels, if known
         """
         return self
