@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -33,11 +33,15 @@ from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.augment import Augmentation, Jitter, as_augmentation, split_pairing
 from polyadic.core import persist
+from polyadic.core.accumulator import Accumulator
 from polyadic.core.algebra import reconstruct
+from polyadic.core.completion import Masked, Prior, Solver
+from polyadic.core.expectation import CompletedMoments
 from polyadic.core.graph import Graph
+from polyadic.core.missing import Gaps, Tally, distinct_masks, look
 from polyadic.core.moments import Moments, are_shared, keep_shared, shared
 from polyadic.core.nonnegative import warn_of_vanished
-from polyadic.core.passes import Passes
+from polyadic.core.passes import Missing, Passes
 from polyadic.core.solve import KEPT_BYTES, Progress, Settings, empty_history, plain_sweep, solve
 from polyadic.core.step import Objective, State, Statistics, feature_extractor, initial_factors, step
 from polyadic.core.tensorizer import (
@@ -61,7 +65,7 @@ from polyadic.scale.gpu import kernels
 from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource
 from polyadic.spectral import recommended_stft
-from polyadic.statistics import rounding, statistic_names, window_statistics
+from polyadic.statistics import levels, rounding, statistic_names, window_statistics
 
 __all__ = ["ATD", "CPD", "GRSALS", "SALS", "WindowEstimator", "all_or_nothing", "describe_fit", "labelled_windows"]
 
@@ -237,16 +241,19 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the shape (I, J, …) of one sample's tensor."""
         return tensor_shape(source.tensorize, source.example())
 
-    def _raw_batches(self, samples: Samples, size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def _raw_batches(
+        self, samples: Samples, size: int | None = None, missing: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield indices (b,) and samples (b, …) in order, in batches of some MiB.
 
         Parameters
         ----------
         size : number of values in one sample's tensor, if known
+        missing : whether samples may hold NaN
         """
         device, rows = choose_device(self.device, samples.data), self._batch_rows(samples, size)
         for part, batch, _ in prefetch(samples, torch.split(torch.arange(len(samples), device="cpu"), rows)):
-            yield part, samples.checked(batch, part, device, samples.dtype)
+            yield part, samples.checked(batch, part, device, samples.dtype, missing)
 
     def _tensors(self, samples: Samples) -> Iterator[Tensor]:
         """Yield samples in order as tensors (b, I, J, …), in batches."""
@@ -385,13 +392,42 @@ def _typical(content: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------- CPD
 
 
+_Collected = TypeVar("_Collected", Moments, CompletedMoments)
+
+
+class _Lost(NamedTuple):
+    """Windows of a batch in which something is missing, solved by `Solver`.
+
+    Their statistics (n, S) are NaN where missing. Each has the number (n,) of a mask; `first` (u,) has the first of each.
+    """
+
+    gaps: Gaps
+    solver: Solver
+    solved: Masked
+    statistics: Tensor | None
+    number: Tensor
+    first: Tensor
+
+
 class _Batch(NamedTuple):
-    """Raw windows (b, …), their tensors (b, I, J, …), coefficients (b, R) and squared residuals (b,)."""
+    """Raw windows (b, …), their tensors (b, I, J, …), coefficients (b, R) and squared residuals (b,).
+
+    Windows and tensors hold no NaN. Tensors are 0 where something is missing, of which residuals know nothing.
+    """
 
     windows: Tensor
     T: Tensor
     x: Tensor
     residuals: Tensor
+    lost: _Lost | None = None
+
+
+class Inferred(NamedTuple):
+    """Features (N, F), the covariance of linear functions of them (N, k, k), and what is missing (N, C) as a share."""
+
+    Z: np.ndarray
+    covariance: np.ndarray
+    missing: np.ndarray
 
 
 class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
@@ -597,14 +633,16 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self.split_, self.typical_ = "", {}
         return source
 
-    def _collect(self, source: WindowSource, saved: Any = None) -> Moments:
+    def _collect(self, source: WindowSource, saved: Any = None) -> Moments | CompletedMoments:
         """Collect the moments of the windows in two passes, and calibrate the tensorizer on the way."""
         if isinstance(source, MomentsSource):
             return self._compressed(source.moments)
         key = self._share_key(source)
         passes: Any = shared(key)
         if passes is None:
-            passes = Passes(source, self.tensorize_, self.units_, self.compression, self._statistics(source))
+            missing = Missing(self.fs_, self._keeps_flat)
+            words = self.tensorize_, self.units_, self.compression, self._statistics(source)
+            passes = Passes(source, *words, missing=missing, apart=True)
             if saved is not None:
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
@@ -614,9 +652,13 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 saved.save_passes(passes, now=True)
             keep_shared(key, passes, collected.nbytes)
         self.tensorize_ = source.tensorize = passes.tensorize
+        if passes.moments.n_incomplete:
+            redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
+            with thread_pool():
+                return self._compressed(CompletedMoments(passes.moments, redundancy, passes.filled_by))
         return self._compressed(passes.moments)
 
-    def _statistics(self, source: WindowSource) -> Callable[[Tensor], Tensor] | None:
+    def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
         readout = Readout() if isinstance(self.readout, str) else self.readout
         has_windows = source.tensorize is not None and source.example().ndim == 3
@@ -625,7 +667,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     def _rounding(self, source: WindowSource) -> Tensor | None:
         return None if self._statistics(source) is None else rounding(*source.example().shape[1:])
 
-    def _compressed(self, moments: Moments) -> Moments:
+    def _compressed(self, moments: _Collected) -> _Collected:
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments
 
@@ -637,6 +679,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         known = tensorize is None or tensorize.describe() is None
         described = repr(persist.encode(tensorize)) if known else id(tensorize)
         data = (id(source.samples.data), source.dtype, source.device, self.units_, self._statistics(source) is None)
+        data = (*data, self._keeps_flat)
         return (*data, described, repr(self.compression), *further)
 
     @plain_torch()
@@ -663,6 +706,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
         if collected is None:
             passes = Passes(source, self.tensorize_, self.units_, self.compression)
+            if hasattr(self, "prior_"):
+                passes.missing, passes.fill = Missing(self.fs_, self._keeps_flat), self._solver(source.device)
             with self._pool(source.device):
                 collected = passes.of_parts([torch.from_numpy(part) for part in parts])
             # With the data, so that their id stays theirs.
@@ -809,7 +854,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             )
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
-        for name in ("readout_", "probe_", "replicability_"):  # they belong to the previous bases
+        for name in ("readout_", "prior_", "probe_", "replicability_"):  # they belong to the previous bases
             if hasattr(self, name):
                 delattr(self, name)
         if self.readout is None:
@@ -870,7 +915,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         def features() -> Iterator[Tensor]:
             done = 0
             for batch in self._batches(samples):
-                yield batch.x if readout is None else readout.features(batch.x, batch.windows)
+                yield self._features_of(batch, readout)[0]
                 done += len(batch.x)
                 if on_rows is not None:
                     on_rows(done)
@@ -900,12 +945,94 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         with self._pool(choose_device(self.device, samples.data)):
             return samples.like_input(torch.cat([batch.x for batch in self._batches(samples)]))
 
+    @plain_torch()
+    def features_and_spread(self, X: Any, weights: Any) -> Inferred:
+        """Compute features and, from what is missing, how uncertain linear functions of them are.
+
+        Parameters
+        ----------
+        X : as for `transform`, but not in chunks
+        weights : (k, F), the linear functions, for example the coefficients of a logistic regression
+
+        Returns
+        -------
+        the features (N, F); the covariance of features · weightsᵀ (N, k, k), 0 for windows in which nothing is missing;
+        and the share of samples that is missing in each channel (N, C), (N, 1) if X holds tensors
+        """
+        check_is_fitted(self)
+        readout, samples = self._fitted_readout(), self._samples(X)
+        parts: list[Inferred] = []
+        with self._pool(choose_device(self.device, samples.data)):
+            for batch in self._batches(samples):
+                Z, covariance = self._features_of(batch, readout, weights)
+                share = np.zeros((len(Z), self._sample_shape[0] if self.tensorize_ is not None else 1))
+                if batch.lost is not None:
+                    _, observed, present = gaps = batch.lost.gaps
+                    known = observed.flatten(1)[:, None] if present is None else present
+                    share[gaps.rows.cpu()] = 1 - known.double().mean(dim=2).cpu().numpy()
+                parts.append(Inferred(*(part.double().cpu().numpy() for part in (Z, covariance)), share))
+        return Inferred(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _features_of(self, batch: _Batch, readout: FittedReadout | None, weights: Any = None) -> tuple[Tensor, Tensor]:
+        """Return features (b, F) and, if weights (k, F) are given, the covariance of features · weightsᵀ (b, k, k)."""
+        Z = batch.x if readout is None else readout.features(batch.x, batch.windows)
+        W = torch.zeros(0, Z.shape[1]) if weights is None else torch.as_tensor(np.asarray(weights))
+        W = W.to(Z.device, torch.float64)
+        covariance = W.new_zeros(len(Z), len(W), len(W))
+        if batch.lost is None:
+            return Z, covariance
+        (rows, _, _), solver, solved, statistics, number, first = batch.lost
+        known, block = (W, W[:, :0]) if readout is None else readout.pulled_back(W)
+        regression = None
+        if readout is not None and statistics is not None:
+            z, regression = solver.statistics(solved, readout.standardised(statistics), number, first)
+            Z[rows] = readout.joined(solved.x, z).to(Z.dtype)
+        if len(W):
+            covariance[rows] = solver.spread(solved, regression, known, block)[number.to(W.device)]
+        return Z, covariance
+
     def _batches(self, samples: Samples) -> Iterator[_Batch]:
         """Yield samples in order, with their tensors, coefficients and residuals."""
-        extract = self._extractor(choose_device(self.device, samples.data), samples.dtype)
-        for _, windows in self._raw_batches(samples, math.prod(len(factor) for factor in self.factors_)):
-            T = tensors(self.tensorize_, windows)
-            yield _Batch(windows, T, *extract(T))
+        device = choose_device(self.device, samples.data)
+        extract, solver, tally = self._extractor(device, samples.dtype), None, Tally()
+        prior, readout = getattr(self, "prior_", None), getattr(self, "readout_", None)
+        known = None if prior is None else prior.limits, self._keeps_flat or prior is None
+        for _, windows in self._raw_batches(samples, math.prod(len(factor) for factor in self.factors_), missing=True):
+            seen = look(windows, self.tensorize_, self.fs_, *known)
+            x, residuals = extract(seen.T)
+            tally.add(seen)
+            if seen.gaps is None:
+                yield _Batch(seen.windows, seen.T, x, residuals)
+                continue
+            solver = solver or self._solver(device)
+            rows, observed, present = seen.gaps
+            statistics = None
+            if readout is not None and readout.n_statistics and present is not None:
+                statistics = window_statistics(seen.windows[rows], present)
+            first, number = distinct_masks(observed, *(() if statistics is None else (torch.isnan(statistics),)))
+            solved = solver.coefficients(seen.T[rows], observed, number, first)
+            x[rows], residuals[rows] = solved.x.to(x.dtype), solved.residuals
+            T = seen.T.clone()
+            T[rows] *= observed
+            lost = _Lost(seen.gaps, solver, solved, statistics, number, first)
+            yield _Batch(seen.windows, T, x, residuals, lost)
+        tally.warn(self._channel_labels(None))
+
+    def _solver(self, device: torch.device) -> Solver:
+        """Return the solver of windows in which something is missing."""
+        prior = getattr(self, "prior_", None)
+        if prior is None:
+            raise PolyadicError(
+                "X has missing values, but the model does not know the distribution of coefficients to fill them from: "
+                "call fit_readout(X) with unlabelled windows"
+            )
+        return Solver(prior, self._factors(device, torch.float64), float(self.alpha))
+
+    @property
+    def _keeps_flat(self) -> bool:
+        """Whether dead channels are taken as they are; without a readout they are, as in the paper."""
+        readout = Readout() if isinstance(self.readout, str) else self.readout
+        return True if readout is None else bool(readout.keep_flat)
 
     def _extractor(self, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """Return a function that maps tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
@@ -1050,21 +1177,21 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         if not known and not (isinstance(self.readout, str) and self.readout == "auto"):
             raise PolyadicError(f"readout must be 'auto', None or a polyadic.readout.Readout, but is {self.readout!r}")
 
-    def _fit_readout(self, source: WindowSource, moments: Moments | None = None) -> None:
+    def _fit_readout(self, source: WindowSource, moments: Moments | CompletedMoments | None = None) -> None:
         """Fit the readout, from moments or in one pass over the windows, in batches and constant memory."""
         if hasattr(self, "probe_"):
             del self.probe_
         readout = Readout() if isinstance(self.readout, str) else self.readout
         self.readout_ = None
-        if readout is None:
+        if readout is None and moments is None:
             return
-        if isinstance(source, MomentsSource) and readout.whiten is not None:
+        if isinstance(source, MomentsSource) and readout is not None and readout.whiten is not None:
             raise PolyadicError("whiten needs views of the windows themselves, but X is their moments: use whiten=None")
-        if moments is not None and readout.whiten is None:
+        if moments is not None and (readout is None or readout.whiten is None):
             factors = self._factors(torch.device("cpu"), source.dtype)
-            collected = moments.accumulator(factors, float(self.alpha))
-            self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
+            self._keep_readout(readout, moments.accumulator(factors, float(self.alpha)), source)
             return
+        assert readout is not None
         count, extract = source.n_windows, self._extractor(source.device, source.dtype)
         describe = self._statistics(source)
         n_statistics = 0 if describe is None else describe(source.example()).shape[1]
@@ -1079,7 +1206,18 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 view, has_view = _views_of(views, X, ids)
                 view = extract(tensors(source.tensorize, view))[0] if len(view) else x[:0]
             collected.add(ids, x, residuals, None if describe is None else describe(X), view, has_view)
-        self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
+        self._keep_readout(readout, collected, source)
+
+    def _keep_readout(self, readout: Readout | None, collected: Accumulator, source: WindowSource) -> None:
+        """Set readout and prior from the moments of coefficients and statistics."""
+        if readout is not None:
+            self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
+        scale = np.zeros(0) if self.readout_ is None else self.readout_.statistic_scale
+        sample = collected.sample().statistics
+        known = levels(sample, self._sample_shape[0]) if len(scale) else ()
+        redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
+        entries = math.prod(len(factor) for factor in self.factors_) / redundancy
+        self.prior_ = Prior.fitted(collected, entries, scale, known)
 
     def _fitted_readout(self) -> FittedReadout | None:
         """Return the readout, or None if the features are the coefficients."""
@@ -1124,6 +1262,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = self._collects
         return tags
 
     def _html_repr(self) -> str:
@@ -1154,6 +1293,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             raise PolyadicError("the model's bases contain NaN or infinity: fit it again")
         readout = getattr(self, "readout_", None)
         arrays |= {} if readout is None else readout.arrays()
+        arrays |= self.prior_.arrays() if hasattr(self, "prior_") else {}
         return arrays | (_packed_probe(self.probe_)[0] if hasattr(self, "probe_") else {})
 
     def _extra(self) -> dict[str, Any]:
@@ -1171,6 +1311,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self._check_parameters()
         self._restore_factors(arrays)
         self._restore_readout(arrays, header["readout"])
+        self._restore_prior(arrays)
         self._n_seen, self.n_sweeps_ = int(header["n_seen"]), len(self.history_["loss"])
         self.fit_seconds_ = float(header["fit_seconds"])
         for name in _RESOLVED:
@@ -1212,6 +1353,12 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             raise ModelFileError(f"the file's description of its readout must be a JSON object, but is {described!r}")
         count = 0 if self.tensorize_ is None else len(self._statistic_names())
         self.readout_ = FittedReadout.from_arrays(readout, arrays, self.rank, count)
+
+    def _restore_prior(self, arrays: dict[str, np.ndarray]) -> None:
+        count = 0 if getattr(self, "readout_", None) is None else self.readout_.n_statistics  # type: ignore[union-attr]
+        prior = Prior.from_arrays(arrays, self.rank, count, self._sample_shape[0])
+        if prior is not None:
+            self.prior_ = prior
 
     def _check_rank(self) -> None:
         rank = self.factors_[0].shape[1]

@@ -73,6 +73,7 @@ class Readout(Immutable):
     statistics : weight of the statistics; 0 for none
     whiten : the augmentation that provides the views, such as `Jitter(0.05)` or `Neighbour()`; None for no whitening
     shrinkage : regularisation of the whitening; larger values whiten less
+    keep_flat : whether dead and stuck channels are taken as they are; by default they count as missing
 
     Examples
     --------
@@ -87,6 +88,7 @@ class Readout(Immutable):
     statistics: float = 1.0
     whiten: Any = None
     shrinkage: float = 1.0
+    keep_flat: bool = False
 
     def __post_init__(self) -> None:
         check_number("statistics", self.statistics, 0)
@@ -380,16 +382,34 @@ class FittedReadout:
 
     def _of_statistics(self, x: Tensor, statistics: Tensor | None) -> Tensor:
         """Compute features from coefficients and statistics (b, S): (b, F) float64."""
+        return self.joined(x, None if statistics is None else self.standardised(statistics))
+
+    def standardised(self, statistics: Tensor) -> Tensor:
+        """Standardise and limit statistics (b, S), which may hold NaN: (b, S) float64."""
+        mean, gain = (
+            torch.tensor(array, device=statistics.device) for array in (self.statistic_mean, self.statistic_gain)
+        )
+        return ((statistics - mean) * gain).clamp(-CLIP, CLIP)
+
+    def joined(self, x: Tensor, block: Tensor | None) -> Tensor:
+        """Compute features from coefficients and standardised statistics (b, S): (b, F) float64."""
         matrix, centre = (torch.tensor(array, device=x.device) for array in (self.matrix, self.centre))
         spectral = (x.double() - centre) @ matrix.T
-        if statistics is None:
+        if block is None:
             return spectral
-        mean, gain, axes = (
-            torch.tensor(array, device=x.device)
-            for array in (self.statistic_mean, self.statistic_gain, self.statistic_axes)
-        )
-        block = ((statistics - mean) * gain).clamp(-CLIP, CLIP)
+        axes = torch.tensor(self.statistic_axes, device=x.device)
         return torch.cat([spectral, (block @ axes if axes.shape[1] else block) * self.block_gain], dim=1)
+
+    def pulled_back(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return linear functions (k, F) of features as functions of coefficients and of standardised statistics.
+
+        Returns
+        -------
+        (k, R) and (k, S)
+        """
+        matrix, axes = (torch.tensor(array, device=weights.device) for array in (self.matrix, self.statistic_axes))
+        block = weights[:, self.rank :] * self.block_gain
+        return weights[:, : self.rank] @ matrix, block @ axes.T if axes.shape[1] else block
 
     def inverse(self, features: Tensor) -> Tensor:
         """Map features (b, F) back to coefficients (b, R); statistics are ignored.

@@ -30,6 +30,8 @@ _CHANNEL_SHARE = 1e-2
 _QUIET_SHARE = 1e-3
 FLOOR_SHARE = 0.3
 """The floor relative to the amplitude of white noise of the same power, chosen on development subjects."""
+LOST_ENERGY = 1 / 3
+"""Share of a frame's energy, by the window function, that interpolated samples may have; chosen on development subjects."""
 _FLOORS = ("auto", "channel")
 _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 SHORTEST_FRAME, _LONGEST = 16, 1024
@@ -287,9 +289,27 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             raise PolyadicError(_TOO_LARGE.format(X.dtype))
         return squares
 
-    def measured(self, sums: Tensor, count: int, units: Sequence[str] = ()) -> STFT:
+    @property
+    def redundancy(self) -> float:
+        """Number of frames that share a sample."""
+        return max(self.n_fft / self.hop, 1.0)
+
+    def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of `measure` over the samples of windows that are present, and their counts: (channels,)."""
+        if self.floor == "channel":
+            frames = self.observed(present)[:, : X.shape[1]].double()
+            squares = torch.view_as_real(self._coefficients(X)).double().square().mean(dim=4) * frames
+            count = frames.sum(dim=(2, 3))
+            mean = squares.mean(dim=2).sum(dim=2) / count.clamp_min(1)
+        else:
+            exact, count = X.double() * present, present.sum(dim=2)
+            centred = (exact - (exact.sum(dim=2) / count.clamp_min(1))[:, :, None]) * present
+            mean = centred.square().sum(dim=2) / count.clamp_min(1)
+        return mean.sum(dim=0).cpu(), (count > 0).sum(dim=0).cpu()
+
+    def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> STFT:
         """Return a copy with the floors that follow from the sums of `measure` over `count` windows."""
-        squares = sums / count
+        squares = sums / (count if isinstance(count, int) else count.clamp_min(1))
         if self.floor == "channel":
             floors = _CHANNEL_SHARE * _audible(squares.sqrt())
         else:
@@ -306,6 +326,29 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if not bool(torch.isfinite(mean).all()):  # squared amplitudes overflow
             raise PolyadicError(_TOO_LARGE.format("float32"))
         return replace(self, mean=mean.mean(dim=2).tolist())
+
+    def observed(self, present: Tensor) -> Tensor:
+        """Return which frames are observed: those that lack samples with at most a third of the window's energy.
+
+        Parameters
+        ----------
+        present : (b, channels, time) bool
+
+        Returns
+        -------
+        (b, parts · channels, 1, frames) bool
+
+        Examples
+        --------
+        >>> present = torch.tensor([[[True, True, True, True, False, True]]])
+        >>> STFT(n_fft=2, hop=2, window="rectangular").observed(present)[0, 0, 0].tolist()
+        [True, True, False]
+        """
+        energy = self._weights(torch.empty(0, dtype=torch.float32, device=present.device)).square()
+        lost = (~present).to(energy.dtype)
+        missing = torch.nn.functional.conv1d(lost.flatten(0, 1)[:, None], energy[None, None], stride=self.hop)
+        observed = missing.reshape(*present.shape[:2], -1) <= LOST_ENERGY * energy.sum()
+        return observed.repeat(1, len(PARTS[self.parts]), 1)[:, :, None]
 
     def quiet(self) -> STFT:
         """Return a copy with a thousandth of the floor and no mean, for levels in dB that the floor does not compress.

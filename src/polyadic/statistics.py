@@ -18,7 +18,7 @@ from torch import Tensor
 from polyadic._util.threads import for_each
 
 __all__ = ["BANDS", "IN_UNITS", "STATISTICS", "Signals", "band_edges", "padded_length", "rounding"]
-__all__ += ["statistic_names", "window_statistics"]
+__all__ += ["channels_of_statistics", "levels", "statistic_names", "window_statistics"]
 
 BANDS = 8
 """Maximum number of frequency bands; short windows have fewer."""
@@ -48,19 +48,39 @@ class Signals:
 
     Parameters
     ----------
-    X : (b, C, time)
+    X : (b, C, time), finite
+    present : (b, C, time) bool, the samples to use; by default all
     """
 
-    def __init__(self, X: Tensor) -> None:
-        apart = X - X[:, :, :1]
+    def __init__(self, X: Tensor, present: Tensor | None = None) -> None:
+        self.present = present
+        first = X[:, :, :1]
+        if present is not None:
+            first = X.gather(2, present.to(torch.uint8).argmax(dim=2, keepdim=True))
+        apart = X - first
+        apart = apart if present is None else apart * present
         size = apart.abs().amax(dim=2)
         apart = apart / torch.where(size > 0, size, 1.0)[:, :, None]
         # The first sample of each channel, and the largest distance from it: (b, C).
-        self.first, self.size = X[:, :, 0].double(), size.double()
-        self._middle = apart.mean(dim=2)
-        self.lowest, self.highest = X.amin(dim=2), X.amax(dim=2)
-        # (X − mean) / size, and 0 for a constant channel: (b, C, time).
+        self.first, self.size = first[:, :, 0].double(), size.double()
+        self._middle = self.average(apart)
+        known = X if present is None else X.where(present, first)
+        self.lowest, self.highest = known.amin(dim=2), known.amax(dim=2)
+        # (X − mean) / size, and 0 for a constant channel and for samples that are not present: (b, C, time).
         self.centred = apart - self._middle[:, :, None]
+        if present is not None:
+            self.centred = self.centred * present
+
+    def average(self, values: Tensor) -> Tensor:
+        """Average values (b, C, time), which are 0 where no sample is present, over the samples: (b, C)."""
+        return values.mean(dim=2) if self.present is None else values.sum(dim=2) / self.count
+
+    @cached_property
+    def count(self) -> Tensor:
+        """Number of samples of each channel, at least 1: (b, C), or their number for all channels."""
+        if self.present is None:
+            return torch.tensor(self.centred.shape[2], device=self.first.device)
+        return self.present.sum(dim=2).clamp_min(1)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -71,7 +91,7 @@ class Signals:
     @cached_property
     def _unit(self) -> Tensor:
         """Deviation of `centred`: (b, C)."""
-        return self.centred.square().mean(dim=2).sqrt()
+        return self.average(self.centred.square()).sqrt()
 
     @cached_property
     def deviation(self) -> Tensor:
@@ -89,14 +109,18 @@ class Signals:
         return self.centred / torch.where(self._unit > 0, self._unit, 1.0)[:, :, None]
 
 
+FEWEST_SAMPLES = 0.2
+"""Share of a channel's samples, or of those that two channels have together, below which statistics are missing."""
+
+
 def _skewness(signals: Signals) -> Tensor:
     """Skewness: (b, C)."""
-    return signals.z.pow(3).mean(dim=2)
+    return signals.average(signals.z.pow(3))
 
 
 def _log_kurtosis(signals: Signals) -> Tensor:
     """Logarithm of the kurtosis, which is at least 1: (b, C)."""
-    return signals.z.square().square().mean(dim=2).clamp_min(1.0).log()
+    return signals.average(signals.z.square().square()).clamp_min(1.0).log()
 
 
 def _crossings(signals: Signals) -> Tensor:
@@ -104,7 +128,11 @@ def _crossings(signals: Signals) -> Tensor:
     above = signals.centred >= -TIE
     if above.shape[2] < 2:
         return signals.deviation.new_zeros(above.shape[:2])
-    return (above[:, :, 1:] != above[:, :, :-1]).to(signals.centred.dtype).mean(dim=2)
+    crosses = (above[:, :, 1:] != above[:, :, :-1]).to(signals.centred.dtype)
+    if signals.present is None:
+        return crosses.mean(dim=2)
+    both = signals.present[:, :, 1:] & signals.present[:, :, :-1]
+    return (crosses * both).sum(dim=2) / both.sum(dim=2).clamp_min(1)
 
 
 def _band_powers(signals: Signals) -> Tensor:
@@ -116,7 +144,7 @@ def _band_powers(signals: Signals) -> Tensor:
     bands = [power[:, :, first:end].sum(dim=2) for first, end in pairwise(edges)]
     if not bands:
         return signals.deviation.new_zeros((*power.shape[:2], 0))
-    scale = 2 * signals.size.square() / (padded * length)
+    scale = 2 * signals.size.square() / (padded * (length if signals.present is None else signals.count))
     return (torch.stack(bands, dim=2).double() * scale[:, :, None] + signals.floor.square()[:, :, None]).log()
 
 
@@ -124,7 +152,10 @@ def _correlations(signals: Signals) -> Tensor:
     """Correlation of each pair of channels; 0 if one is constant: (b, C · (C − 1) / 2)."""
     count, length = signals.z.shape[1:]
     first, second = torch.triu_indices(count, count, offset=1, device=signals.z.device)
-    return (torch.bmm(signals.z, signals.z.mT) / length)[:, first, second]
+    if signals.present is None:
+        return (torch.bmm(signals.z, signals.z.mT) / length)[:, first, second]
+    there = signals.present.to(signals.z.dtype)
+    return (torch.bmm(signals.z, signals.z.mT) / torch.bmm(there, there.mT).clamp_min(1))[:, first, second]
 
 
 STATISTICS: dict[str, Callable[[Signals], Tensor]] = {
@@ -163,25 +194,61 @@ def band_edges(length: int) -> list[int]:
     return [int(edge) for edge in np.unique(edges)]
 
 
-def window_statistics(X: Tensor) -> Tensor:
+def window_statistics(X: Tensor, present: Tensor | None = None) -> Tensor:
     """Compute all statistics of windows (b, C, time): (b, S) float64, in the order of `statistic_names`.
+
+    Parameters
+    ----------
+    present : (b, C, time) bool, the samples to use, by default all. The statistics of a channel with too few samples
+        are NaN
 
     Examples
     --------
     >>> window_statistics(torch.randn(4, 2, 128)).shape
     torch.Size([4, 31])
     """
-    pieces = [X] if X.is_cuda else torch.split(X, max(1, _PIECE_VALUES // max(1, X.shape[1] * X.shape[2])))
+    if present is not None or X.is_cuda:
+        return _statistics_of(X, present)
+    # In pieces that fit the cache of a CPU core, on all cores.
+    pieces = torch.split(X, max(1, _PIECE_VALUES // max(1, X.shape[1] * X.shape[2])))
     results: list[Tensor] = [X] * len(pieces)
 
     def work(number: int) -> None:
-        signals = Signals(pieces[number])
-        # Of a statistic with several columns per channel, the columns of a channel stand together.
-        columns = [statistic(signals).double().flatten(1) for statistic in STATISTICS.values()]
-        results[number] = torch.cat(columns, dim=1)
+        results[number] = _statistics_of(pieces[number])
 
     for_each(work, range(len(pieces)))
     return torch.cat(results)
+
+
+def _statistics_of(X: Tensor, present: Tensor | None = None) -> Tensor:
+    """Compute the statistics of a piece, as `window_statistics`."""
+    signals = Signals(X, present)
+    # Of a statistic with several columns per channel, the columns of a channel stand together.
+    columns = torch.cat([statistic(signals).double().flatten(1) for statistic in STATISTICS.values()], dim=1)
+    if present is None:
+        return columns
+    there = present.to(X.dtype)
+    shares = torch.bmm(there, there.mT) / X.shape[2]
+    first, second = torch.triu_indices(X.shape[1], X.shape[1], offset=1, device=X.device)
+    channels = channels_of_statistics(X.shape[1], X.shape[2]).to(X.device)
+    share = torch.cat([shares.diagonal(dim1=1, dim2=2)[:, channels], shares[:, first, second]], dim=1)
+    return columns.masked_fill(share < FEWEST_SAMPLES, torch.nan)
+
+
+def channels_of_statistics(n_channels: int, length: int) -> Tensor:
+    """Return the channel of each column of `window_statistics` before the correlations, from 0: (S − pairs,).
+
+    Examples
+    --------
+    >>> channels_of_statistics(2, 4).tolist()
+    [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 1]
+    """
+    bands = max(len(band_edges(length)) - 1, 0)
+    channels = torch.arange(n_channels)
+    kinds = [
+        channels.repeat_interleave(bands) if kind == "power" else channels for kind in STATISTICS if kind != "corr"
+    ]
+    return torch.cat(kinds)
 
 
 def statistic_names(channels: Sequence[str], length: int, fs: float | None = None) -> list[str]:
@@ -210,6 +277,15 @@ def statistic_names(channels: Sequence[str], length: int, fs: float | None = Non
         else:
             names += [f"{statistic} {channel}" for channel in channels]
     return names
+
+
+def levels(statistics: Tensor, n_channels: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the deviation, minimum and maximum of each channel from statistics (b, S): (b, C) each."""
+    kinds = list(STATISTICS)
+    lowest, highest, deviation = (
+        statistics[:, kinds.index(kind) * n_channels :][:, :n_channels] for kind in ("min", "max", "std")
+    )
+    return deviation.exp(), lowest, highest
 
 
 def rounding(n_channels: int, length: int) -> Tensor:

@@ -49,6 +49,9 @@ class Accumulator:
     (tensor([2., 0.], dtype=torch.float64), 0.6667)
     """
 
+    observed_share = 1.0
+    """Share of the entries of all tensors that was observed; residuals are those of these entries."""
+
     def __init__(self, rank: int, n_windows: int, n_statistics: int = 0) -> None:
         self.rank, self.n_statistics = rank, n_statistics
         self._sampled = sampled_windows(n_windows)

@@ -8,7 +8,7 @@ decomposition (De Lathauwer et al., 2000). Bases stay in the original modes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,9 @@ class ModeSums:
 
     baseline = torch.zeros((), dtype=torch.float64)
     """Sum of `Tensorizer.baseline_sums`; 0 where a tensorizer has none."""
+    gaps: dict[str, Tensor] | None = None
+    """Sums over windows that lack entries: their number, how often each entry is missing, what it was filled with, and
+    how often two entries of each mode were observed together. None if there are none."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.count = 0
@@ -73,8 +76,38 @@ class ModeSums:
             sums.scatter.append(product.cpu().double())
         return sums
 
+    @classmethod
+    def of_incomplete(cls, T: Tensor, rows: Tensor, observed: Tensor, baseline: Callable[[Tensor], Tensor]) -> ModeSums:
+        """Return the sums of tensors of which some entries are missing and filled with the mean of the others.
+
+        Parameters
+        ----------
+        T : (b, I, J, …)
+        rows : (n,), the windows that lack entries
+        observed : (n, I, J, …) bool, the entries that these have; size 1 in modes that are not masked
+        baseline : returns `Tensorizer.baseline_sums`
+        """
+        whole = observed.expand(len(rows), *T.shape[1:])
+        filled = T.clone()
+        filled[rows] = T[rows].where(whole, 0.0)
+        lost = (~whole).sum(dim=0).double()
+        mean = _mean_of_observed(filled.sum(dim=0).double(), len(T) - lost)
+        filled[rows] = filled[rows].where(whole, mean.to(T))
+        sums = cls.of(filled, baseline(filled))
+        flat, masks = observed.double(), {}
+        for mode in range(T.ndim - 1):
+            if observed.shape[1 + mode] > 1:
+                unfolded = flat.movedim(1 + mode, 0).flatten(1)
+                masks[f"together.{mode}"] = (unfolded @ unfolded.T).cpu()
+        count = torch.tensor(float(len(rows)), dtype=torch.float64)
+        sums.gaps = {"windows": count, "lost": lost.cpu(), "fills": (lost * mean).cpu(), **masks}
+        return sums
+
     def merge(self, other: ModeSums) -> None:
         """Add the sums of other windows."""
+        if other.gaps is not None:
+            mine = self.gaps or {name: torch.zeros_like(value) for name, value in other.gaps.items()}
+            self.gaps = {name: value + other.gaps[name] for name, value in mine.items()}
         self.count += other.count
         self.total += other.total
         self.baseline = self.baseline + other.baseline
@@ -85,18 +118,32 @@ class ModeSums:
         """Return the sums as arrays, to save them."""
         scatter = {f"scatter.{mode}": matrix.numpy() for mode, matrix in enumerate(self.scatter)}
         sums = {"total": self.total.numpy(), "baseline": self.baseline.numpy()}
-        return {"count": np.array(self.count), **sums, **scatter}
+        gaps = {f"gaps.{name}": value.numpy() for name, value in (self.gaps or {}).items()}
+        return {"count": np.array(self.count), **sums, **scatter, **gaps}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Set the sums to those of `arrays`."""
         self.count = int(arrays["count"].item())
         self.total, self.baseline = (torch.from_numpy(arrays[name].copy()) for name in ("total", "baseline"))
         self.scatter = [torch.from_numpy(arrays[f"scatter.{mode}"].copy()) for mode in range(self.total.ndim)]
+        gaps = {name: array for name, array in arrays.items() if name.startswith("gaps.")}
+        if gaps:
+            self.gaps = {name.removeprefix("gaps."): torch.from_numpy(array.copy()) for name, array in gaps.items()}
 
     @property
     def mean(self) -> Tensor:
-        """The mean tensor: (I, J, …) float64."""
-        return self.total / self.count
+        """The mean tensor of what was observed: (I, J, …) float64."""
+        if self.gaps is None:
+            return self.total / self.count
+        return _mean_of_observed(self.total - self.gaps["fills"], self.count - self.gaps["lost"])
+
+    @property
+    def unseen_modes(self) -> list[int]:
+        """Modes with pairs of entries that were never observed together, of which no axes can be found."""
+        if self.gaps is None or self.count > int(self.gaps["windows"]):
+            return []
+        masks = {mode: self.gaps.get(f"together.{mode}") for mode in range(self.total.ndim)}
+        return [mode for mode, mask in masks.items() if mask is not None and bool((mask == 0).any())]
 
     def centred(self, centre: Tensor) -> list[Tensor]:
         """Return the scatter matrix of each mode after subtracting a tensor (I, J, …) from every window.
@@ -105,10 +152,19 @@ class ModeSums:
         """
         result = []
         for mode, scatter in enumerate(self.scatter):
-            M, C = (values.movedim(mode, 0).reshape(len(scatter), -1) for values in (self.mean, centre))
+            average = self.total / self.count  # with missing entries as they were filled
+            M, C = (values.movedim(mode, 0).reshape(len(scatter), -1) for values in (average, centre))
             cross = M @ C.T
             result.append(scatter - self.count * (cross + cross.T - C @ C.T))
         return result
+
+
+def _mean_of_observed(total: Tensor, count: Tensor) -> Tensor:
+    """Return the mean of each entry; of one never observed, the mean over the last mode, or 0 if that is unknown, too."""
+    mean = total / count.clamp_min(1)
+    seen = (count > 0).double()
+    along = (mean * seen).sum(dim=-1, keepdim=True) / seen.sum(dim=-1, keepdim=True).clamp_min(1)
+    return mean.where(count > 0, along)
 
 
 class _Spectrum(NamedTuple):
@@ -149,6 +205,7 @@ class Compression:
         size: int,
         ranks: Sequence[int] | None = None,
         dtype: torch.dtype = torch.float32,
+        whole: Sequence[int] = (),
     ) -> Compression:
         """Choose the axes from the scatter matrix of each mode.
 
@@ -156,13 +213,15 @@ class Compression:
         ----------
         size : maximum number of entries of a compressed window
         ranks : number of axes of each mode; by default those of `choose_ranks`
+        whole : modes that are not compressed
         """
         spectra = []
         for matrix in scatter:
             values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
             spectra.append(_Spectrum(values.flip(0).clamp_min(0), vectors.flip(1)))
         shape = tuple(len(matrix) for matrix in scatter)
-        chosen = choose_ranks([spectrum.values.numpy() for spectrum in spectra], size) if ranks is None else ranks
+        values = [spectrum.values.numpy() for spectrum in spectra]
+        chosen = choose_ranks(values, size, whole) if ranks is None else ranks
         axes = [
             None if rank >= len(spectrum.values) else spectrum.vectors[:, :rank].to(dtype).contiguous()
             for rank, spectrum in zip(chosen, spectra, strict=True)
@@ -225,7 +284,7 @@ def largest_core(count: int) -> int:
     return max(math.isqrt(BUDGET), BUDGET // count)
 
 
-def choose_ranks(spectra: Sequence[np.ndarray], size: int) -> tuple[int, ...]:
+def choose_ranks(spectra: Sequence[np.ndarray], size: int, whole: Sequence[int] = ()) -> tuple[int, ...]:
     """Choose how many axes of each mode to keep.
 
     One axis after the other is dropped, always the one that loses least energy for the entries it saves. This ends
@@ -235,6 +294,7 @@ def choose_ranks(spectra: Sequence[np.ndarray], size: int) -> tuple[int, ...]:
     Parameters
     ----------
     spectra : eigenvalues of each mode's scatter matrix, largest first
+    whole : modes of which all axes are kept
 
     Examples
     --------
@@ -250,10 +310,12 @@ def choose_ranks(spectra: Sequence[np.ndarray], size: int) -> tuple[int, ...]:
             for weight, values, rank, energy in zip(weights, spectra, ranks, total, strict=True)
         ]
         costs = [
-            loss / math.log(rank / (rank - 1)) if rank > 1 else math.inf
-            for loss, rank in zip(losses, ranks, strict=True)
+            loss / math.log(rank / (rank - 1)) if rank > 1 and mode not in whole else math.inf
+            for mode, (loss, rank) in enumerate(zip(losses, ranks, strict=True))
         ]
         mode = int(np.argmin(costs))
+        if math.isinf(costs[mode]):
+            break
         if math.prod(ranks) <= size and lost + losses[mode] > _LOST:
             break
         lost += losses[mode]

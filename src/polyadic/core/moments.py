@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,11 +24,13 @@ from polyadic.core.algebra import khatri_rao, ridge_inverse
 from polyadic.core.compression import Compression
 from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
 
-__all__ = ["Block", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
+__all__ = ["Block", "Incomplete", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
 
 _COLUMNS = 256
 _ROWS = 1024
 _SHARED_BYTES = 2**30
+_INCOMPLETE_BYTES = 2**30
+"""Maximum size of the compressed windows with missing entries that are kept; more are read again."""
 _SUMS = ("mean", "scatter", "ids", "rows", "details")
 
 _SHARED: ContextVar[dict[Hashable, Any] | None] = ContextVar("shared second moments", default=None)
@@ -65,20 +67,52 @@ def keep_shared(key: Hashable, collected: Any, size: int) -> None:
 
 
 class Block:
-    """Part of the last pass: compressed windows (b, P), squared norms (b,) and statistics (b, S) of raw windows."""
+    """Part of the last pass: compressed windows (b, P), squared norms (b,) and statistics (b, S) of raw windows.
 
-    __slots__ = ("c", "squares", "statistics")
+    Statistics may be NaN. `lacking` has the windows (n,) that lack entries of their tensors, and which entries were
+    observed (n, I, J, …); missing ones are 0.
+    """
 
-    def __init__(self, c: Tensor, squares: Tensor, statistics: Tensor | None = None) -> None:
-        self.c, self.squares = c, squares
+    __slots__ = ("c", "lacking", "squares", "statistics")
+
+    def __init__(
+        self,
+        c: Tensor,
+        squares: Tensor,
+        statistics: Tensor | None = None,
+        lacking: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.c, self.squares, self.lacking = c, squares, lacking
         self.statistics = squares.new_zeros(len(c), 0) if statistics is None else statistics
 
     def __getitem__(self, rows: Tensor) -> Block:
-        """Return some of the windows, by a mask (b,)."""
-        part = Block.__new__(Block)
-        for name in self.__slots__:
-            setattr(part, name, getattr(self, name)[rows])
-        return part
+        """Return some of the windows, which lack nothing, by a mask (b,)."""
+        return Block(self.c[rows], self.squares[rows], self.statistics[rows])
+
+
+class Incomplete(NamedTuple):
+    """Windows that lack entries of their tensors, on the CPU: ids (n,), and as in `Block`."""
+
+    ids: Tensor
+    c: Tensor
+    squares: Tensor
+    statistics: Tensor
+    observed: Tensor
+
+    @classmethod
+    def of(cls, ids: Tensor, block: Block, rows: Tensor, observed: Tensor) -> Incomplete:
+        """Return some windows of a block."""
+        parts = (part[rows].cpu() for part in (block.c, block.squares, block.statistics))
+        return cls(ids[rows.cpu()], *parts, observed.cpu())
+
+    @classmethod
+    def joined(cls, parts: Sequence[Incomplete]) -> dict[str, Tensor]:
+        """Return all windows of several parts, by field."""
+        return {name: torch.cat(columns) for name, columns in zip(cls._fields, zip(*parts, strict=True), strict=True)}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(part.nbytes) for part in self)
 
 
 class Moments:
@@ -130,9 +164,22 @@ class Moments:
         self.details = exact(len(self.ids), n_statistics + 1)
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._second: Tensor | None = None
+        # Of statistics that may be missing: how many windows have two of them, (S, S).
+        self.pairs: Tensor | None = None
+        self.incomplete: list[Incomplete] = []
+        self.n_incomplete, self.lost = (
+            0,
+            0.0,
+        )  # the number of incomplete windows, and the sum of what they lack as a share
 
     def add(self, ids: Tensor, block: Block) -> None:
         """Add windows by their ids (b,); every window is added once, and blocks are added in a fixed order."""
+        if block.lacking is not None:
+            rows, observed = block.lacking
+            self._keep_incomplete(Incomplete.of(ids, block, rows, observed))
+            complete = torch.ones(len(ids), dtype=torch.bool, device=rows.device)
+            complete[rows] = False
+            ids, block = ids[complete.cpu()], block[complete]
         if not len(ids):
             return
         self.energy += float(block.squares.sum())
@@ -148,12 +195,24 @@ class Moments:
             if sum(len(c) for c, _ in self._waiting) >= _ROWS:
                 self.settle()
 
+    def _keep_incomplete(self, windows: Incomplete) -> None:
+        """Keep incomplete windows, or drop all of them if they are too large to keep."""
+        fits = self.n_incomplete == sum(len(part.ids) for part in self.incomplete)
+        self.incomplete.append(windows)
+        self.n_incomplete += len(windows.ids)
+        self.lost += float((1 - windows.observed.flatten(1).double().mean(dim=1)).sum())
+        if not fits or sum(part.nbytes for part in self.incomplete) > _INCOMPLETE_BYTES:
+            self.incomplete = []
+
     def settle(self) -> None:
         """Add windows that wait for a large enough product to the scatter matrix."""
         if not self._waiting:
             return
         c, statistics = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting = []
+        if self.pairs is not None or bool(torch.isnan(statistics).any()):
+            self._settle_known(c, statistics)
+            return
         # Subtract means in float64: a statistic may be large compared with its deviation. Statistics are in the unit of
         # the signals, so their squares may be out of the range of float32: they are divided by their largest values.
         mean = torch.cat([c.mean(dim=0, dtype=torch.float64), statistics.mean(dim=0)])
@@ -179,10 +238,32 @@ class Moments:
 
         for_each(multiply, _block_pairs(centred.shape[1]))
 
+    def _settle_known(self, c: Tensor, statistics: Tensor) -> None:
+        """Add windows of which some statistics are missing: each has its own number of windows."""
+        known, before, size = ~torch.isnan(statistics), self.count - len(c), c.shape[1]
+        if self.pairs is None:
+            self.pairs = torch.full((known.shape[1],) * 2, float(before), dtype=torch.float64, device=c.device)
+        counts = torch.cat([c.new_full((size,), len(c), dtype=torch.float64), known.sum(dim=0).double()])
+        earlier = torch.cat([c.new_full((size,), before, dtype=torch.float64), self.pairs.diagonal()])
+        rows = torch.cat([c.double(), torch.nan_to_num(statistics)], dim=1)
+        mean = torch.where(counts > 0, rows.sum(dim=0) / counts.clamp_min(1), self.mean)
+        centred = rows - mean
+        centred[:, size:] *= known
+        share = counts / (counts + earlier).clamp_min(1)
+        apart = (mean - self.mean) * (earlier * share).sqrt()
+        self.scatter += centred.T @ centred + torch.outer(apart, apart)
+        self.mean += (mean - self.mean) * share
+        self.pairs += known.double().T @ known.double()
+
     def merge(self, other: Moments) -> None:
         """Add the moments of other windows with the same compression, whose ids follow those of these windows."""
         for moments in (self, other):
             moments.settle()
+        for part in other.incomplete:
+            self._keep_incomplete(part)
+        if other.n_incomplete and not other.incomplete:
+            self.incomplete, self.n_incomplete = [], self.n_incomplete + other.n_incomplete
+            self.lost += other.lost
         device, share = self.mean.device, other.count / max(self.count + other.count, 1)
         apart = other.mean.to(device) - self.mean
         if not self.keeps_rows:
@@ -205,7 +286,9 @@ class Moments:
         self.to_cpu()
         if self.keeps_rows:
             statistics = self.details[:, :-1]
-            self.mean = torch.cat([self.rows.mean(dim=0, dtype=torch.float64), statistics.mean(dim=0)])
+            mean = statistics.mean(dim=0)
+            mean = mean if not bool(torch.isnan(mean).any()) else torch.nan_to_num(statistics.nanmean(dim=0))
+            self.mean = torch.cat([self.rows.mean(dim=0, dtype=torch.float64), mean])
             return
         for first, second in _block_pairs(len(self.mean)):
             if first != second:
@@ -272,14 +355,24 @@ class Moments:
         result = Accumulator(rank, self.n_windows, self.n_statistics)
         rows, statistics, squares = self._sample()
         x = rows @ extract
+        known, pairs = ~torch.isnan(statistics), self.pairs
+        statistics = statistics.where(known, self.mean[size:])
         if self._second is None:
             joint = torch.cat([x, statistics], dim=1)
             mean = joint.mean(dim=0)
+            mean[rank:] = self.mean[size:]
             scatter = (joint - mean).T @ (joint - mean)
+            pairs = None if bool(known.all()) else known.double().T @ known.double()
         else:
             mean = torch.cat([self.mean[:size] @ extract, self.mean[size:]])
             half = torch.cat([extract.T @ self.scatter[:size], self.scatter[size:]])
             scatter = torch.cat([half[:, :size] @ extract, half[:, size:]], dim=1)
+        if pairs is not None:
+            # Statistics that are missing have added nothing to the sums.
+            seen = torch.cat([pairs.new_full((rank,), self.count), pairs.diagonal()])
+            together = torch.minimum(seen[:, None], seen[None])
+            together[rank:, rank:] = pairs
+            scatter = torch.where(together > 0, scatter * (self.count / together.clamp_min(1)), 0.0)
         residuals = squares - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
         kept = torch.cat([x, statistics, residuals[:, None]], dim=1)
         result.set(self.count, mean, scatter, kept)
@@ -315,6 +408,9 @@ class Moments:
         if self._waiting:
             waiting = (torch.cat(parts).cpu().numpy() for parts in zip(*self._waiting, strict=True))
             arrays |= dict(zip(("waiting", "waiting statistics"), waiting, strict=True))
+        arrays |= {"gaps": np.array([self.n_incomplete, self.lost])} if self.n_incomplete else {}
+        if self.incomplete:
+            arrays |= {f"incomplete.{name}": part.numpy() for name, part in Incomplete.joined(self.incomplete).items()}
         return arrays
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
@@ -326,6 +422,12 @@ class Moments:
             names = ("waiting", "waiting statistics")
             waiting, statistics = (torch.from_numpy(arrays[name].copy()).to(self.mean.device) for name in names)
             self._waiting = [(waiting, statistics)]
+        self.n_incomplete, self.lost = (
+            (int(arrays["gaps"][0]), float(arrays["gaps"][1])) if "gaps" in arrays else (0, 0.0)
+        )
+        if "incomplete.ids" in arrays:
+            stored = (torch.from_numpy(arrays[f"incomplete.{name}"].copy()) for name in Incomplete._fields)
+            self.incomplete = [Incomplete(*stored)]
 
 
 def _block_pairs(width: int) -> list[tuple[slice, slice]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,9 @@ from torch import Tensor
 from polyadic._util.threads import for_each
 from polyadic.core import persist
 from polyadic.core.algebra import squared_norms
+from polyadic.core.completion import Solver
 from polyadic.core.compression import Compression, ModeSums, check_ranks, largest_core
+from polyadic.core.missing import Seen, look, without_gaps
 from polyadic.core.moments import Block, Moments
 from polyadic.core.tensorizer import Tensorizer, tensor_shape, tensors
 from polyadic.errors import PolyadicError
@@ -27,6 +29,7 @@ from polyadic.errors import PolyadicError
 __all__ = [
     "LARGEST_CORE",
     "STAGES",
+    "Missing",
     "Name",
     "Parts",
     "Passes",
@@ -40,8 +43,8 @@ __all__ = [
 Name = Literal["floor", "axes", "core"]
 STAGES: tuple[Name, ...] = ("floor", "axes", "core")
 """The passes, in their order."""
-Describe = Callable[[Tensor], Tensor]
-"""Function of raw windows (b, channels, time) that returns statistics (b, S) of each."""
+Describe = Callable[..., Tensor]
+"""Function of raw windows (b, channels, time), and of the samples that are present, that returns statistics (b, S)."""
 Setting = Literal["auto"] | Sequence[int] | None
 """The parameter `compression` of `CPD`."""
 
@@ -49,6 +52,13 @@ _PIECE_BYTES = 2**21
 _KEPT_BYTES = 2**28
 LARGEST_CORE = 2**14
 """Maximum number of entries of a window that is not compressed: second moments in float64 take 2 GiB."""
+
+
+class Missing(NamedTuple):
+    """How missing values are treated: the sampling rate in Hz, if known, and whether dead channels count as present."""
+
+    fs: float | None
+    keep_flat: bool
 
 
 class RawSource(Protocol):
@@ -73,9 +83,12 @@ class RawSource(Protocol):
 
 
 class Floors:
-    """Sums from which the floors of a tensorizer follow: number of windows, and the sums of `Tensorizer.measure`."""
+    """Sums from which the floors of a tensorizer follow: number of windows, and the sums of `Tensorizer.measure`.
 
-    def __init__(self, count: int = 0, sums: Tensor | None = None) -> None:
+    With missing values, each sum has its own number of windows.
+    """
+
+    def __init__(self, count: int | Tensor = 0, sums: Tensor | None = None) -> None:
         self.count, self.sums = count, torch.zeros((), dtype=torch.float64) if sums is None else sums
 
     def merge(self, other: Floors) -> None:
@@ -84,11 +97,12 @@ class Floors:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays, to save them."""
-        return {"count": np.array(self.count), "sums": self.sums.numpy()}
+        return {"count": torch.as_tensor(self.count).numpy(), "sums": self.sums.numpy()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Set the sums to those of `arrays`."""
-        self.count, self.sums = int(arrays["count"].item()), torch.from_numpy(arrays["sums"].copy())
+        count = torch.from_numpy(arrays["count"].copy())
+        self.count, self.sums = int(count) if count.numel() == 1 else count, torch.from_numpy(arrays["sums"].copy())
 
 
 class Parts:
@@ -127,6 +141,9 @@ class Stage:
     n_windows : number of windows of the fit, of which "core" keeps a sample; 0 to keep none
     statistics : function of raw windows (b, channels, time) that returns their statistics (b, S), for "core"; None if
         there are none
+    missing : how windows with missing values are treated; None raises an error for NaN
+    fill : the solver that fills missing entries, for "core"; by default they are 0
+    apart : whether windows with missing entries are kept apart, to be filled later
     """
 
     name: Name
@@ -135,6 +152,9 @@ class Stage:
     compression: Compression | None = None
     n_windows: int = 0
     statistics: Describe | None = None
+    missing: Missing | None = None
+    fill: Solver | None = None
+    apart: bool = False
 
     def start(
         self,
@@ -159,18 +179,51 @@ class Stage:
 
     def summarise(self, X: Tensor) -> Any:
         """Return what is added to the sums for raw windows (b, …)."""
-        if self.name == "floor":
-            assert self.tensorize is not None
-            return Floors(len(X), self.tensorize.measure(X, self.units))
-        return self.summary(X, tensors(self.tensorize, X))
+        return self._floors(X) if self.name == "floor" else self.summary(self.look(X))
 
-    def summary(self, X: Tensor, T: Tensor) -> Any:
-        """Return what is added to the sums for raw windows (b, …) and their tensors (b, I, J, …)."""
+    def look(self, X: Tensor) -> Seen:
+        """Return windows (b, …) and their tensors, and what is missing in them."""
+        if self.missing is not None:
+            return look(X, self.tensorize, self.missing.fs, keep_flat=self.missing.keep_flat)
+        _check_complete(X)
+        return Seen(X, tensors(self.tensorize, X))
+
+    def _floors(self, X: Tensor) -> Floors:
+        assert self.tensorize is not None
+        if self.missing is None:
+            _check_complete(X)
+            return Floors(len(X), self.tensorize.measure(X, self.units))
+        filled, rows, present, _ = without_gaps(X, self.missing.fs, None, self.missing.keep_flat)
+        if rows is None or present is None:
+            return Floors(len(X), self.tensorize.measure(filled, self.units))
+        sums, counts = self.tensorize.measure_present(filled[rows], present)
+        complete = torch.ones(len(X), dtype=torch.bool, device=X.device)
+        complete[rows] = False
+        if bool(complete.any()):
+            sums, counts = sums + self.tensorize.measure(filled[complete], self.units), counts + int(complete.sum())
+        return Floors(counts, sums)
+
+    def summary(self, seen: Seen) -> Any:
+        """Return what is added to the sums for windows and their tensors."""
+        X, T, gaps, _ = seen
         if self.name == "axes":
+            if gaps is not None:
+                none = torch.zeros((), dtype=torch.float64)
+                baseline = (lambda T: none) if self.tensorize is None else self.tensorize.baseline_sums
+                return ModeSums.of_incomplete(T, gaps.rows, gaps.observed, baseline)
             return ModeSums.of(T, None if self.tensorize is None else self.tensorize.baseline_sums(T))
         assert self.compression is not None
         statistics = None if self.statistics is None else self.statistics(X)
-        return Block(self.compression.compress(T), squared_norms(T), statistics)
+        if gaps is None:
+            return Block(self.compression.compress(T), squared_norms(T), statistics)
+        T = T.clone()
+        T[gaps.rows] = (
+            T[gaps.rows] * gaps.observed if self.fill is None else self.fill.filled(T[gaps.rows], gaps.observed)
+        )
+        if self.statistics is not None and statistics is not None and gaps.present is not None:
+            statistics[gaps.rows] = self.statistics(X[gaps.rows], gaps.present)
+        lacking = (gaps.rows, gaps.observed) if self.apart else None
+        return Block(self.compression.compress(T), squared_norms(T), statistics, lacking)
 
     def piece_rows(self, X: Tensor) -> int:
         """Return the number of windows of a piece: one fits the cache of a CPU core; a GPU takes whole blocks."""
@@ -191,10 +244,19 @@ class Kept:
     def summarise(self, stage: Stage, X: Tensor, first: int) -> Any:
         """Return the summary of windows of which the first has this id."""
         kept = self.tensors.pop(first, None)
-        T = tensors(stage.tensorize, X) if kept is None else kept.sub_(self.centre)
-        if stage.name == "axes":
-            self.tensors[first] = T
-        return stage.summary(X, T)
+        seen = stage.look(X) if kept is None else Seen(X, kept.sub_(self.centre))
+        if stage.name == "axes" and seen.windows is X:  # complete
+            self.tensors[first] = seen.T
+        return stage.summary(seen)
+
+
+def _check_complete(X: Tensor) -> None:
+    """Raise if windows hold NaN."""
+    if bool(torch.isnan(X.sum())):
+        raise PolyadicError(
+            "X contains NaN, for missing values, but these sums need complete windows: fit CPD to the windows themselves, "
+            "or remove windows with missing values"
+        )
 
 
 def add_windows(
@@ -266,7 +328,7 @@ def find_axes(
     if setting is None:
         return tensorize, Compression.none(shape)
     ranks = None if isinstance(setting, str) else check_ranks(setting, shape, limit)
-    return tensorize, Compression.from_scatter(sums.centred(centre), limit, ranks, dtype)
+    return tensorize, Compression.from_scatter(sums.centred(centre), limit, ranks, dtype, sums.unseen_modes)
 
 
 @dataclass
@@ -282,6 +344,7 @@ class Passes:
     compression : "auto", None or the rank of each mode, as for `CPD`
     statistics : statistics of raw windows to collect, if any
     after_block : called after each block of each pass
+    missing, fill, apart : as for `Stage`
     """
 
     source: RawSource
@@ -290,6 +353,9 @@ class Passes:
     compression: Setting = "auto"
     statistics: Describe | None = None
     after_block: Callable[[Passes], None] | None = None
+    missing: Missing | None = None
+    fill: Solver | None = None
+    apart: bool = False
     done: int = field(default=0, init=False)
     stage: Stage | None = field(default=None, init=False)
     sums: Any = field(default=None, init=False)
@@ -307,6 +373,15 @@ class Passes:
         self._add()
         self.moments.finish()
         return self.moments
+
+    def filled_by(self, solver: Solver | None) -> Moments:
+        """Read the windows again, and return their moments with missing entries filled by a solver, or 0; after `run`."""
+        words = self.tensorize, self.units, self.compression, self.statistics
+        again = Passes(self.source, *words, missing=self.missing, fill=solver)
+        again._begin("core", self.moments.compression)
+        again._add()
+        again.moments.finish()
+        return again.moments
 
     def of_parts(self, parts: Sequence[Tensor]) -> list[Moments]:
         """Return the moments of several parts of the windows, masks (N,), collected in the same pass."""
@@ -374,7 +449,8 @@ class Passes:
         """Begin a pass with empty sums."""
         plain = self.tensorize.without_mean() if name == "axes" and self.tensorize is not None else None
         count = self.source.n_windows
-        self.stage = Stage(name, plain or self.tensorize, self.units, compression, count, self.statistics)
+        gaps = self.missing, self.fill, self.apart
+        self.stage = Stage(name, plain or self.tensorize, self.units, compression, count, self.statistics, *gaps)
         ids = (0, 0) if hasattr(self.source, "partial_sums") else None
         self.sums, self.done = self.stage.start(self.source.example(), self.source.device, ids), 0
 

@@ -198,6 +198,7 @@ class Tensorizer(Immutable, ABC):
 
     - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
     - `measure`, `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
+    - `observed`: which entries depend on missing samples, by default those that are NaN if the samples are;
     - `baseline_sums`, `with_baseline`: the typical level that expression in dB refers to;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
@@ -254,6 +255,21 @@ class Tensorizer(Immutable, ABC):
         """Whether everything is set that must be known before tensors can be computed."""
         return True
 
+    @property
+    def redundancy(self) -> float:
+        """Number of entries of a tensor that say what one independent entry would; residuals are that dependent."""
+        return 1.0
+
+    def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of `measure` over windows that lack samples, and the number of windows in each sum: (n,).
+
+        Parameters
+        ----------
+        X : (b, channels, time), with any finite values for missing samples
+        present : (b, channels, time) bool
+        """
+        raise PolyadicError(f"{self._what()} cannot be calibrated on windows with missing values: fill or remove them")
+
     def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
         """Return the sums over a batch that `measured` needs of all windows: (n,) float64 on the CPU.
 
@@ -264,13 +280,13 @@ class Tensorizer(Immutable, ABC):
         """
         raise NotImplementedError
 
-    def measured(self, sums: Tensor, count: int, units: Sequence[str] = ()) -> Self:
+    def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> Self:
         """Return a copy with what must be known before tensors can be computed set from the sums over all windows.
 
         Parameters
         ----------
         sums : (n,), from `measure`, added over all batches
-        count : number of windows
+        count : number of windows, of each sum (n,) if they differ
         units : units of the channels, if known
         """
         return self
@@ -330,6 +346,21 @@ class Tensorizer(Immutable, ABC):
         ----------
         part : index of the part, in the parts of the first axis
         unit : unit of the channel, "" if unknown
+        """
+        return None
+
+    def observed(self, present: Tensor) -> Tensor | None:
+        """Return which entries of the tensors depend on samples that are present alone.
+
+        By default None: a tensorizer that lets NaN through shows it by the NaN in its tensors.
+
+        Parameters
+        ----------
+        present : (b, channels, time) bool
+
+        Returns
+        -------
+        (b, I, J, …) bool, with size 1 in modes whose entries are observed together
         """
         return None
 

@@ -103,27 +103,34 @@ class Samples:
         parts = (self.data.read(rows),) if raw is None else raw(rows)
         return Raw(*(None if part is None else _to_tensor(part) for part in parts))  # type: ignore[arg-type]
 
-    def checked(self, raw: Raw, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Convert samples that were read to a floating-point batch on the device, checked to be finite: (b, …)."""
+    def checked(
+        self, raw: Raw, ids: Tensor | slice, device: torch.device, dtype: torch.dtype, missing: bool = False
+    ) -> Tensor:
+        """Convert samples that were read to a floating-point batch on the device: (b, …).
+
+        They are checked to be finite or, with `missing`, to be finite or NaN.
+        """
         batch = raw.digits.to(device).to(dtype)
         if raw.scale is not None and raw.offset is not None:
             # Two operations, each rounded, as in `WindowStore.read`: a fused operation would differ in the last bit.
             batch = (batch * raw.scale.to(device, dtype)).add_(raw.offset.to(device, dtype))
         # A sum is finite only if all values are, but a sum of finite values may overflow: test the values then.
-        if not math.isfinite(batch.sum().item()) and not bool(torch.isfinite(batch).all()):
-            finite = torch.isfinite(batch.flatten(1)).all(dim=1)
-            row = int((~finite).nonzero()[0, 0])
-            number = (ids.start or 0) + row if isinstance(ids, slice) else int(ids[row])
-            kind = "NaN" if bool(torch.isnan(batch[row]).any()) else "infinity"
-            raise PolyadicError(
-                f"{self.name} must be finite, but sample {number} contains {kind} "
-                f"(Input {self.name} contains NaN or infinity; remove or repair such samples first)"
-            )
+        if not math.isfinite(batch.sum().item()):
+            invalid = torch.isinf(batch) if missing else ~torch.isfinite(batch)
+            if bool(invalid.any()):
+                row = int(invalid.flatten(1).any(dim=1).nonzero()[0, 0])
+                number = (ids.start or 0) + row if isinstance(ids, slice) else int(ids[row])
+                kind = "NaN" if not missing and bool(torch.isnan(batch[row]).any()) else "infinity"
+                raise PolyadicError(
+                    f"{self.name} must be finite, but sample {number} contains {kind} "
+                    f"(Input {self.name} contains NaN or infinity; remove or repair such samples first, or use CPD, which takes "
+                    "NaN as missing)"
+                )
         return batch
 
-    def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Read samples as a floating-point batch, checked to be finite: (b, …)."""
-        return self.checked(self.read(ids), ids, device, dtype)
+    def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype, missing: bool = False) -> Tensor:
+        """Read samples as a floating-point batch, checked as by `checked`: (b, …)."""
+        return self.checked(self.read(ids), ids, device, dtype, missing)
 
     def like_input(self, result: Tensor) -> Any:
         """Convert a result to the kind of the input: a torch tensor on its device for torch, else a numpy array."""
@@ -192,13 +199,13 @@ class WindowSource:
         return permutation(self.n_windows, seed, sweep) if order is None else torch.as_tensor(order)
 
     def example(self) -> Tensor:
-        """Return the first raw window: (1, …)."""
-        return self.samples.take(slice(0, 1), self.device, self.dtype)
+        """Return the first raw window, which may hold NaN: (1, …)."""
+        return self.samples.take(slice(0, 1), self.device, self.dtype, missing=True)
 
     def raw_blocks(self, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ids (b,) and raw windows (b, …) in order, in blocks of some MiB, from window `first`, where one begins.
 
-        A GPU keeps the blocks for the next pass if they fit into its memory.
+        Windows may hold NaN. A GPU keeps the blocks for the next pass if they fit into its memory.
         """
         if self._on_device is not None:
             yield from (block for block in self._on_device if int(block[0][0]) >= first)
@@ -211,7 +218,7 @@ class WindowSource:
         keeps = keeps and size * self.n_windows <= _KEPT_SHARE * torch.cuda.mem_get_info(self.device)[0]
         for ids, batch, waited in self._read_blocks(parts):
             self.waited += waited
-            X = self.samples.checked(batch, ids, self.device, self.dtype)
+            X = self.samples.checked(batch, ids, self.device, self.dtype, missing=True)
             if keeps:
                 kept.append((ids, X))
             yield ids, X

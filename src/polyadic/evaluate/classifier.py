@@ -179,7 +179,10 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         means : the mean features of each subject, from `subject_means`, with `recenter=True`; by default computed
             from X
         """
-        predicted: NDArray[Any] = self.probe_.predict(self._features(X, groups, means))
+        Z, covariance = self._features_and_spread(X, groups, means)
+        if covariance is not None:
+            return np.asarray(self.classes_[self.probe_.predict_proba(Z, covariance).argmax(axis=1)])
+        predicted: NDArray[Any] = self.probe_.predict(Z)
         return predicted
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
@@ -188,13 +191,16 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Predict the probability of each class, in the order of `classes_`: (N, classes).
 
         A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use `prior="training"`
-        if they must reflect the class frequencies of the training labels.
+        if they must reflect the class frequencies of the training labels. If something is missing in a window, a `Probe`
+        averages over what it might have been, which makes the prediction less certain.
 
         Parameters
         ----------
         X, groups, means : as for `predict`
         """
-        probabilities: NDArray[np.float64] = self.probe_.predict_proba(self._features(X, groups, means))
+        Z, covariance = self._features_and_spread(X, groups, means)
+        known = () if covariance is None else (covariance,)
+        probabilities: NDArray[np.float64] = self.probe_.predict_proba(Z, *known)
         return probabilities
 
     def predict_sequence(
@@ -331,6 +337,13 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "probe_")
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = (
+            isinstance(self.features, CPD) and self.features.__sklearn_tags__().input_tags.allow_nan
+        )
+        return tags
+
     def __sklearn_clone__(self) -> Self:
         # Cloning fitted features would discard the fit. They are never modified here, so clones can share them.
         features = self.features if self._has_fitted_features() else clone(self.features)
@@ -360,11 +373,18 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         about = describe_fit(self.features_) if isinstance(self.features_, CPD) else str(self.features_)
         return "\n".join([*lines, f"features: {about}"])
 
-    def _features(self, X: Any, groups: ArrayLike | None, means: Any) -> NDArray[np.float64]:
+    def _features_and_spread(
+        self, X: Any, groups: ArrayLike | None, means: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return features (N, F) and, if something is missing, the covariance of the logits (N, K, K)."""
         check_is_fitted(self)
-        windows = X.windows if isinstance(X, WindowStore) else X
-        Z = features_of(self.features_, windows)
-        return recentred(Z, groups_of(windows, groups), means) if self.recenter else Z
+        windows, covariance = X.windows if isinstance(X, WindowStore) else X, None
+        if isinstance(self.features_, CPD) and isinstance(self.probe_, Probe):
+            Z, covariance, missing = self.features_.features_and_spread(windows, self.probe_.coef_)
+            covariance = covariance if missing.any() else None
+        else:
+            Z = features_of(self.features_, windows)
+        return recentred(Z, groups_of(windows, groups), means) if self.recenter else Z, covariance
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())

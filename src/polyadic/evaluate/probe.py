@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
@@ -57,6 +57,7 @@ __all__ = [
     "PRIORS",
     "SCALES",
     "Probe",
+    "averaged_softmax",
     "features_of",
     "make_probe",
     "own_prior",
@@ -105,6 +106,34 @@ _UNSEEN = 20.0
 _Floats = NDArray[np.float64]
 _Mask = NDArray[np.bool_]
 _Rows = NDArray[np.intp]
+
+
+def averaged_softmax(scores: _Floats, covariance: _Floats) -> _Floats:
+    """Average the softmax of Gaussian scores, in the mean-field approximation of Lu, Ie and Sha (2020).
+
+    The odds of two classes are those of their difference divided by √(1 + π/8 · its variance), as in MacKay (1992).
+
+    Parameters
+    ----------
+    scores : (N, K), their means
+    covariance : (N, K, K), or (N, 1, 1) of the second score of two, if the first is known to be 0
+
+    Returns
+    -------
+    (N, K), the softmax itself where the covariance is 0
+
+    Examples
+    --------
+    >>> averaged_softmax(np.array([[0.0, 3.0]]), np.array([[[4.0]]])).round(3)
+    array([[0.133, 0.867]])
+    """
+    if covariance.shape[1] == 1:
+        covariance = np.pad(covariance, ((0, 0), (1, 0), (1, 0)))
+    own = np.einsum("nkk->nk", covariance)
+    variance = np.maximum(own[:, :, None] + own[:, None] - 2 * covariance, 0)
+    apart = (scores[:, None] - scores[:, :, None]) / np.sqrt(1 + np.pi / 8 * variance)
+    probabilities = np.exp(-logsumexp(apart, axis=2))
+    return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
 
 
 class _Data(NamedTuple):
@@ -469,9 +498,16 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best = self._logits(Z).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
-    def predict_proba(self, Z: Any) -> _Floats:
-        """Return the probability of each of `classes_`: (N, K)."""
-        return np.asarray(softmax(self._logits(Z), axis=1))
+    def predict_proba(self, Z: Any, covariance: _Floats | None = None) -> _Floats:
+        """Return the probability of each of `classes_`: (N, K).
+
+        Parameters
+        ----------
+        Z : (N, F)
+        covariance : (N, K, K), or (N, 1, 1) for two classes: the covariance of Z · `coef_`ᵀ, over which to average
+        """
+        scores = self._logits(Z)
+        return np.asarray(softmax(scores, axis=1)) if covariance is None else averaged_softmax(scores, covariance)
 
     def _logits(self, Z: Any) -> _Floats:
         check_is_fitted(self)
