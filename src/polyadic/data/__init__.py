@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from polyadic.data.splits import Split, split
     from polyadic.data.store import Header, WindowStore
     from polyadic.data.store_writer import StoreWriter
-    from polyadic.data.synthesis import synthetic
+    from polyadic.data.synthesis import synthetic, synthetic_nights
     from polyadic.data.windows import Windows
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "read_recording",
     "split",
     "synthetic",
+    "synthetic_nights",
 ]
 
 _MODULES = {
@@ -54,6 +55,7 @@ _MODULES = {
     "open_windows": "readers.arrays",
     "read_recording": "loading",
     "synthetic": "synthesis",
+    "synthetic_nights": "synthesis",
 }
 
 

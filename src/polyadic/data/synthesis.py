@@ -1,6 +1,6 @@
-"""Simulate multichannel signals with known classes, by the data model of the paper (section 2.1, Eqn. classdist1).
+"""Simulate multichannel signals: windows by the data model of the paper (`synthetic`), and whole nights of sleep.
 
-A window is a sum of rank-one components, each a channel pattern times an oscillation times an envelope in time, with
+Windows follow section 2.1 of the paper (Eqn. classdist1). A window is a sum of rank-one components, each a channel pattern times an oscillation times an envelope in time, with
 coefficients that depend on the class; of nuisance components that do not depend on the class and that augmentations
 such as a bandpass filter perturb; and of noise. The default strengths were chosen so that augmented views help: the
 signals illustrate the method, but are not evidence for it.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = ["synthetic"]
+__all__ = ["synthetic", "synthetic_nights"]
 
 _FS = 64.0
 _BAND = (4.0, 20.0)
@@ -100,3 +100,88 @@ def _oscillations(
         wave = envelope[r] * np.cos(2 * np.pi * frequency[r] * time + phase[:, r, None])
         X += pattern[r][None, :, None] * (strength[:, r, None] * wave)[:, None, :]
     return X
+
+
+# ---------------------------------------------------------------------- nights
+
+_NIGHT_FS, _EPOCH = 50.0, 10
+_CHANNELS = ("F3", "F4", "C3", "C4", "O1", "O2", "EOG", "EMG")
+_STAGES = ("wake", "light", "deep", "rem")
+_STAY = (0.90, 0.90, 0.93, 0.93)
+_NEXT = ((0, 0.9, 0, 0.1), (0.2, 0, 0.55, 0.25), (0.05, 0.95, 0, 0), (0.35, 0.65, 0, 0))
+_RHYTHMS = (
+    # Hz, its spread between subjects, share on each channel, and strength in wake, light, deep and rem, in microvolts
+    (10.0, 0.06, (0.3, 0.3, 0.6, 0.6, 1.0, 1.0, 0.1, 0.0), (16, 5, 2, 5)),  # alpha
+    (1.2, 0.15, (1.0, 1.0, 0.8, 0.8, 0.5, 0.5, 0.5, 0.0), (8, 16, 40, 10)),  # slow waves
+    (13.0, 0.05, (0.5, 0.5, 1.0, 1.0, 0.3, 0.3, 0.0, 0.0), (2, 10, 5, 2)),  # spindles
+    (6.0, 0.10, (0.7, 0.7, 1.0, 1.0, 0.6, 0.6, 0.1, 0.0), (5, 9, 5, 10)),  # theta
+    (0.6, 0.30, (0.25, 0.25, 0.05, 0.05, 0.0, 0.0, 1.0, 0.0), (30, 8, 5, 32)),  # eyes
+    (20.0, 0.20, (0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.1, 1.0), (20, 9, 7, 4)),  # muscles
+)
+_BACKGROUND = 6.0
+
+
+def synthetic_nights(n_subjects: int = 16, n_windows: int = 60, n_dead: int = 3, random_state: int = 0) -> Windows:
+    """Simulate short nights of several subjects: consecutive windows, stages that last, and electrodes that fail.
+
+    Stages follow a Markov chain. Rhythms have a frequency, a topography and a strength of their own in every subject,
+    over noise with a 1/f spectrum. In some subjects one electrode is dead for the second half of the night. These are
+    signals to try the library with, not evidence for it.
+
+    Parameters
+    ----------
+    n_subjects, n_windows : number of subjects, and of windows of 10 s at 50 Hz of each
+    n_dead : number of subjects with an electrode that fails
+    random_state : random seed
+
+    Examples
+    --------
+    >>> nights = synthetic_nights(4, 20)
+    >>> nights.shape, nights.classes
+    ((80, 8, 500), ('wake', 'light', 'deep', 'rem'))
+    """
+    rng = np.random.default_rng(random_state)
+    stages = np.stack([_stages(rng, n_windows) for _ in range(n_subjects)])
+    X = np.stack([_night(rng, night) for night in stages])
+    for subject in range(min(n_dead, n_subjects)):
+        X[subject, n_windows // 2 :, rng.integers(len(_CHANNELS) - 2)] = 0.0
+    names = np.array([f"s{number + 1:02d}" for number in range(n_subjects)])
+    return Windows(
+        X.reshape(-1, *X.shape[2:]),
+        _NIGHT_FS,
+        channels=_CHANNELS,
+        units=["uV"] * len(_CHANNELS),
+        label=stages.ravel(),
+        classes=_STAGES,
+        subject=np.repeat(names, n_windows),
+        recording=np.repeat(names, n_windows),
+        start=np.tile(np.arange(n_windows) * int(_NIGHT_FS * _EPOCH), n_subjects),
+    )
+
+
+def _stages(rng: np.random.Generator, count: int) -> NDArray[np.intp]:
+    """Sample the stages of a night: (count,)."""
+    stages, stage = np.empty(count, np.intp), 0
+    for window in range(count):
+        stages[window] = stage
+        if rng.random() > _STAY[stage]:
+            stage = int(rng.choice(len(_STAGES), p=_NEXT[stage]))
+    return stages
+
+
+def _night(rng: np.random.Generator, stages: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Simulate the windows of one subject: (N, channels, time)."""
+    count, channels, length = len(stages), len(_CHANNELS), int(_NIGHT_FS * _EPOCH)
+    spectrum = np.fft.rfft(rng.normal(size=(count, channels, length)), axis=-1)
+    noise = np.fft.irfft(spectrum / np.sqrt(np.maximum(np.arange(spectrum.shape[-1]), 1)), n=length, axis=-1)
+    X = noise / noise.std() * (_BACKGROUND * rng.lognormal(0, 0.2, (channels, 1)))
+    time = np.arange(length) / _NIGHT_FS
+    for hertz, spread, topography, strengths in _RHYTHMS:
+        pattern = np.array(topography) * rng.lognormal(0, 0.3, channels)
+        strength = np.array(strengths)[stages] * rng.lognormal(0, 0.2) * rng.lognormal(0, 0.4, count)
+        centre, width = rng.uniform(0, _EPOCH, (count, 1)), rng.uniform(1.5, 6, (count, 1))
+        drift = 2 * np.pi * np.cumsum(rng.normal(0, 0.15 / np.sqrt(_NIGHT_FS), (count, length)), axis=1)
+        phase = 2 * np.pi * hertz * rng.lognormal(0, spread) * time + drift + rng.uniform(0, 2 * np.pi, (count, 1))
+        wave = strength[:, None] * np.exp(-0.5 * ((time - centre) / width) ** 2) * np.cos(phase)
+        X += pattern[None, :, None] * wave[:, None, :]
+    return np.asarray(X * rng.lognormal(0, 0.25), np.float32)
