@@ -81,6 +81,10 @@ BEFORE = {
         sys.modules["dask_jobqueue"] = types.SimpleNamespace(SLURMCluster=SLURMCluster)
         model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)
         """,
+    "from-yasa.md": """
+        import pathlib, people
+        people.sleep(pathlib.Path("nights"), epoch_seconds=30)
+        """,
     "start.md": """
         import pathlib, people
         people.sleep(pathlib.Path("sleep"))

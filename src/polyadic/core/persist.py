@@ -15,8 +15,12 @@ from polyadic._util.torch_state import plain_torch
 from polyadic.core.tensorizer import ModuleTensorizer, Tensorizer, as_tensorizer
 from polyadic.errors import ModelFileError, PolyadicError
 
-__all__ = ["decode", "decode_tensorizer", "encode", "load"]
+__all__ = ["MODEL_FILE", "decode", "decode_tensorizer", "encode", "load"]
 
+MODEL_FILE = "model.safetensors"
+"""Name of the model file in a repository of the Hugging Face hub."""
+
+_HUB = "hf://"
 _OWN_KINDS = ("function", "module")
 _MODULES = {
     **dict.fromkeys(("CPD", "ATD", "SALS", "GRSALS"), "estimators"),
@@ -125,7 +129,7 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
 
     Parameters
     ----------
-    path : the file
+    path : the file, or "hf://user/repository" for a model on the Hugging Face hub (needs huggingface_hub)
     tensorize, augment : your own functions or modules, if the model was fitted with any: files contain no code
 
     Returns
@@ -147,7 +151,7 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     >>> np.array_equal(same.factors_[0], model.factors_[0])
     True
     """
-    arrays, header = read(path)
+    arrays, header = read(_downloaded(path) if str(path).startswith(_HUB) else path)
     if "moments" in header:
         raise ModelFileError(f"{path} holds sums over windows, not a model: polyadic fit --moments fits one to them")
     try:
@@ -162,6 +166,18 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
                 f"{name} was given, but the model in {path} was not fitted with a function or module of your own"
             )
     return model
+
+
+def _downloaded(address: Any) -> str:
+    """Return the path of a model of the Hugging Face hub, downloaded unless it is in the cache."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError as error:
+        raise PolyadicError(f"{address} needs huggingface_hub: pip install 'polyadic[hub]'") from error
+    repository = str(address).removeprefix(_HUB)
+    if repository.count("/") != 1:
+        raise PolyadicError(f"a model on the hub is hf://user/repository, but the address is {address}")
+    return str(hf_hub_download(repository, MODEL_FILE))
 
 
 def _estimator(name: Any) -> Any:

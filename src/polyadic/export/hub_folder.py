@@ -1,0 +1,165 @@
+"""A folder for the Hugging Face hub: the model file, `config.json` for machines and a model card for people.
+
+The folder holds no code and no data. `polyadic.load("hf://user/repository")` loads the model from the hub.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from polyadic._util.files import write_atomically
+from polyadic._util.version import __version__
+from polyadic.core.persist import MODEL_FILE
+from polyadic.errors import PolyadicError
+from polyadic.estimators import CPD, describe_fit
+
+__all__ = ["hub"]
+
+_TAGS = ["polyadic", "tensor-decomposition", "time-series", "biosignals", "interpretability"]
+
+
+def hub(
+    model: Any, folder: str | os.PathLike[str], *, name: str = "", data: str = "", scores: Any = None
+) -> list[Path]:
+    """Write a model as a folder that can be uploaded to the Hugging Face hub.
+
+    Parameters
+    ----------
+    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS`, or a `WindowClassifier`
+    folder : created if it does not exist; existing files of these names are replaced
+    name : title of the card; by default the name of the folder
+    data : what the model was fitted to, in a few words
+    scores : a `polyadic.evaluate.CrossValidation`, whose scores by subject the card then has
+
+    Returns
+    -------
+    the files: README.md, config.json and model.safetensors
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from polyadic.data import synthetic
+    >>> model = CPD(rank=2, max_sweeps=3).fit(synthetic(40))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [file.name for file in hub(model, folder)]
+    ['README.md', 'config.json', 'model.safetensors']
+    """
+    fitted = model.as_model() if hasattr(model, "as_model") else model
+    if not isinstance(fitted, CPD):
+        raise PolyadicError(f"model must be a CPD, ATD, SALS, GRSALS or WindowClassifier, but is {model!r}")
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    described = _config(fitted)
+    texts = {
+        "README.md": _card(described, name or target.resolve().name, data, scores),
+        "config.json": json.dumps(described, indent=2, ensure_ascii=False) + "\n",
+    }
+    for file, text in texts.items():
+        write_atomically(target / file, text.encode())
+    fitted.save(target / MODEL_FILE)
+    return [target / file for file in (*texts, MODEL_FILE)]
+
+
+def _config(model: CPD) -> dict[str, Any]:
+    """Return what a program wants to know before it loads the model."""
+    probe = getattr(model, "probe_", None)
+    channels, length = model._sample_shape if len(model._sample_shape) == 2 else (None, None)
+    return {
+        "library_name": "polyadic",
+        "polyadic_version": __version__,
+        "estimator": type(model).__name__,
+        "rank": int(model.factors_[0].shape[1]),
+        "parameters": model.n_parameters_,
+        "windows_of_the_fit": int(model._n_seen),
+        "fs": model.fs_,
+        "channels": list(model.channel_names_) or channels,
+        "units": list(model.units_),
+        "samples": length,
+        "features": model.get_feature_names_out().tolist(),
+        "classes": None if probe is None else [str(label) for label in probe.classes_],
+        "summary": describe_fit(model),
+    }
+
+
+def _card(config: dict[str, Any], name: str, data: str, scores: Any) -> str:
+    """Return the model card: metadata that the hub reads, then text."""
+    metadata: dict[str, Any] = {"library_name": "polyadic", "tags": _TAGS}
+    if scores is not None:
+        measured = [
+            {"type": kind, "name": f"{kind.replace('_', ' ')} on left-out subjects", "value": round(value, 4)}
+            for kind, value in (("balanced_accuracy", scores.balanced_accuracy), ("accuracy", scores.accuracy))
+        ]
+        task = {"type": "time-series-classification", "name": "classification of windows"}
+        dataset = {"type": "own-recordings", "name": data or "own recordings"}
+        metadata["model-index"] = [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": measured}]}]
+    # JSON is YAML, and quotes every name.
+    head = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in metadata.items())
+    parts = [f"---\n{head}\n---", f"# {_plain(name)}", _what(config, data), _use(config)]
+    parts.append(_scores(scores) if scores is not None else _NO_SCORES)
+    parts.append(_LIMITS)
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(config: dict[str, Any], data: str) -> str:
+    channels = config["channels"]
+    names = ", ".join(_plain(str(channel)) for channel in channels) if isinstance(channels, list) else f"{channels}"
+    seconds = f" ({config['samples'] / config['fs']:g} s at {config['fs']:g} Hz)" if config["fs"] else ""
+    rows = [
+        ("model", f"{config['estimator']}, rank {config['rank']}, {config['parameters']:,} parameters"),
+        ("fitted to", (f"{_plain(data)}, " if data else "") + f"{config['windows_of_the_fit']:,} windows"),
+        ("channels", names),
+        ("samples per window", f"{config['samples']}{seconds}"),
+        ("features", f"{len(config['features'])}"),
+    ]
+    if any(config["units"]):
+        rows.append(("units", ", ".join(_plain(unit) for unit in config["units"])))
+    if config["classes"]:
+        rows.append(("classes", ", ".join(_plain(label) for label in config["classes"])))
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows)
+    return (
+        "Interpretable features of multichannel recordings, learned without labels by a tensor decomposition "
+        f"(polyadic).\n\n| | |\n|---|---|\n{table}"
+    )
+
+
+def _use(config: dict[str, Any]) -> str:
+    lines = ["import polyadic", "", 'model = polyadic.load("hf://user/repository")  # or the path of model.safetensors']
+    lines.append("Z = model.transform(X)  # windows (N, channels, time) to features (N, features)")
+    if config["classes"]:
+        lines += [
+            "",
+            "from polyadic.evaluate import WindowClassifier",
+            "",
+            "labels = WindowClassifier.of(model).predict(X)",
+        ]
+    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```"
+
+
+def _scores(scores: Any) -> str:
+    rows = [
+        f"| {_plain(subject)} | {100 * row['balanced_accuracy']:.1f} | {row['windows']:,.0f} |"
+        for subject, row in scores.per_subject.items()
+    ]
+    spread = scores.over_subjects
+    return (
+        f"## Scores on left-out subjects\n\nBalanced accuracy {100 * scores.balanced_accuracy:.1f} % "
+        f"(chance {100 * scores.chance:.1f} %), accuracy {100 * scores.accuracy:.1f} %, by cross-validation over "
+        f"{scores.subjects} subjects and {scores.windows:,} windows; subjects range from {100 * spread['min']:.1f} to "
+        f"{100 * spread['max']:.1f} %.\n\n| subject | balanced accuracy, % | windows |\n|---|---:|---:|\n"
+        + "\n".join(rows)
+    )
+
+
+_NO_SCORES = "## Scores\n\nNot measured for this card: `polyadic evaluate` scores a model on left-out subjects."
+_LIMITS = """## Limits
+
+The model describes windows like those of its fit: the same channels, sampling rate and window length. Scores hold for
+subjects and devices like those it was tested on. It is not a medical device."""
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return "".join(f"\\{letter}" if letter in r"\`*_{}[]<>#|!" else letter for letter in " ".join(text.split()))

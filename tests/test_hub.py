@@ -1,0 +1,63 @@
+"""Folders for the Hugging Face hub: the card is what the hub reads, and the model comes back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import polyadic
+from polyadic import CPD, export
+from polyadic.data import synthetic
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import WindowClassifier, cross_validate
+
+
+@pytest.fixture(scope="module")
+def windows():
+    return synthetic(160, n_channels=3)
+
+
+@pytest.fixture(scope="module")
+def classifier(windows):
+    return WindowClassifier(CPD(rank=3, max_sweeps=20).fit(windows)).fit(windows)
+
+
+def test_the_hub_reads_the_metadata_and_scores_of_a_card(tmp_path, windows, classifier):
+    hub = pytest.importorskip("huggingface_hub")
+    scores = cross_validate(classifier.features_, windows, folds=2)
+    files = export.hub(classifier, tmp_path / "model", name="rest | walk: <b>", data="synthetic [1]", scores=scores)
+    assert [file.name for file in files] == ["README.md", "config.json", "model.safetensors"]
+    card = hub.ModelCard.load(tmp_path / "model" / "README.md")
+    assert card.data.library_name == "polyadic"
+    measured = {result.metric_type: result.metric_value for result in card.data.eval_results}
+    assert measured["balanced_accuracy"] == pytest.approx(scores.balanced_accuracy, abs=1e-4)
+    for subject in scores.per_subject:
+        assert f"\n| {subject.replace('_', chr(92) + '_')} |" in card.text
+    assert "# rest \\| walk: \\<b\\>" in card.text
+    config = json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))
+    assert config["classes"] == [str(label) for label in classifier.classes_]
+    assert config["samples"] == windows.shape[-1]
+
+
+def test_a_card_without_scores_says_that_there_are_none(tmp_path, classifier):
+    export.hub(classifier.features_, tmp_path)
+    text = (tmp_path / "README.md").read_text("utf-8")
+    assert "Not measured" in text
+    assert "model-index" not in text
+
+
+def test_a_model_is_loaded_from_the_cache_of_the_hub(tmp_path, monkeypatch, windows, classifier):
+    pytest.importorskip("huggingface_hub")
+    repository, commit = tmp_path / "models--user--walks", "0" * 40
+    export.hub(classifier, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    model = polyadic.load("hf://user/walks")
+    same = WindowClassifier.of(model).predict_proba(windows[:5])
+    np.testing.assert_array_equal(same, classifier.predict_proba(windows[:5]))
+    with pytest.raises(PolyadicError, match="hf://user/repository"):
+        polyadic.load("hf://walks")
