@@ -125,7 +125,7 @@ def _recording(make: Callable[[Path], Any], read: Callable[[Path], Any]) -> Targ
         recording = read(folder)
         assert np.isfinite(recording.fs)
         assert recording.fs > 0
-        assert not np.isinf(recording.values).any()
+        assert not np.isinf(recording.in_memory().signal).any()
         assert all(np.isfinite([note.onset, note.duration]).all() for note in recording.annotations)
 
     return Target(make, checked)
