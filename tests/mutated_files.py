@@ -180,7 +180,7 @@ TARGETS = {
     "checkpoint": _checkpoint(),
     "store": _store(),
     "EDF": _recording(_edf, _read_edf),
-    "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr").in_memory()),
+    "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations=["atr"]).in_memory()),
     "CSV": _recording(_csv, lambda folder: read_csv(folder / "r.csv")),
     "npz": Target(_npz, _read_npz),
 }
