@@ -125,7 +125,7 @@ def _recording(make: Callable[[Path], Any], read: Callable[[Path], Any]) -> Targ
         recording = read(folder)
         assert np.isfinite(recording.fs)
         assert recording.fs > 0
-        assert not np.isinf(recording.values).any()
+        assert not np.isinf(recording.in_memory().signal).any()
         assert all(np.isfinite([note.onset, note.duration]).all() for note in recording.annotations)
 
     return Target(make, checked)
@@ -180,7 +180,7 @@ TARGETS = {
     "checkpoint": _checkpoint(),
     "store": _store(),
     "EDF": _recording(_edf, _read_edf),
-    "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr").in_memory()),
+    "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations=["atr"]).in_memory()),
     "CSV": _recording(_csv, lambda folder: read_csv(folder / "r.csv")),
     "npz": Target(_npz, _read_npz),
 }

@@ -170,32 +170,16 @@ def test_only_the_requested_windows_are_read():
     assert sorted(samples.asked) == [[2], [7, 1]]
 
 
-def test_raw_samples_are_those_of_the_source_or_the_values_without_a_scale():
-    class Scaled(Fake):
-        def raw(self, rows):
-            return rows, 2 * rows, 3 * rows
-
-    chosen = Windows(Scaled(10))[[5, 3]]
-    assert [part.tolist() for part in chosen.raw(np.array([1, 0]))] == [[3, 5], [6, 10], [9, 15]]
-    values, scale, offset = Windows(Fake(10))[[5, 3]].raw(np.array([1]))
-    assert (values.ravel()[0], scale, offset) == (3, None, None)
-
-
-@SHARED
-@given(rows=st.lists(st.integers(0, 29), unique=True, max_size=30), seed=st.integers(0, 3))
-def test_a_selection_is_visited_in_the_order_of_its_source(rows, seed):
-    samples = Fake(30)
-    order = Windows(samples)[rows].order(seed, 2)
-    whole = samples.order(seed, 2)
-    assert np.array(rows, int)[order].tolist() == [row for row in whole.tolist() if row in rows]
-
-
-def test_order_is_that_of_the_source_or_none():
-    assert Windows(Fake(9)).order(1, 2).tolist() == Fake(9).order(1, 2).tolist()
-    assert Windows(Fake(9)).order(1, 2).tolist() != Windows(Fake(9)).order(1, 3).tolist()
-    assert Windows(np.zeros((9, 1, 4))).order(1, 2) is None
-    assert Windows(Fake(9, ordered=False))[2:5].order(1, 2) is None
-    assert Windows(Fake(9))[[1, 2, 1]].order(1, 2) is None
+def test_channels_that_windows_lack_are_missing_where_that_is_allowed():
+    windows = Windows(np.arange(16, dtype=np.int16).reshape(2, 2, 4), channels=["a", "b"], units=["V", "V"])
+    some = windows.with_channels(["c", "b"], missing=True)
+    assert (some.shape, some.dtype, some.units) == ((2, 2, 4), np.float32, ("", "V"))
+    assert np.isnan(some.X[:, 0]).all()
+    np.testing.assert_array_equal(some.with_channels(["b"]).X, windows.X[:, 1:])
+    assert np.isnan(some.with_gains([2, 3], ["V", "V"]).with_channels(["b", "c"]).X).all(axis=(0, 2)).tolist() == [0, 1]
+    for channels, missing in ((["c", "b"], False), (["c"], True)):
+        with pytest.raises(PolyadicError, match="the windows have no channel 'c'"):
+            windows.with_channels(channels, missing=missing)
 
 
 # --------------------------------------------------------------- concatenating

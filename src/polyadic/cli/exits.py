@@ -30,7 +30,7 @@ def exit_with_message(has_sweeps: bool = False) -> Iterator[None]:
     ----------
     has_sweeps : whether the command has the option --sweeps, which a warning may then recommend
     """
-    received = [signal.SIGINT]
+    received, shown = [signal.SIGINT], set[str]()
 
     def stop(number: int, _: Any) -> None:
         received[0] = signal.Signals(number)
@@ -41,7 +41,9 @@ def exit_with_message(has_sweeps: bool = False) -> Iterator[None]:
         estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
         if estimators is not None:
             text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps." if has_sweeps else "").rstrip()
-        echo(f"polyadic: warning: {text}", err=True, colour="yellow")
+        if text not in shown:  # the same data may be read several times
+            shown.add(text)
+            echo(f"polyadic: warning: {text}", err=True, colour="yellow")
 
     usual = warnings.showwarning
     warnings.showwarning = show

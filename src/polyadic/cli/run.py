@@ -1,15 +1,13 @@
-"""`polyadic run`: methods fitted to the same windows and scored by the same probe.
+"""`polyadic run`: what users want to know first, on simulated nights or on their own windows.
 
-The methods are the library's default, the paper's ATD and simple features; with a preset, they are the paper's four
-tensor methods. A seed determines the initial values, the order of windows, the augmentations, and the split of the
-labelled windows.
+How well do features work on new subjects with few labels, and what happens if a sensor fails? The library's default is
+compared with plain statistics, PCA of the same spectra and the paper's ATD. All have the same probe.
 """
 
 from __future__ import annotations
 
 import itertools
 import json as json_module
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,281 +22,257 @@ from polyadic.cli.windows import counted
 from polyadic.errors import MissingExtraError, PolyadicError
 
 if TYPE_CHECKING:
-    from polyadic.data import Split, Windows
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from polyadic.data import Windows
 
 EXAMPLES = """
 [bold]Examples[/bold]
 
-Synthetic signals; your own windows, at 100 Hz; and the paper's methods, settings, split and probe:
+Simulated nights; and your own windows, at 100 Hz:
   polyadic run
   polyadic run --data windows.npz --fs 100
-  polyadic run --data har.npz --preset har --protocol paper --probe plain
 """
 
-_FIT_WINDOWS = 1024
-"""Number of unlabelled windows on which the relative error is measured."""
-
-_SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
+_LABELS = (3, 10, None)
+"""Labels per class of the columns; None for all."""
+_DEAD = "dead"
+_NEXT = """Next, with a folder of your own recordings (EDF, WFDB, BIDS, CSV, …), in windows of 30 seconds:
+  polyadic label recordings --seconds 30 -o labels.csv                # label windows in the browser
+  polyadic fit recordings --seconds 30 --labels labels.csv --probe    # features, components and a classifier
+  polyadic report model.safetensors --data recordings                 # scores on new subjects, and what was learned"""
 
 
 def run(
     data: Annotated[
         Path | None,
         option(
-            "Store (folder of windows written by [bold]polyadic prepare[/bold]), or a .npz file with X (windows, "
-            "channels, time) and optionally y and subject, or with X_train (unlabelled), X_test, y_test and "
-            "subject_test. Default: synthetic signals.",
+            "Store (folder of windows written by [bold]polyadic prepare[/bold]) or .npz file with X (windows, "
+            "channels, time), y and subject. Default: simulated nights.",
             metavar="DATA",
             exists=True,
         ),
     ] = None,
-    preset: options.Preset = None,
-    protocol: Annotated[
-        options.Protocol | None,
-        option(
-            "subject: subject-wise split (default if subjects are known); paper: random windows, which gives "
-            "optimistic scores."
-        ),
-    ] = None,
-    probe: options.Probe = "auto",
-    seeds: Annotated[int, option("Number of random seeds.", min=1, metavar="N")] = 3,
+    seeds: Annotated[int, option("Number of random splits of the subjects.", min=1, metavar="N")] = 2,
     rank: options.Rank = None,
-    sweeps: options.Sweeps = None,
     fs: options.Fs = None,
-    nuisance: Annotated[
-        float, option("Strength of class-independent components in the synthetic signals.", min=0.0, metavar="X")
-    ] = 0.8,
     device: options.Device = "auto",
     out: Annotated[
-        Path, option("Output folder for models, results.json and report.html.", "--out", "-o", metavar="FOLDER")
+        Path, option("Output folder for the model, results.json and report.html.", "--out", "-o", metavar="FOLDER")
     ] = Path("polyadic-run"),
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """See it work: compare methods on synthetic signals, or on your own windows.
+    """See it work: few labels, and a sensor that fails, on simulated nights or on your own windows.
 
-    The methods are CPD, the library's default, ATD as in the paper, PCA and hand-crafted features; with --preset,
-    the paper's ATD, ATD_ss-, GR-SALS and SALS. Each is fitted to the unlabelled part. A probe (a simple classifier on
-    the features) is trained and tested on the labelled part.
-
-    Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the
-    results as JSON, and a report.
+    In each split, features and a probe (a simple classifier) are trained on half of the subjects and tested on the
+    other half. Shows balanced accuracy with 3, 10 and all labels per class, and with each channel in turn set to zero
+    in the test windows. Writes the model of all windows, the results as JSON, and a report.
     """
-    from polyadic._util.files import digest, write_atomically
+    from polyadic._util.files import write_atomically
     from polyadic._util.provenance import provenance
-    from polyadic.core.persist import encode
-    from polyadic.data import WindowStore, synthetic
+    from polyadic.data import synthetic_nights
     from polyadic.data.batches import choose_device
     from polyadic.data.readers.arrays import open_windows
-    from polyadic.data.splits import PAPER
-    from polyadic.evaluate.scoring import default_protocol, summarise
 
     check_out_folder(out, data)
-    if data is None and preset is not None:
-        raise PolyadicError("--preset is for recordings of that dataset: pass them with --data")
-    windows = synthetic(nuisance=nuisance) if data is None else open_windows(data, fs=fs)
-    labelled = bool((windows.label >= 0).any())
-    split = protocol if protocol is not None and labelled else default_protocol(windows)
-    estimators = _methods(windows, preset, {"rank": rank, "max_sweeps": sweeps, "device": device})
-    out.mkdir(parents=True, exist_ok=True)
-    rows = _fit_all(windows, estimators, split, seeds, probe, out, quiet or json)
-    settings = next(iter(estimators.values())).get_params(deep=False)
+    windows = synthetic_nights() if data is None else open_windows(data, fs=fs)
+    _check(windows)
+    hidden = quiet or json
+    rows = _compare(windows, _methods(windows, rank, device), seeds, hidden)
     result = {
-        "title": "built-in signals" if data is None else printable(data.name),
-        "data": {
-            "sha256": None if data is None else WindowStore(data).checksum if data.is_dir() else digest(data),
-            "shape": list(windows.shape),
-            "fs": windows.fs,
-            "drawn": "recordings" if windows.dataset in PAPER else "windows",
-            "nuisance": nuisance if data is None else None,
-        },
-        "preset": preset,
-        "protocol": split,
-        "probe": probe,
-        "settings": {name: encode(value) for name, value in settings.items() if name != "random_state"},
+        "title": "simulated nights" if data is None else printable(data.name),
+        "shape": list(windows.shape),
+        "fs": windows.fs,
+        "subjects": windows.index.n_subjects,
         **provenance(str(choose_device(device))),
         "seeds": list(range(seeds)),
-        "summary": summarise(rows, ("method", "protocol"), (*_SCORES, "parameters", "seconds", "sweeps", "fit")),
+        "summary": _summary(rows),
         "rows": rows,
     }
+    out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "results.json", (json_module.dumps(result, indent=1) + "\n").encode())
-    missing = _write_report(out, windows, result, device, quiet or json)
+    missing = _write_report(out, windows, result, {"rank": rank, "device": device}, hidden)
     if json:
         print_json(result)
         return
     _show(result)
-    echo(f"Wrote models, {'' if missing else 'report.html and '}results.json to {out}/")
+    echo(f"Wrote model.safetensors, {'' if missing else 'report.html and '}results.json to {out}/")
     if missing:
         echo(missing)
+    for line in _NEXT.splitlines():
+        echo(line)
 
 
-def _methods(windows: Windows, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the unfitted methods by name; the report is about the first."""
+def _check(windows: Windows) -> None:
+    """Raise if there are no labels or no subjects to compare methods with."""
+    if len(set(windows.label[windows.label >= 0].tolist())) < 2:
+        raise PolyadicError(
+            "run compares methods by labels of at least two classes, but there are none: polyadic fit needs no labels, "
+            "polyadic label makes some"
+        )
+    if windows.index.n_subjects < 4 or (windows.subject == "").any():
+        raise PolyadicError(
+            f"run trains on half of the subjects and tests on the others, but knows {windows.index.n_subjects}: name "
+            "the subject of every window (at least four)"
+        )
+
+
+def _methods(windows: Windows, rank: int | None, device: str) -> dict[str, Any]:
+    """Return the unfitted methods by name."""
     from polyadic.baselines import HandFeatures, PCAFeatures
     from polyadic.presets import settings_for
 
-    chosen = settings_for(windows, preset=preset)
-    if preset is not None:
-        return {
-            "ATD": build_estimator("atd", chosen, **given),
-            "ATD_ss-": build_estimator("atd", chosen, **given, beta=0.0),
-            "GR-SALS": build_estimator("gr-sals", chosen, **given),
-            "SALS": build_estimator("sals", chosen, **given),
-        }
+    chosen, given = settings_for(windows), {"rank": rank, "device": device}
     model = build_estimator("cpd", chosen, **given)
-    if not (windows.label >= 0).any():
-        return {"CPD": model}
     return {
-        "CPD": model,
-        "ATD, paper": build_estimator("atd", settings_for(windows, paper_method=True), **given),
-        "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=given["device"]),
-        "hand features": HandFeatures(device=given["device"]),
+        "polyadic": model,
+        "statistics": HandFeatures(device=device),
+        "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=device),
+        "ATD, paper": build_estimator("atd", settings_for(windows, paper_method=True), **given, max_sweeps=10),
     }
 
 
 # ------------------------------------------------------------- fits and scores
 
 
-def split_for(windows: Windows, protocol: Any, seed: int) -> Split:
-    """Return the split for a seed; windows without labels are all in its unlabelled part."""
-    import numpy as np
-
-    from polyadic.data import Split, split
-
-    if (windows.label >= 0).any():
-        return split(windows, protocol, random_state=seed)
-    nothing = np.empty(0, dtype=np.intp)
-    return Split(windows, np.arange(len(windows)), nothing, nothing)
-
-
-def _fit_all(
-    windows: Windows, estimators: Mapping[str, Any], protocol: str, seeds: int, probe: str, out: Path, hidden: bool
-) -> list[dict[str, Any]]:
-    """Fit and score all methods with all seeds, show progress, and save their models of the first seed."""
+def _compare(windows: Windows, methods: Mapping[str, Any], seeds: int, hidden: bool) -> list[dict[str, Any]]:
+    """Fit and score all methods on all splits, and show progress."""
     from polyadic._util.progress import stage_bar
 
-    for seed in range(seeds):
-        train = split_for(windows, protocol, seed).train
-        if len(train) and len(set(windows.label[train].tolist())) < 2:
-            raise PolyadicError("labels must have at least two classes among the training windows, but have one")
     rows: list[dict[str, Any]] = []
-    total = seeds * len(estimators)
-    with stage_bar("fitting", hidden, "fits") as show:
-        try:
-            for seed, name in itertools.product(range(seeds), estimators):
-                show(len(rows), total, f"{name}, seed {seed}")
-                row, model = fit_and_score(windows, estimators[name], protocol, seed, probe)
-                rows.append({"method": name, "seed": seed, **row})
-                if seed == 0:
-                    model.save(out / _model_file(name))
-        except KeyboardInterrupt as stop:
-            if rows:
-                stop.args = (
-                    f"{len(rows)} of {total} fits were done, and models of seed 0 are in {out}/; running the same "
-                    "command again starts over",
-                )
-            raise
+    with stage_bar("comparing", hidden, "fits") as show:
+        for seed, name in itertools.product(range(seeds), methods):
+            show(len(rows), seeds * len(methods), f"{name}, split {seed + 1}")
+            rows.append({"method": name, "seed": seed, **score(windows, methods[name], seed)})
     return rows
 
 
-def fit_and_score(windows: Windows, estimator: Any, protocol: str, seed: int, probe: str) -> tuple[dict[str, Any], Any]:
-    """Fit a method to the unlabelled part of a split, and score a probe on its features; return a row and the model."""
+def score(windows: Windows, estimator: Any, seed: int) -> dict[str, Any]:
+    """Train features and probes on half of the subjects, and return balanced accuracies in percent on the others.
+
+    Parameters
+    ----------
+    seed : of the subjects, the labels and the fit
+    """
     import warnings
 
+    import numpy as np
     from sklearn.base import clone
-    from sklearn.exceptions import ConvergenceWarning
 
-    from polyadic.evaluate.classifier import groups_of
-    from polyadic.evaluate.probe import statistic_columns
-    from polyadic.evaluate.scoring import score_features
+    from polyadic.evaluate import WindowClassifier, labels_of
 
-    part = split_for(windows, protocol, seed)
-    unlabelled, train, test = part
+    rng = np.random.default_rng(seed)
+    subjects = rng.permutation(np.unique(windows.subject))
+    inside = np.isin(windows.subject, subjects[: len(subjects) // 2])
+    train, test = windows[inside], windows[~inside]
+    row: dict[str, Any] = {}
     with warnings.catch_warnings():
-        # The table shows the number of sweeps.
-        warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
+        warnings.simplefilter("ignore")  # of few sweeps, and of the channels that are set to zero
         begun = time.perf_counter()
-        model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
-        seconds = time.perf_counter() - begun
-    row: dict[str, Any] = {
-        "protocol": protocol,
-        "split": part.hash,
-        "seconds": seconds,
-        "parameters": model.n_parameters_,
-    }
-    if len(part.train):
-        features = (model.transform(train), train.label, model.transform(test), test.label)
-        scores = score_features([probe], *features, test.subject, groups_of(train), statistic_columns(model))[probe]
-        row |= {name: 100 * scores[name] for name in _SCORES}
-        row |= {"reason": scores["reason"]} if "reason" in scores else {}
-    if hasattr(model, "factors_"):
-        row |= {"sweeps": model.n_sweeps_, "fit": model.score(windows[part.unlabelled[:_FIT_WINDOWS]])}
-    return row, model
+        features = clone(estimator).set_params(random_state=seed).fit(train)
+        row["seconds"], row["parameters"] = time.perf_counter() - begun, features.n_parameters_
+        for count in _LABELS:
+            known = _labelled(train.label, count, rng)
+            labels = np.where(known, labels_of(train), "")
+            classifier = WindowClassifier(features).fit(train, labels)
+            row[_column(count)] = _accuracy(classifier, test, test.X)
+        X = np.asarray(test.X)
+        channels = [np.where(np.arange(X.shape[1])[:, None] == channel, 0.0, X) for channel in range(X.shape[1])]
+        row[_DEAD] = float(np.mean([_accuracy(classifier, test, broken.astype(X.dtype)) for broken in channels]))
+    return row
 
 
-def _model_file(method: str) -> str:
-    """Return the file name of a method's model: `atd-paper.safetensors` for "ATD, paper"."""
-    return "-".join(re.findall(r"[\w-]+", method.lower())).rstrip("-") + ".safetensors"
+def _column(count: int | None) -> str:
+    return "all" if count is None else str(count)
 
 
-def _write_report(out: Path, windows: Windows, result: dict[str, Any], device: str, hidden: bool) -> str:
-    """Write the report of the first method with the first seed; return a message if a package for it is missing."""
-    from polyadic import load, report
+def _labelled(label: NDArray[Any], count: int | None, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose `count` labelled windows of each class at random, or all: (N,)."""
+    import numpy as np
+
+    if count is None:
+        return np.asarray(label >= 0)
+    known = np.zeros(len(label), bool)
+    for code in np.unique(label[label >= 0]):
+        rows = np.flatnonzero(label == code)
+        known[rng.choice(rows, min(count, len(rows)), replace=False)] = True
+    return known
+
+
+def _accuracy(classifier: Any, windows: Windows, X: Any) -> float:
+    """Return the balanced accuracy, in percent, on windows with the signals X (N, channels, time)."""
+    import numpy as np
+    from sklearn.metrics import balanced_accuracy_score
+
+    from polyadic.evaluate import labels_of
+
+    known = windows.label >= 0
+    predicted = classifier.predict(np.asarray(X)[known])
+    return 100 * float(balanced_accuracy_score(labels_of(windows)[known], predicted))
+
+
+def _summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the means of each method over the splits."""
+    import numpy as np
+
+    names = dict.fromkeys(row["method"] for row in rows)
+    measures = [name for name in rows[0] if name not in ("method", "seed")]
+    return [
+        {"method": method}
+        | {name: float(np.mean([row[name] for row in rows if row["method"] == method])) for name in measures}
+        for method in names
+    ]
+
+
+# ---------------------------------------------------------------------- output
+
+
+def _write_report(out: Path, windows: Windows, result: dict[str, Any], given: dict[str, Any], hidden: bool) -> str:
+    """Fit the model of all windows, and write it and its report; return a message if a package for it is missing."""
+    from polyadic import report
     from polyadic._util.progress import stage_bar
+    from polyadic.evaluate import WindowClassifier
+    from polyadic.presets import settings_for
 
-    model = load(out / _model_file(result["summary"][0]["method"])).set_params(device=device)
+    model = WindowClassifier(build_estimator("cpd", settings_for(windows), **given)).fit(windows).as_model()
+    model.save(out / "model.safetensors")
     origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
-    if result["data"]["sha256"] is not None:
-        origin["sha256"] = {result["title"]: result["data"]["sha256"]}
-    about = {"title": result["title"], "protocol": result["protocol"]}
     try:
         with stage_bar("report", hidden, "parts") as on_stage:
-            report.write(out / "report.html", model, windows, result=result, origin=origin, on_stage=on_stage, **about)
+            report.write(out / "report.html", model, windows, origin=origin, on_stage=on_stage, title=result["title"])
     except MissingExtraError as error:
         return f"No report.html: {error}"
     return ""
 
 
-# ---------------------------------------------------------------------- table
-
-
 def _show(result: dict[str, Any]) -> None:
-    """Print the table of methods, and what it shows."""
-    summary, first = result["summary"], result["rows"][0]
-    scores = [name for name in _SCORES if name in summary[0]]
-    rows = [
+    """Print the table, what it shows, and where another method wins."""
+    heads = {_column(count): f"{_column(count)} labels" for count in _LABELS} | {_DEAD: "one sensor dead"}
+    lines = [
         [
             entry["method"],
-            *(
-                f"{entry[name]:.1f}" + (f" ± {entry[f'{name}_std']:.1f}" if f"{name}_std" in entry else "")
-                for name in scores
-            ),
+            *(f"{entry[name]:.1f}" for name in heads),
             f"{entry['parameters']:,.0f}",
             f"{entry['seconds']:.1f}",
-            f"{entry['sweeps']:.0f}" if "sweeps" in entry else "–",
-            f"{entry['fit']:.3f}" if "fit" in entry else "–",
         ]
-        for entry in summary
+        for entry in result["summary"]
     ]
-    heads = ("method", *(f"{_SCORES[name]} %" for name in scores), "parameters", "seconds", "sweeps", "fit")
-    title = f"{result['title']}, {counted(len(result['seeds']), 'seed')}"
-    if scores:
-        drawn = (
-            "subject-wise split" if result["protocol"] == "subject" else f"random split of {result['data']['drawn']}"
-        )
-        title += f", protocol {result['protocol']}: {drawn}"
-    print_table(heads, rows, title=title)
-    if "ATD, paper" in {entry["method"] for entry in summary}:
-        echo(
-            "CPD is the library's default; ATD, paper has the paper's front end, views and loss; PCA is of the same "
-            "spectra; hand features are statistics and band powers of each channel."
-        )
-    if scores:
-        echo(
-            "Scores of a probe whose settings are chosen by leaving subjects out."
-            if result["probe"] == "auto"
-            else f"Scores of a logistic regression on {result['probe']} features."
-        )
-    echo("fit is 1 − the relative error of the decomposition. Mean ± standard deviation over the seeds.")
-    if "reason" in first:
-        echo(f"Probe of {first['method']}, seed {first['seed']}: {first['reason']}.")
+    title = (
+        f"{result['title']}: balanced accuracy on new subjects, % ({counted(len(result['seeds']), 'split')}, "
+        f"{result['subjects']} subjects)"
+    )
+    print_table(("", *heads.values(), "parameters", "seconds to fit"), lines, title=title)
+    ours, *others = result["summary"]
+    for name, head in heads.items():
+        best = max(others, key=lambda entry: entry[name])
+        if best[name] > ours[name]:
+            echo(f"{best['method']} is ahead with {head}, by {best[name] - ours[name]:.1f} points.")
+    lost = {entry["method"]: entry["all"] - entry[_DEAD] for entry in result["summary"]}
+    losses = ", ".join(f"{name} {loss:.1f}" for name, loss in lost.items() if name != "polyadic")
+    echo(
+        "Labels are per class; all methods have the same probe, which also uses windows without a label. A dead sensor "
+        f"costs polyadic {lost['polyadic']:.1f} points, mean over the channels ({losses})."
+    )
+    echo("The report leaves out fewer subjects at a time, so its score differs from that of the table.")

@@ -186,7 +186,8 @@ class Windows:
         if self._places is not None:
             absent = self._places < 0
             samples = np.ascontiguousarray(samples[:, self._places], self.dtype if absent.any() else None)
-            samples[:, absent] = np.nan
+            if absent.any():
+                samples[:, absent] = np.nan
         return samples if self._gains is None else samples * self._gains
 
     @property

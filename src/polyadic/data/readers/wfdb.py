@@ -131,7 +131,7 @@ def read_header(path: Path) -> Any:
         header.units[number] = as_unit(units or "mV")
         header.sig_name[number] = name or header.sig_name[number] or f"signal {number}"
         header.samps_per_frame[number] = header.samps_per_frame[number] or 1
-        if not 0 < abs(header.adc_gain[number]) < np.inf:
+        if not 1e-28 < abs(header.adc_gain[number]) < 1e37:  # float32 would overflow, or all values would be 0
             raise DataError(f"{path.name}: signal {number} has no valid gain: write 0 if it is unknown")
     return header
 
