@@ -386,7 +386,9 @@ class FittedReadout:
 
     def standardised(self, statistics: Tensor) -> Tensor:
         """Standardise and limit statistics (b, S), which may hold NaN: (b, S) float64."""
-        mean, gain = (torch.tensor(array, device=statistics.device) for array in (self.statistic_mean, self.statistic_gain))
+        mean, gain = (
+            torch.tensor(array, device=statistics.device) for array in (self.statistic_mean, self.statistic_gain)
+        )
         return ((statistics - mean) * gain).clamp(-CLIP, CLIP)
 
     def joined(self, x: Tensor, block: Tensor | None) -> Tensor:

@@ -226,7 +226,9 @@ def channels_of_statistics(n_channels: int, length: int) -> Tensor:
     """
     bands = max(len(band_edges(length)) - 1, 0)
     channels = torch.arange(n_channels)
-    kinds = [channels.repeat_interleave(bands) if kind == "power" else channels for kind in STATISTICS if kind != "corr"]
+    kinds = [
+        channels.repeat_interleave(bands) if kind == "power" else channels for kind in STATISTICS if kind != "corr"
+    ]
     return torch.cat(kinds)
 
 

@@ -102,8 +102,8 @@ class Incomplete(NamedTuple):
     @classmethod
     def of(cls, ids: Tensor, block: Block, rows: Tensor, observed: Tensor) -> Incomplete:
         """Return some windows of a block."""
-        parts = (part[rows].cpu() for part in (block.c, block.squares, block.statistics))
-        return cls(ids[rows.cpu()], *parts, observed.cpu())
+        c, squares, statistics = (part[rows].cpu() for part in (block.c, block.squares, block.statistics))
+        return cls(ids[rows.cpu()], c, squares, statistics, observed.cpu())
 
     @classmethod
     def joined(cls, parts: Sequence[Incomplete]) -> dict[str, Tensor]:
@@ -167,7 +167,10 @@ class Moments:
         # Of statistics that may be missing: how many windows have two of them, (S, S).
         self.pairs: Tensor | None = None
         self.incomplete: list[Incomplete] = []
-        self.n_incomplete, self.lost = 0, 0.0  # the number of incomplete windows, and the sum of what they lack as a share
+        self.n_incomplete, self.lost = (
+            0,
+            0.0,
+        )  # the number of incomplete windows, and the sum of what they lack as a share
 
     def add(self, ids: Tensor, block: Block) -> None:
         """Add windows by their ids (b,); every window is added once, and blocks are added in a fixed order."""
@@ -419,7 +422,9 @@ class Moments:
             names = ("waiting", "waiting statistics")
             waiting, statistics = (torch.from_numpy(arrays[name].copy()).to(self.mean.device) for name in names)
             self._waiting = [(waiting, statistics)]
-        self.n_incomplete, self.lost = (int(arrays["gaps"][0]), float(arrays["gaps"][1])) if "gaps" in arrays else (0, 0.0)
+        self.n_incomplete, self.lost = (
+            (int(arrays["gaps"][0]), float(arrays["gaps"][1])) if "gaps" in arrays else (0, 0.0)
+        )
         if "incomplete.ids" in arrays:
             stored = (torch.from_numpy(arrays[f"incomplete.{name}"].copy()) for name in Incomplete._fields)
             self.incomplete = [Incomplete(*stored)]
