@@ -255,6 +255,28 @@ def along(
     run_along(data, out, splits, draws, as_json=json)
 
 
+@app.command()
+def missing(
+    data: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}, ptbxl100.npz.", exists=True),
+    ],
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}; repeatable. Default: all.")
+    ] = None,
+    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 5,
+    final: Annotated[bool, typer.Option("--final", help="Score the subjects that no setting was chosen on.")] = False,
+    jobs: _Jobs = 1,
+    out: _Out = _OUT,
+    json: _Json = False,
+) -> None:
+    """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values."""
+    from paper.missing import MissingRequest
+    from paper.missing import run as run_missing
+
+    run_missing(MissingRequest(out, data, tuple(dataset or FILES), splits, final, jobs), as_json=json)
+
+
 def main() -> None:
     """Run a command; errors are one line on standard error."""
     reuse_memory()

@@ -398,7 +398,7 @@ _Collected = TypeVar("_Collected", Moments, CompletedMoments)
 class _Lost(NamedTuple):
     """Windows of a batch in which something is missing, solved by `Solver`.
 
-    Their statistics (n, S) are NaN where missing. Each has the number (n,) of a mask; `first` (u,) has the first of each.
+    Their statistics (n, S) are NaN where missing. Each has the number (n,) of a mask; `first` (u,) has its first.
     """
 
     gaps: Gaps
@@ -647,16 +647,17 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
             with self._pool(source.device):
-                collected = passes.run()
+                passes.run()
             if saved is not None:
                 saved.save_passes(passes, now=True)
-            keep_shared(key, passes, collected.nbytes)
+            keep_shared(key, passes, passes.moments.nbytes)
         self.tensorize_ = source.tensorize = passes.tensorize
-        if passes.moments.n_incomplete:
+        collected: Moments = passes.moments
+        if collected.n_incomplete:
             redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
             with thread_pool():
-                return self._compressed(CompletedMoments(passes.moments, redundancy, passes.filled_by))
-        return self._compressed(passes.moments)
+                return self._compressed(CompletedMoments(collected, redundancy, passes.filled_by))
+        return self._compressed(collected)
 
     def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
@@ -678,8 +679,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         tensorize = self.tensorize_
         known = tensorize is None or tensorize.describe() is None
         described = repr(persist.encode(tensorize)) if known else id(tensorize)
-        data = (id(source.samples.data), source.dtype, source.device, self.units_, self._statistics(source) is None)
-        data = (*data, self._keeps_flat)
+        settings = (self.units_, self._statistics(source) is None, self._keeps_flat)
+        data = (id(source.samples.data), source.dtype, source.device, *settings)
         return (*data, described, repr(self.compression), *further)
 
     @plain_torch()
@@ -970,7 +971,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                     _, observed, present = gaps = batch.lost.gaps
                     known = observed.flatten(1)[:, None] if present is None else present
                     share[gaps.rows.cpu()] = 1 - known.double().mean(dim=2).cpu().numpy()
-                parts.append(Inferred(*(part.double().cpu().numpy() for part in (Z, covariance)), share))
+                parts.append(Inferred(Z.double().cpu().numpy(), covariance.cpu().numpy(), share))
         return Inferred(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def _features_of(self, batch: _Batch, readout: FittedReadout | None, weights: Any = None) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ _QUIET_SHARE = 1e-3
 FLOOR_SHARE = 0.3
 """The floor relative to the amplitude of white noise of the same power, chosen on development subjects."""
 LOST_ENERGY = 1 / 3
-"""Share of a frame's energy, by the window function, that interpolated samples may have; chosen on development subjects."""
+"""Share of a frame's energy that interpolated samples may have, chosen on development subjects."""
 _FLOORS = ("auto", "channel")
 _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 SHORTEST_FRAME, _LONGEST = 16, 1024

@@ -1,11 +1,11 @@
 """Coefficients and statistics of windows in which something is missing, and how uncertain they are.
 
-With K the Khatri-Rao product of the bases, G = KᵀK, and o and m the observed and missing entries of a window's tensor t,
+With K the Khatri-Rao product of the bases, G = KᵀK, and o and m the observed and missing entries of a tensor t,
 
     x̂ = (G + αI)⁻¹ (K_oᵀ t_o + K_mᵀ K_m x_MAP),
 
-where x_MAP is the posterior mean of the coefficients given t_o, under a Gaussian prior of the coefficients of unlabelled
-windows and residuals of equal variance: missing entries take their expectation, then follows the usual solve. Hence x̂
+where x_MAP is the posterior mean of the coefficients given t_o, under the Gaussian prior of those of unlabelled windows
+and residuals of equal variance: missing entries take their expectation, then follows the usual solve. Hence x̂
 is the usual solution if nothing is missing, and the prior's mean if everything is.
 """
 
@@ -142,13 +142,14 @@ def observed_grams(observed: Tensor, factors: Sequence[Tensor]) -> Tensor:
         return whole * observed.reshape(len(observed), 1, 1)
     K, weights = khatri_rao([exact[mode] for mode in masked]), observed.flatten(1)
     sums = K.new_zeros(len(observed), rank * rank)
-    for rows, part in zip(K.split(max(1, _OUTER // rank**2)), weights.split(max(1, _OUTER // rank**2), 1), strict=True):
+    step = max(1, _OUTER // rank**2)
+    for rows, part in zip(torch.split(K, step), torch.split(weights, step, dim=1), strict=True):
         sums += part.to(K.dtype) @ (rows[:, :, None] * rows[:, None]).flatten(1)
     return sums.reshape(-1, rank, rank) * whole
 
 
 class Masked(NamedTuple):
-    """Coefficients (n, R), squared residuals of observed entries (n,), and the covariance of the coefficients (u, R, R)."""
+    """Coefficients (n, R), squared residuals of observed entries (n,), covariance of the coefficients (u, R, R)."""
 
     x: Tensor
     residuals: Tensor

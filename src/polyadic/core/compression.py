@@ -106,8 +106,8 @@ class ModeSums:
     def merge(self, other: ModeSums) -> None:
         """Add the sums of other windows."""
         if other.gaps is not None:
-            mine = self.gaps or {name: torch.zeros_like(value) for name, value in other.gaps.items()}
-            self.gaps = {name: value + other.gaps[name] for name, value in mine.items()}
+            gaps = self.gaps or {name: torch.zeros_like(value) for name, value in other.gaps.items()}
+            self.gaps = {name: value + other.gaps[name] for name, value in gaps.items()}
         self.count += other.count
         self.total += other.total
         self.baseline = self.baseline + other.baseline
@@ -160,7 +160,7 @@ class ModeSums:
 
 
 def _mean_of_observed(total: Tensor, count: Tensor) -> Tensor:
-    """Return the mean of each entry; of one never observed, the mean over the last mode, or 0 if that is unknown, too."""
+    """Return the mean of each entry; of one never observed, the mean over the last mode, or 0."""
     mean = total / count.clamp_min(1)
     seen = (count > 0).double()
     along = (mean * seen).sum(dim=-1, keepdim=True) / seen.sum(dim=-1, keepdim=True).clamp_min(1)

@@ -1,7 +1,7 @@
 """What is missing in windows: NaN samples, short gaps, dead channels, and the tensor entries that depend on them.
 
-A window enters as (channels, time) with NaN where nothing was recorded, and leaves as a tensor without NaN and a mask of
-the entries that were observed.
+A window enters as (channels, time) with NaN where nothing was recorded, and leaves as a tensor without NaN and a mask
+of the entries that were observed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Gaps(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A batch without NaN: windows (b, …) and tensors (b, I, J, …), what is missing, and which channels are dead (b, C)."""
+    """A batch without NaN: windows (b, …), tensors (b, I, J, …), what is missing, which channels are dead (b, C)."""
 
     windows: Tensor
     T: Tensor

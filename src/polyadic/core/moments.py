@@ -102,8 +102,8 @@ class Incomplete(NamedTuple):
     @classmethod
     def of(cls, ids: Tensor, block: Block, rows: Tensor, observed: Tensor) -> Incomplete:
         """Return some windows of a block."""
-        parts = (part[rows].cpu() for part in (block.c, block.squares, block.statistics))
-        return cls(ids[rows.cpu()], *parts, observed.cpu())
+        c, squares, statistics = (part[rows].cpu() for part in (block.c, block.squares, block.statistics))
+        return cls(ids[rows.cpu()], c, squares, statistics, observed.cpu())
 
     @classmethod
     def joined(cls, parts: Sequence[Incomplete]) -> dict[str, Tensor]:

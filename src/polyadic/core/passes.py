@@ -254,8 +254,8 @@ def _check_complete(X: Tensor) -> None:
     """Raise if windows hold NaN."""
     if bool(torch.isnan(X.sum())):
         raise PolyadicError(
-            "X contains NaN, for missing values, but these sums need complete windows: fit CPD to the windows themselves, "
-            "or remove windows with missing values"
+            "X contains NaN, for missing values, but these sums need complete windows: fit CPD to the windows "
+            "themselves, or remove windows with missing values"
         )
 
 
@@ -375,7 +375,7 @@ class Passes:
         return self.moments
 
     def filled_by(self, solver: Solver | None) -> Moments:
-        """Read the windows again, and return their moments with missing entries filled by a solver, or 0; after `run`."""
+        """Read the windows again, and return their moments with missing entries filled by a solver, or 0."""
         words = self.tensorize, self.units, self.compression, self.statistics
         again = Passes(self.source, *words, missing=self.missing, fill=solver)
         again._begin("core", self.moments.compression)

@@ -123,8 +123,8 @@ class Samples:
                 kind = "NaN" if not missing and bool(torch.isnan(batch[row]).any()) else "infinity"
                 raise PolyadicError(
                     f"{self.name} must be finite, but sample {number} contains {kind} "
-                    f"(Input {self.name} contains NaN or infinity; remove or repair such samples first, or use CPD, which takes "
-                    "NaN as missing)"
+                    f"(Input {self.name} contains NaN or infinity; remove or repair such samples first, or use "
+                    "CPD, which takes NaN as missing)"
                 )
         return batch
 

@@ -191,8 +191,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Predict the probability of each class, in the order of `classes_`: (N, classes).
 
         A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use `prior="training"`
-        if they must reflect the class frequencies of the training labels. If something is missing in a window, a `Probe`
-        averages over what it might have been, which makes the prediction less certain.
+        if they must reflect the class frequencies of the training labels. If something is missing in a window,
+        a `Probe` averages over what it might have been, which makes the prediction less certain.
 
         Parameters
         ----------

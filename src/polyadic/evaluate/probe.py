@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, ndtri, softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
@@ -109,9 +109,10 @@ _Rows = NDArray[np.intp]
 
 
 def averaged_softmax(scores: _Floats, covariance: _Floats) -> _Floats:
-    """Average the softmax of Gaussian scores, in the mean-field approximation of Lu, Ie and Sha (2020).
+    """Average the softmax over Gaussian scores, at 128 fixed points: ±Φ⁻¹ of a low-discrepancy sequence.
 
-    The odds of two classes are those of their difference divided by √(1 + π/8 · its variance), as in MacKay (1992).
+    The sequence is {½ + i/gʲ}, i = 1 … 64, with g the positive root of g^(k + 1) = g + 1 in k dimensions (Roberts,
+    2018). Points are scaled to variance 1 and multiplied by the symmetric root of the covariance.
 
     Parameters
     ----------
@@ -124,16 +125,23 @@ def averaged_softmax(scores: _Floats, covariance: _Floats) -> _Floats:
 
     Examples
     --------
-    >>> averaged_softmax(np.array([[0.0, 3.0]]), np.array([[[4.0]]])).round(3)
-    array([[0.133, 0.867]])
+    >>> averaged_softmax(np.array([[0.0, 3.0]]), np.array([[[4.0]]])).round(2)
+    array([[0.13, 0.87]])
     """
-    if covariance.shape[1] == 1:
-        covariance = np.pad(covariance, ((0, 0), (1, 0), (1, 0)))
-    own = np.einsum("nkk->nk", covariance)
-    variance = np.maximum(own[:, :, None] + own[:, None] - 2 * covariance, 0)
-    apart = (scores[:, None] - scores[:, :, None]) / np.sqrt(1 + np.pi / 8 * variance)
-    probabilities = np.exp(-logsumexp(apart, axis=2))
-    return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
+    probabilities, size = np.asarray(softmax(scores, axis=1)), covariance.shape[1]
+    golden = 1.5
+    for _ in range(64):
+        golden = (1 + golden) ** (1 / (size + 1))
+    points = ndtri((0.5 + np.arange(1, 65)[:, None] * golden ** -np.arange(1.0, size + 1)) % 1)
+    points = np.concatenate([points, -points]) / np.sqrt((points**2).mean(axis=0))
+    uncertain = np.flatnonzero(np.einsum("nkk->n", covariance) > 0)
+    for rows in np.array_split(uncertain, 1 + len(uncertain) // 1024):
+        values, vectors = np.linalg.eigh(covariance[rows])  # singular: the logits of a softmax have a constant sum
+        root = (vectors * np.sqrt(np.maximum(values, 0))[:, None]) @ vectors.transpose(0, 2, 1)
+        moved = np.einsum("nij,pj->pni", root, points)
+        moved = np.pad(moved, ((0, 0), (0, 0), (scores.shape[1] - size, 0)))
+        probabilities[rows] = softmax(scores[rows] + moved, axis=2).mean(axis=0)
+    return probabilities
 
 
 class _Data(NamedTuple):
