@@ -23,6 +23,7 @@ __all__ = [
     "check_output",
     "check_regular_file",
     "digest",
+    "harmless",
     "lock_folder",
     "open_atomically",
     "output_path",
@@ -43,6 +44,17 @@ LOCKED = -1
 """Return value of `lock_folder` for a folder that another process has locked."""
 _NAME_START = 40
 """Number of characters of a file's name used in the name of its temporary file, to keep that short."""
+
+
+def harmless(text: str) -> str:
+    """Escape a text so that no spreadsheet runs it as a formula: prefix an apostrophe if it begins like one.
+
+    Examples
+    --------
+    >>> harmless("=1+1"), harmless("N2")
+    ("'=1+1", 'N2')
+    """
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
 
 
 def digest(path: str | os.PathLike[str]) -> str:

@@ -14,6 +14,7 @@ from polyadic.cli import (
     export,
     fit,
     info,
+    label,
     moments,
     predict,
     prepare,
@@ -41,7 +42,8 @@ own recordings:
                                               └─ [bold]report[/bold] ────▶ HTML page
 
 prepare writes a store, a folder of windows on disk, for data that is used more than once. Windows need no labels. If
-some have labels, [bold]fit --probe[/bold] also trains a probe: the simple classifier that predict uses.
+some have labels, [bold]fit --probe[/bold] also trains a probe: the simple classifier that predict uses. If none has,
+[bold]label[/bold] asks you about the windows that matter, in the browser.
 """
 
 _EPILOG = """
@@ -104,7 +106,7 @@ def _root(
 app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
 for _panel, _modules in (
     (_START, (run,)),
-    (_MODEL, (fit, tune, moments)),
+    (_MODEL, (label, fit, tune, moments)),
     (_USE, (transform, predict, evaluate, export)),
     (_LOOK, (report, compare, rank, info)),
 ):

@@ -31,6 +31,9 @@ EDF files in windows of 30 s, in one command; with a probe (classifier), trained
   polyadic fit recordings --seconds 30 -o model.safetensors
   polyadic fit recordings --seconds 30 --probe
 
+Labels that polyadic label has written:
+  polyadic fit recordings --seconds 30 --labels labels.csv --probe
+
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
@@ -75,6 +78,16 @@ def fit(
             metavar="[KIND]",
             help="Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with "
             f"the model. {options.PROBE_KINDS} Without a KIND: auto.",
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Labels from a .csv file with recording, start and duration in seconds, and label, as [bold]polyadic "
+            "label[/bold] writes it, instead of those of the data. The last row of a window counts.",
+            exists=True,
+            dir_okay=False,
         ),
     ] = None,
     prior: options.Prior = None,
@@ -195,10 +208,13 @@ def fit(
     """
     from polyadic.data import split
     from polyadic.evaluate.unusual import typical_windows
+    from polyadic.label import apply_labels
     from polyadic.presets import settings_for
     from polyadic.scale.cluster import connected
 
     chosen_method = method or ("cpd" if preset is None else "atd")
+    if labels is not None and probe is None:
+        raise PolyadicError("--labels needs --probe: a model without a probe uses no labels")
     if prior is not None and probe is None:
         raise PolyadicError("--prior needs --probe: it changes the probabilities of the probe")
     if recenter and probe is None:
@@ -223,7 +239,12 @@ def fit(
     if scheduler is not None and (chosen_method != "cpd" or protocol is not None or are_recordings(data)):
         raise PolyadicError("--scheduler is for --method cpd and all windows of a store: polyadic prepare writes one")
     compares = probe is not None or check
-    with opened(data, given, compares=compares, on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
+    reading = {"labels": labels is None, "compares": compares, "on_error": on_error, "shuffle": shuffle}
+    with opened(data, given, **reading, hidden=hidden) as windows:
+        if labels is not None:
+            windows, note = apply_labels(labels, windows)
+            if note:
+                echo(note, err=True, colour="yellow")
         describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:

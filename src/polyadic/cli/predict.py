@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import (
@@ -17,7 +18,6 @@ from polyadic.cli.files import (
     check_label_file,
     check_label_texts,
     check_out_file,
-    harmless,
     parts_of,
     write_labels,
     write_table,
