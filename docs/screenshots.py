@@ -121,16 +121,9 @@ def write_recordings(folder: Path) -> dict[tuple[str, float], str]:
 def shoot_labelling(recordings: Path, folder: Path, count: int = 60) -> None:
     """Label windows by keyboard, and save screenshots of the page on a desktop, on tablets and in the dark theme."""
     truth = write_recordings(recordings)
-    words = [
-        "label",
-        str(recordings),
-        "--seconds",
-        str(LENGTH / FS),
-        "--no-browser",
-        "-o",
-        str(recordings / "labels.csv"),
-    ]
-    server = subprocess.Popen([sys.executable, "-m", "polyadic", *words], stdout=subprocess.PIPE, text=True)
+    words = ["label", str(recordings), "--seconds", str(LENGTH / FS), "--no-browser", "-o", str(folder / "labels.csv")]
+    command = [sys.executable, "-u", "-m", "polyadic", *words]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
         address = next(found[0] for line in server.stdout or () if (found := re.search(r"http://\S+", line)))
         with chromium() as running:
