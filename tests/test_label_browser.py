@@ -155,8 +155,8 @@ def test_forty_windows_by_keyboard_with_a_reload_an_undo_and_a_killed_server(run
     with path.open("ab") as file:
         file.write(b"p0,12,1,fa")  # as a kill in the middle of a write leaves it
     server = serve()
-    person.complaints.clear()  # about the server that was gone
     person.open(server.address)
+    person.complaints.clear()  # about the server that was gone
     assert person.page.locator("#counts .number").all_inner_texts() == counts(person.answers)
     while len(person.answers) < 42:
         person.label()
