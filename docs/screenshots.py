@@ -1,6 +1,6 @@
-"""Screenshots of the report for the README: synthetic EEG, a fit, `report.write`, and a real browser.
+"""Screenshots of the report and of `polyadic label`: synthetic EEG, a fit, `report.write`, and a real browser.
 
-python docs/screenshots.py docs/_static
+python docs/screenshots.py docs/_static [report|label]
 
 The signals are oscillations with smooth patterns over the head, stronger in some conditions than in others. They
 illustrate the report and are not evidence for the method.
@@ -9,10 +9,15 @@ illustrate the report and are not evidence for the method.
 from __future__ import annotations
 
 import io
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -71,15 +76,21 @@ def make(folder: Path) -> Path:
     return folder / "report.html"
 
 
-def shoot(page: Path, folder: Path) -> None:
-    """Save a screenshot of the result and the components in the light theme, and of one component in the dark theme."""
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start the browser."""
     from playwright.sync_api import sync_playwright
 
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         raise SystemExit("Chromium is not installed")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        yield playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+
+
+def shoot(page: Path, folder: Path) -> None:
+    """Save a screenshot of the result and the components in the light theme, and of one component in the dark theme."""
+    with chromium() as running:
         for name, scheme in (("report-light", "light"), ("report-dark", "dark")):
             context = running.new_context(viewport={"width": 1280, "height": 1000}, color_scheme=scheme)
             opened = context.new_page()
@@ -90,7 +101,54 @@ def shoot(page: Path, folder: Path) -> None:
                 opened.locator('[data-figure="detail-windows"] .main-svg').first.wait_for()
             opened.wait_for_timeout(800)
             save(opened.screenshot(), folder / f"{name}.png")
-        running.close()
+
+
+def write_recordings(folder: Path) -> dict[tuple[str, float], str]:
+    """Write recordings of twelve subjects, in bouts of three windows, as CSV files; return the class of each window."""
+    windows = signals().with_channels(["Fp1", "Fp2", "C3", "Cz", "C4", "Pz", "O1", "O2"])
+    truth: dict[tuple[str, float], str] = {}
+    for name in np.unique(windows.subject)[:12].tolist():
+        own = windows.select(subject=name)
+        order = np.lexsort((own.label, np.arange(len(own)) // (3 * len(CLASSES))))
+        signal = np.concatenate(list(own.X[order]), axis=1)
+        table = np.column_stack([np.arange(signal.shape[1]) / FS, signal.T])
+        head = ",".join(["time [s]", *(f"{channel} [uV]" for channel in own.channels)])
+        np.savetxt(folder / f"{name}.csv", table, fmt="%.7f", delimiter=",", header=head, comments="")
+        truth |= {(name, place * LENGTH / FS): CLASSES[own.label[row]] for place, row in enumerate(order.tolist())}
+    return truth
+
+
+def shoot_labelling(recordings: Path, folder: Path, count: int = 60) -> None:
+    """Label windows by keyboard, and save screenshots of the page on a desktop, on tablets and in the dark theme."""
+    truth = write_recordings(recordings)
+    words = ["label", str(recordings), "--seconds", str(LENGTH / FS), "--no-browser", "-o", str(folder / "labels.csv")]
+    command = [sys.executable, "-u", "-m", "polyadic", *words]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    try:
+        address = next(found[0] for line in server.stdout or () if (found := re.search(r"http://\S+", line)))
+        with chromium() as running:
+            page = running.new_context(viewport={"width": 1440, "height": 900}).new_page()
+            page.goto(address)
+            for _ in range(count):
+                page.wait_for_selector("html[data-ready]", state="attached")
+                where = page.evaluate("[question.recording, question.start]")
+                name, known = truth[where[0], where[1]], page.locator("#classes .name").all_inner_texts()
+                page.keyboard.press(str(known.index(name) + 1) if name in known else "n")
+                if name not in known:
+                    page.keyboard.type(name)
+                    page.keyboard.press("Enter")
+                page.wait_for_timeout(150)
+            page.wait_for_function("() => state.follows === state.version", timeout=60_000)
+            page.wait_for_timeout(3000)
+            sizes = {"label": (1440, 900), "label-tablet": (820, 1180), "label-dark": (1440, 900)}
+            for name, (width, height) in sizes.items():
+                page.emulate_media(color_scheme="dark" if name == "label-dark" else "light")
+                page.set_viewport_size({"width": width, "height": height})
+                page.wait_for_timeout(600)
+                save(page.screenshot(), folder / f"{name}.png")
+    finally:
+        server.terminate()
+        (folder / "labels.csv").unlink(missing_ok=True)
 
 
 def save(content: bytes, path: Path) -> None:
@@ -101,4 +159,9 @@ def save(content: bytes, path: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        shoot(make(Path(sys.argv[2] if len(sys.argv) > 2 else scratch)), Path(sys.argv[1]))
+        which = sys.argv[2:] or ["report", "label"]
+        if "report" in which:
+            shoot(make(Path(scratch)), Path(sys.argv[1]))
+        if "label" in which:
+            (Path(scratch) / "recordings").mkdir()
+            shoot_labelling(Path(scratch) / "recordings", Path(sys.argv[1]))

@@ -277,6 +277,33 @@ def missing(
     run_missing(MissingRequest(out, data, tuple(dataset or FILES), splits, final, jobs), as_json=json)
 
 
+@app.command()
+def label(
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="har, sisfall, geotec or eegmat; repeat for several.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 10,
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Instead, measure the latency per label; needs an idle machine.")
+    ] = False,
+    jobs: _Jobs = 1,
+    out: _Out = _OUT,
+    quiet: _Quiet = False,
+) -> None:
+    """Labels that simulated annotators need, by the way in which windows are chosen."""
+    from paper import label as simulation
+
+    if latency:
+        simulation.latency(out)
+        return
+    if data is None:
+        raise PolyadicError("--data is missing: pass the folder with the sets")
+    simulation.run(out, data, simulation.check_sets(dataset), runs, jobs, quiet)
+
+
 def main() -> None:
     """Run a command; errors are one line on standard error."""
     reuse_memory()

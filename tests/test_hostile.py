@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import polyadic
 from polyadic import SALS
+from polyadic._util.files import harmless
 from polyadic.cli import app
-from polyadic.cli.files import harmless
 from polyadic.data import synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.errors import DataError

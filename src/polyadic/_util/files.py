@@ -24,6 +24,7 @@ __all__ = [
     "check_output",
     "check_regular_file",
     "digest",
+    "harmless",
     "lock_folder",
     "open_atomically",
     "output_path",
@@ -35,6 +36,17 @@ __all__ = [
 
 LOCKED = -1
 """Return value of `lock_folder` for a folder that another process has locked."""
+
+
+def harmless(text: str) -> str:
+    """Escape a text so that no spreadsheet runs it as a formula: prefix an apostrophe if it begins like one.
+
+    Examples
+    --------
+    >>> harmless("=1+1"), harmless("N2")
+    ("'=1+1", 'N2')
+    """
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
 
 
 def digest(path: str | os.PathLike[str]) -> str:

@@ -14,6 +14,7 @@ from polyadic.cli import (
     export,
     fit,
     info,
+    label,
     moments,
     predict,
     prepare,
@@ -41,7 +42,8 @@ own recordings:
                                               └─ [bold]report[/bold] ────▶ HTML page
 
 prepare writes a store, a folder of windows on disk, for data that is used more than once. Windows need no labels. If
-some have labels, [bold]fit --probe[/bold] also trains a probe: the simple classifier that predict uses.
+some have labels, [bold]fit --probe[/bold] also trains a probe: the simple classifier that predict uses. If none has,
+[bold]label[/bold] asks you about the windows that matter, in the browser.
 """
 
 _EPILOG = """
@@ -68,7 +70,7 @@ and --quiet (no progress bar; warnings and errors are still shown).
 
 _PANELS = {
     "Start here": (run,),
-    "From recordings to a model": (fit, tune, moments),
+    "From recordings to a model": (label, fit, tune, moments),
     "Use a model": (transform, predict, evaluate, export),
     "Inspect": (report, compare, rank, info),
 }

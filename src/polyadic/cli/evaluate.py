@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json, print_table
 from polyadic.cli import options
-from polyadic.cli.files import check_out_file, harmless, write_csv
+from polyadic.cli.files import check_out_file, write_csv
 from polyadic.cli.options import option
 from polyadic.cli.windows import counted, describe, open_model, opened
 from polyadic.errors import PolyadicError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polyadic._util.files import check_output, open_atomically, write_atomically
+from polyadic._util.files import check_output, harmless, open_atomically, write_atomically
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 if TYPE_CHECKING:
@@ -21,7 +21,13 @@ STEP, _STEP_BYTES = 4096, 2**24
 
 LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf", ".atr")
 """File extensions for predictions."""
-_TABLES = (b"subject,recording,start", b"measure,name,value", b"n_fft,hop,parts", b"onset\tduration\ttrial_type")
+_TABLES = (
+    b"subject,recording,start",
+    b"recording,start,duration,label,who,time",
+    b"measure,name,value",
+    b"n_fft,hop,parts",
+    b"onset\tduration\ttrial_type",
+)
 """First bytes of the tables that commands write."""
 
 
@@ -107,17 +113,6 @@ def _is_replaceable(path: Path) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------- tables
-
-
-def harmless(text: str) -> str:
-    """Escape a text so that no spreadsheet runs it as a formula: prefix an apostrophe if it begins like one.
-
-    Examples
-    --------
-    >>> harmless("=1+1"), harmless("N2")
-    ("'=1+1", 'N2')
-    """
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
 
 
 def write_csv(out: Path, rows: Iterable[Sequence[Any]]) -> None:

@@ -28,6 +28,9 @@ EXAMPLES = """
 EDF files in windows of 30 s, with a probe (classifier), trained on the windows that have labels:
   polyadic fit recordings --seconds 30 --probe -o model.safetensors
 
+Labels that polyadic label has written:
+  polyadic fit recordings --seconds 30 --labels labels.csv --probe
+
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
@@ -65,6 +68,16 @@ def fit(
             "Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with the "
             f"model. {options.PROBE_KINDS} Without a KIND: auto.",
             metavar="[KIND]",
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        option(
+            "Labels from a .csv file with recording, start and duration in seconds, and label, as [bold]polyadic "
+            "label[/bold] writes it, instead of those of the data. The last row of a window counts.",
+            metavar="TABLE",
+            exists=True,
+            dir_okay=False,
         ),
     ] = None,
     prior: options.Prior = None,
@@ -147,10 +160,13 @@ def fit(
     """
     from polyadic.data import split
     from polyadic.evaluate.unusual import typical_windows
+    from polyadic.label import apply_labels
     from polyadic.presets import settings_for
     from polyadic.scale.cluster import on_cluster
 
     chosen_method = method or ("cpd" if preset is None else "atd")
+    if labels is not None and probe is None:
+        raise PolyadicError("--labels needs --probe: a model without a probe uses no labels")
     if prior is not None and probe is None:
         raise PolyadicError("--prior needs --probe: it changes the probabilities of the probe")
     if recenter and probe is None:
@@ -174,12 +190,17 @@ def fit(
         return
     compares = probe is not None or check
     if scheduler is None:
-        source = opened(data, given, compares=compares, on_error=on_error, hidden=hidden)
+        reading = {"labels": labels is None, "compares": compares, "on_error": on_error}
+        source = opened(data, given, **reading, hidden=hidden)
     elif chosen_method != "cpd" or protocol is not None or compares or on_error != "raise":
         raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe, --check and --on-error")
     else:
         source = on_cluster(scheduler, data, given)
     with source as windows:
+        if labels is not None:
+            windows, note = apply_labels(labels, windows)
+            if note:
+                echo(note, err=True, colour="yellow")
         describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:

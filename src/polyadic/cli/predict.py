@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import (
@@ -15,7 +16,6 @@ from polyadic.cli.files import (
     check_label_file,
     check_label_texts,
     check_out_file,
-    harmless,
     parts_of,
     write_labels,
     write_table,

@@ -23,6 +23,7 @@ ENDINGS = (
 
 _POLYADIC_TABLES = (
     ["subject", "recording", "start"],
+    ["recording", "start", "duration", "label"],
     ["measure", "name", "value"],
     ["n_fft", "hop", "parts"],
 )

@@ -1,9 +1,10 @@
 """Simulate multichannel signals: windows by the data model of the paper (`synthetic`), and whole nights of sleep.
 
-Windows follow section 2.1 of the paper (Eqn. classdist1). A window is a sum of rank-one components, each a channel pattern times an oscillation times an envelope in time, with
-coefficients that depend on the class; of nuisance components that do not depend on the class and that augmentations
-such as a bandpass filter perturb; and of noise. The default strengths were chosen so that augmented views help: the
-signals illustrate the method, but are not evidence for it.
+Windows follow section 2.1 of the paper (Eqn. classdist1). A window is a sum of rank-one components, each a channel
+pattern times an oscillation times an envelope in time, with coefficients that depend on the class; of nuisance
+components that do not depend on the class and that augmentations such as a bandpass filter perturb; and of noise. The
+default strengths were chosen so that augmented views help: the signals illustrate the method, but are not evidence
+for it.
 """
 
 from __future__ import annotations

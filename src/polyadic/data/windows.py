@@ -279,6 +279,19 @@ class Windows:
         chosen.units = tuple(self.units[place] if place >= 0 else "" for place in places) if self.units else ()
         return chosen
 
+    def with_labels(self, label: ArrayLike) -> Windows:
+        """Return the same windows with other labels: (N,) names, unknown ones as for `Windows`; read on demand.
+
+        Examples
+        --------
+        >>> Windows(np.zeros((2, 1, 4)), label=[0, 1]).with_labels(["rest", ""]).label
+        array([ 0, -1], dtype=int32)
+        """
+        codes, classes = encode_labels(label, (), len(self))
+        chosen = self._like(replace(self.index, label=codes), self._rows)
+        chosen.classes = classes
+        return chosen
+
     def with_gains(self, gains: Sequence[float], units: Sequence[str]) -> Windows:
         """Return the same windows with each channel multiplied by a gain, in other units; read on demand."""
         chosen = self._like(self.index, self._rows)

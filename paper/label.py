@@ -1,0 +1,234 @@
+"""`python -m paper label`: simulated annotators, and the latency of the labelling session.
+
+How many labels does each way of choosing windows need to reach, on subjects left out, the balanced accuracy of 10
+random labels per class? On development subjects, in random halves: labels come from one half, which the features were
+learned from, and the other half is scored. The annotator knows the true label, or errs in 5 % of the answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import delayed
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import balanced_accuracy_score
+
+from paper.labels.people import drawn, halves, read_set
+from paper.results import provenance, run_cells, show, write_result
+from paper.scoring import unthreaded
+from polyadic import CPD
+from polyadic.data import Windows
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import Probe
+from polyadic.label import Journal, Questions, Session
+from polyadic.label.questions import EVERY, margin
+
+SETS = ("har", "sisfall", "geotec", "eegmat")
+STRATEGIES = ("polyadic", "random", "farthest-first", "uncertainty")
+ERRORS = (0.0, 0.05)
+SIZES = (1_000, 10_000, 100_000)
+_PER_CLASS, _DRAWS = 10, 5
+_MOST_PER_CLASS = 30
+"""Labels per class after which a run is given up."""
+_SCORED_EVERY, _REFIT_EVERY = 5, 2
+
+_Rows = NDArray[np.intp]
+
+
+class _Cell(NamedTuple):
+    """One run: a set, a split of its development subjects, a strategy, and the share of wrong answers."""
+
+    folder: Path
+    data: str
+    run: int
+    strategy: str
+    error: float
+
+    def key(self) -> str:
+        parts = [*map(str, self[1:]), _PER_CLASS, _DRAWS, _MOST_PER_CLASS, _SCORED_EVERY, _REFIT_EVERY]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+
+
+def run(out: Path, folder: Path, sets: tuple[str, ...], runs: int, jobs: int = 1, quiet: bool = False) -> None:
+    """Simulate annotators; write and show `simulated.json` and `simulated.md`."""
+    out.mkdir(parents=True, exist_ok=True)
+    cells = [_Cell(folder, *words) for words in product(sets, range(runs), STRATEGIES, ERRORS)]
+    tasks = {cell.key(): delayed(_simulate)(cell) for cell in cells}
+    done = run_cells("label", tasks, out / "simulated.cells.jsonl", jobs, quiet)
+    rows = [
+        {"set": cell.data, "run": cell.run, "strategy": cell.strategy, "wrong": cell.error, **done[cell.key()]}
+        for cell in cells
+    ]
+    notes = {
+        "target": f"balanced accuracy in percent of {_PER_CLASS} random labels per class, mean of {_DRAWS} draws",
+        "needed": "number of labels at which the target is first reached, scored every "
+        f"{_SCORED_EVERY} labels; null: not within {_MOST_PER_CLASS} per class",
+        "curve": "number of labels and balanced accuracy in percent on the subjects left out",
+    }
+    result = {
+        "experiment": "label",
+        "sets": list(sets),
+        "runs": runs,
+        "notes": notes,
+        **provenance("cpu"),
+        "rows": rows,
+    }
+    write_result(out / "simulated.json", result)
+    text = page(result)
+    (out / "simulated.md").write_text(text)
+    show(result, text, f"simulated.json and simulated.md to {out}/", False)
+
+
+def _simulate(cell: _Cell) -> dict[str, Any]:
+    begun = time.process_time()
+    data = read_set(cell.folder, cell.data).labelled(of_development=True)
+    label, subject = data.label, data.subject
+    half = halves(label, subject, cell.run + 1)[cell.run]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = CPD(device="cpu", random_state=cell.run).fit(data[half.train])
+    Z = np.asarray(model.transform(data), np.float64)
+    statistics = np.arange(model.readout_.rank, Z.shape[1])
+    rng = np.random.default_rng([cell.run, 1])
+    classes = len(np.unique(label))
+    # A wrong answer is any of the other classes; the same window always gets the same answer.
+    wrong = rng.random(len(label)) < cell.error
+    answers = np.where(wrong, (label + rng.integers(1, classes, len(label))) % classes, label)
+
+    def train(rows: _Rows, said: NDArray[Any]) -> Probe:
+        marks = np.full(len(label), -1)
+        marks[rows] = said[rows]
+        with unthreaded():
+            return Probe().fit(Z[half.train], marks[half.train], subject[half.train], statistics)
+
+    def score(probe: Probe) -> float:
+        return float(100 * balanced_accuracy_score(label[half.test], probe.predict(Z[half.test])))
+
+    draws = [drawn(label, half.train, _PER_CLASS, [cell.run, number]) for number in range(_DRAWS)]
+    target = float(np.mean([score(train(rows, label)) for rows in draws]))
+    questions = Questions(Z[half.train], subject[half.train], statistics, cell.run)
+    needed, curve, seen, probabilities = None, [], list[int](), None
+    while len(seen) < min(_MOST_PER_CLASS * classes, len(half.train)) and needed is None:
+        seen.append(_next(cell.strategy, questions, seen, probabilities))
+        rows = half.train[np.unique(seen)]
+        if len(np.unique(answers[rows])) < 2 or (len(seen) % _REFIT_EVERY and len(seen) % _SCORED_EVERY):
+            continue
+        if len(seen) % _SCORED_EVERY and cell.strategy in ("random", "farthest-first"):
+            continue
+        probe = train(rows, answers)
+        probabilities = probe.predict_proba(Z[half.train][questions.sample])
+        if len(seen) % _SCORED_EVERY == 0:
+            curve.append([len(seen), round(score(probe), 2)])
+            needed = len(seen) if curve[-1][1] >= target else None
+    cost = time.process_time() - begun
+    return {
+        "target": round(target, 2),
+        "needed": needed,
+        "classes": classes,
+        "cpu_seconds": round(cost),
+        "curve": curve,
+    }
+
+
+def _next(strategy: str, questions: Questions, seen: list[int], probabilities: NDArray[np.float64] | None) -> int:
+    """Return the next row, among those that questions are about."""
+    if strategy == "polyadic":
+        return questions.next(seen, len(seen) // EVERY, probabilities).row
+    if strategy == "random" or (strategy == "uncertainty" and probabilities is None):
+        return int(next(row for row in questions.order if row not in seen))
+    distances = questions.distances(seen) if seen else np.ones(len(questions.sample))
+    score = distances if strategy == "farthest-first" else margin(probabilities)  # type: ignore[arg-type]
+    return int(questions.sample[np.where(np.isin(questions.sample, seen), -np.inf, score).argmax()])
+
+
+def page(result: dict[str, Any]) -> str:
+    """Return the tables: median number of labels needed, and how often the target was not reached."""
+    lines = ["# Labels needed to reach the accuracy of 10 random labels per class", ""]
+    lines += [
+        f"Median of {result['runs']} runs (random halves of the development subjects), total labels; in brackets the "
+        f"runs that did not get there within {_MOST_PER_CLASS} labels per class, which count as that many. The target "
+        "is the balanced accuracy of 10 true random labels per class on the subjects left out.",
+    ]
+    for error in ERRORS:
+        lines += ["", f"## {'True labels' if not error else f'{100 * error:g} % wrong labels'}", ""]
+        lines += [f"| set | target, % | {' | '.join(STRATEGIES)} | polyadic / random |", "|---|---:|" + "---:|" * 5]
+        for name in result["sets"]:
+            rows = [row for row in result["rows"] if row["set"] == name and row["wrong"] == error]
+            cells, medians = [], {}
+            for strategy in STRATEGIES:
+                own = [row for row in rows if row["strategy"] == strategy]
+                missed = sum(row["needed"] is None for row in own)
+                medians[strategy] = float(np.median([row["needed"] or _MOST_PER_CLASS * row["classes"] for row in own]))
+                cells.append(f"{medians[strategy]:g}" + (f" ({missed})" if missed else ""))
+            ratio = medians["polyadic"] / medians["random"]
+            target = np.mean([row["target"] for row in rows])
+            lines.append(f"| {name} | {target:.1f} | {' | '.join(cells)} | {ratio:.2f} |")
+    return "\n".join([*lines, ""])
+
+
+# -------------------------------------------------------------------------------------------------------- latency
+
+
+def latency(out: Path, sizes: tuple[int, ...] = SIZES, answers: int = 60) -> None:
+    """Measure the seconds from an answer to the next question, and of a refit; write and show `latency.json`."""
+    rows = [_measure(size, answers) for size in sizes]
+    result = {"experiment": "label latency", **provenance("cpu"), "rows": rows}
+    write_result(out / "latency.json", result)
+    heads = [name for name in rows[0] if name != "windows"]
+    lines = [f"| windows | {' | '.join(heads)} |", "|---:|" + "---:|" * len(heads)]
+    lines += [f"| {row['windows']:,} | {' | '.join(f'{row[name]:g}' for name in heads)} |" for row in rows]
+    text = "\n".join(["# Latency per label", "", *lines, ""])
+    (out / "latency.md").write_text(text)
+    show(result, text, f"latency.json and latency.md to {out}/", False)
+
+
+def _measure(size: int, answers: int) -> dict[str, Any]:
+    """Measure a session on random features of four classes, as many as those of a 20-channel recording."""
+    from polyadic.label.server import follow
+
+    rng = np.random.default_rng(0)
+    truth, subject = rng.integers(0, 4, size), np.arange(size) // 100
+    Z = rng.normal(size=(size, 150)) + 3 * np.eye(150)[truth]
+    X = np.lib.stride_tricks.as_strided(rng.normal(size=128), (size, 9, 128), (0, 0, 8))  # no memory
+    start = np.arange(size) % 100 * 128
+    windows = Windows(X, 50.0, subject=subject, recording=subject.astype(str), start=start)
+    saved, lags = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(windows, Z, Journal(Path(folder) / "labels.csv"))
+        follow(session, print)
+        for number in range(answers):
+            row = session.question("tab").row
+            begun = time.perf_counter()
+            session.answer("tab", row, f"class {truth[row]}", session.stamp(row))
+            session.question("tab")
+            saved.append(time.perf_counter() - begun)
+            time.sleep(0.2)  # nobody labels faster
+            if number % 10 == 9:
+                while session.predictions.version != session.version:
+                    time.sleep(0.01)
+                lags.append(time.perf_counter() - begun)
+        session.journal.close()
+    return {
+        "windows": size,
+        "answer to next question, median ms": round(1000 * float(np.median(saved)), 1),
+        "slowest ms": round(1000 * max(saved), 1),
+        "answer to refit, median s": round(float(np.median(lags)), 2),
+        "slowest s": round(max(lags), 2),
+    }
+
+
+def check_sets(names: list[str] | None) -> tuple[str, ...]:
+    """Return the sets to simulate; all four by default."""
+    for name in names or ():
+        if name not in SETS:
+            raise PolyadicError(f"--dataset must be one of {', '.join(SETS)}, but is {name!r}")
+    return tuple(names or SETS)

@@ -1,0 +1,191 @@
+"""`polyadic label`: label the windows that matter, in the browser."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from polyadic._util.terminal import echo
+from polyadic.cli import options
+from polyadic.cli.files import Labelled, check_label_file, check_label_texts, check_out_file, require, write_labels
+from polyadic.cli.windows import are_recordings, counted, open_model, opened
+from polyadic.errors import PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.label import Session
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+Label a folder of EDF files in windows of 30 s, in the browser:
+  polyadic label recordings --seconds 30
+
+With features of a model that was fitted before; then a classifier from the labels:
+  polyadic label recordings --seconds 30 --model model.safetensors -o labels.csv
+  polyadic fit recordings --seconds 30 --labels labels.csv --probe
+
+The labels as BIDS events, a file for each recording in the folder labels-events:
+  polyadic label recordings --seconds 30 -o labels.csv --export tsv
+"""
+
+_LOCAL = "127.0.0.1"
+
+
+@options.reads_recordings
+def label(
+    data: options.Data,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The .csv file of labels; answers are appended to an existing one."
+        ),
+    ] = Path("labels.csv"),
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Model whose features to use. Default: fit one first.", exists=True),
+    ] = None,
+    who: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who labels, for the file. Default: your user name.")
+    ] = None,
+    export: Annotated[
+        Literal["tsv", "edf", "bdf"] | None,
+        typer.Option(
+            metavar="KIND",
+            help="Instead of labelling, write the labels so far: tsv (BIDS events) or edf or bdf (annotated copies), a "
+            "file for each recording in a folder named after the .csv file.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: this machine only.")
+    ] = _LOCAL,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 for any free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    on_error: options.SkipErrors = "raise",
+    quiet: options.Quiet = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Label windows in the browser: the program chooses which, and shows what the labels predict.
+
+    A local server shows one window at a time. The first cover the data, later ones are those that predictions are
+    unsure of, and every fifth is drawn at random to estimate the accuracy on new subjects. Every answer is on disk
+    before the page says so; run the command again to continue. Ctrl-C ends it. The page has help (?).
+    """
+    from polyadic._util.progress import window_bar
+    from polyadic.evaluate.probe import features_of
+    from polyadic.label import Journal, Session
+
+    for package in ("starlette", "uvicorn"):
+        require(package, "polyadic label needs the package", "label")
+    check_out_file(out, data, endings=(".csv",))
+    loaded = None if model is None else open_model(model, device)
+    with opened(data, given, model=loaded, labels=False, on_error=on_error, hidden=quiet) as windows:
+        if export is not None:
+            _export(out, data, windows, export)
+            return
+        journal = Journal(out)
+        if loaded is None:
+            from polyadic import CPD
+
+            loaded = CPD(device=device, random_state=seed, verbose=int(not quiet)).fit(windows)
+        with window_bar("features", len(windows), quiet) as on_rows:
+            Z = features_of(loaded, windows, on_rows)
+        name = who if who is not None else _user()
+        session = Session(windows, Z, journal, readout=getattr(loaded, "readout_", None), who=name, random_state=seed)
+        if len(journal.rows):
+            echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')} so far")
+        _serve(session, host, port, browser)
+    echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _serve(session: Session, host: str, port: int, browser: bool) -> None:
+    """Serve the page until Ctrl-C."""
+    import socket
+    import threading
+    import webbrowser
+
+    import uvicorn
+
+    from polyadic.label.server import build_app, follow, new_token
+
+    token = new_token()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise PolyadicError(f"--host {host} --port {port}: cannot listen there: {error}") from error
+    port = listener.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/{token}/"
+    if host != _LOCAL:
+        echo(
+            "Warning: other machines of the network can reach this address. Whoever has it sees the recordings and "
+            "can label; it is not encrypted.",
+            err=True,
+            colour="yellow",
+        )
+    app = build_app(session, token, (host.lower(),))
+    follow(session, lambda problem: echo(problem, err=True, colour="red"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, server_header=False))
+    echo(f"Label at {address}")
+    echo(f"Ctrl-C ends. Every answer is saved at once in {session.journal.path}.")
+    if browser:
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        session.journal.close()
+
+
+def _export(out: Path, data: Path, windows: Any, kind: str) -> None:
+    """Write the labels of each recording as BIDS events, or as an annotated copy."""
+    from polyadic.data import Windows
+    from polyadic.label import apply_labels
+
+    if not are_recordings(data):
+        raise PolyadicError(f"--export writes beside recordings, but {data.name} holds windows: pass the recordings")
+    labelled: Windows
+    labelled, note = apply_labels(out, windows)
+    if note:
+        echo(note, err=True, colour="yellow")
+    folder = out.with_name(f"{out.stem}-events")
+    folder.mkdir(exist_ok=True)
+    fs, length = labelled.fs or 1.0, labelled.shape[2]
+    known = labelled[labelled.label >= 0]
+    for name in sorted(set(known.recording.tolist())):
+        own = known.select(recording=name)
+        order = own.start.argsort()
+        texts = [own.classes[code] for code in own.label[order].tolist()]
+        found = [
+            Labelled(start / fs, length / fs, text, 1.0, None)
+            for start, text in zip(own.start[order].tolist(), texts, strict=True)
+        ]
+        source = data if data.is_file() else _file_of(data, name)
+        target = folder / f"{Path(name.replace('/', '_')).stem}_events.{kind}"
+        check_label_file(target, source)
+        check_label_texts(target, texts)
+        write_labels(target, source, found, labelled.classes)
+        echo(f"{target}: {counted(len(found), 'label')}")
+
+
+def _file_of(folder: Path, name: str) -> Path:
+    """Return the file of a recording, whose name may lack the extension."""
+    path = folder / name
+    found = [path] if path.is_file() else sorted(path.parent.glob(f"{path.name}.*"))
+    if not found:
+        raise PolyadicError(f"--export: no file of recording {name!r} was found in {folder}")
+    return found[0]
