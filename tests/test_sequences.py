@@ -13,7 +13,7 @@ import pytest
 from c_code import CLibrary, missing
 from command_line import polyadic
 
-from polyadic import CPD, export, load, plot
+from polyadic import CPD, export, load, plot, tune
 from polyadic.data import Windows
 from polyadic.data.readers.edf import read_annotations
 from polyadic.errors import ModelFileError, PolyadicError
@@ -500,6 +500,17 @@ def test_evaluate_gives_both_scores_and_says_which_one_predict_uses(nights):
     text = " ".join(polyadic(*words, cwd=folder).stdout.split())
     assert "by default predict labels along the recording" in text
     assert "along_balanced_accuracy" in (folder / "scores.csv").read_text()
+
+
+def test_tune_gives_both_scores_on_left_out_subjects_and_says_which_one_predict_uses(train):
+    tuning = tune(train, tries=1, folds=2, device="cpu")
+    assert tuning.along_score > tuning.recommended_score
+    assert f"Along the recording {100 * tuning.along_score:.1f} %, each window by itself" in tuning.summary()
+    uses = "along the recording" if tuning.model.chain_.is_default else "each window by itself"
+    assert f"predict labels {uses}." in tuning.summary()
+    assert tuning.to_dict()["nested_along"] == pytest.approx(tuning.along_score, abs=1e-6)
+    unordered = Windows(train.X[:240], 64.0, subject=train.subject[:240], label=train.label[:240])
+    assert np.isnan(tune(unordered, tries=1, folds=2, device="cpu").along_score)
 
 
 def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):
