@@ -27,8 +27,7 @@ from paper.scoring import train_probe, unthreaded
 from polyadic.core.persist import encode
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe, make_probe
-from polyadic.evaluate.scoring import calibration
+from polyadic.evaluate import Probe, calibration, make_probe
 
 Row = dict[str, Any]
 

@@ -17,8 +17,7 @@ from paper.labels import methods, people, runner, tables
 from paper.labels.runner import LabelRequest, run
 from paper.scoring import statistic_columns
 from polyadic.errors import DataError, PolyadicError
-from polyadic.evaluate import Probe
-from polyadic.evaluate.scoring import calibration
+from polyadic.evaluate import Probe, calibration
 from polyadic.evaluate.significance import corrected_resampled, holm
 
 pytest.importorskip("matplotlib")

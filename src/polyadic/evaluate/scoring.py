@@ -22,7 +22,7 @@ from polyadic.evaluate.classifier import WindowClassifier, groups_of, labels_of,
 from polyadic.evaluate.probe import SCALES, features_of, own_prior, statistic_columns, train_probe
 
 __all__ = ["default_protocol", "low_label_rows", "own_split", "score_features", "score_own_probe", "score_splits"]
-__all__ += ["MEASURES", "scores", "summarise"]
+__all__ += ["MEASURES", "calibration", "scores", "summarise"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 """The scores over all windows."""
@@ -148,7 +148,7 @@ def calibration(
     values, right = np.asarray(confidence, np.float64), np.asarray(correct, np.float64)
     each = np.ones(len(values)) if weight is None else np.asarray(weight, np.float64)
     place = np.minimum((values * bins).astype(np.intp), bins - 1)
-    count: NDArray[np.float64] = np.bincount(place, each, bins)
+    count = np.bincount(place, each, bins).astype(np.float64)
     used = count > 0
     mean, share = (np.bincount(place, each * column, bins)[used] / count[used] for column in (values, right))
     return Calibration(mean, share, count[used])
