@@ -218,7 +218,7 @@ def _learn(cell: _Cell, path: Path) -> Row:
         narrow, others = axes.transform(found.Z), axes.transform(others)
     # The windows of the training half are the others already.
     kept = sample[:0] if cell.development else sample
-    unlabelled = {"narrow": narrow, "others": others[: len(kept)], "who": learned.subject[kept]}
+    unlabelled: Row = {"narrow": narrow, "others": others[: len(kept)], "who": learned.subject[kept]}
     np.savez(path, Z=found.Z, statistics=found.statistics, **unlabelled)
     classes = len(np.unique(windows.label))
     return {
