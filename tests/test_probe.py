@@ -67,7 +67,7 @@ def slow_scores(Z, y, people, statistics, settings):
 
 @pytest.mark.parametrize(
     ("parameters", "columns", "scales", "count"),
-    [({}, [], ("plain", "standardised"), 12), ({}, [4, 5], ("plain",), 9), ({"scale": "standardised"}, [4], (), 9)],
+    [({}, [], ("plain", "standardised"), 12), ({}, [4, 5], ("plain",), 10), ({"scale": "standardised"}, [4], (), 10)],
 )
 def test_settings_have_the_scores_of_a_slow_search_and_the_best_is_chosen(
     parameters, columns, scales, count, monkeypatch
@@ -90,8 +90,8 @@ def test_the_weight_of_statistics_is_chosen_last_and_c_follows_their_variance():
     Z, y, people = example()
     probe = Probe().fit(Z, y, people, [4, 5])
     first, second = probe.validation_[:6], probe.validation_[6:]
-    assert {row["statistics"] for row in first} == {0.5}
-    assert [row["statistics"] for row in second] == [0.25, 1.0, 2.0]
+    assert {row["statistics"] for row in first} == {0.7}
+    assert [row["statistics"] for row in second] == [0.25, 0.5, 1.0, 2.0]
 
     def score(row):
         return round(row["balanced_accuracy"], 12)
@@ -147,8 +147,8 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
         (np.arange(3), None, "3 labels are too few"),
     ):
         probe = Probe().fit(Z[rows], y[rows], groups=groups, statistic_columns=[5])
-        assert (probe.scale_, probe.statistics_, probe.validation_) == ("plain", 0.5, [])
-        variance = (Z[rows] * [1, 1, 1, 1, 1, 0.5]).var(axis=0).sum() / 5
+        assert (probe.scale_, probe.statistics_, probe.validation_) == ("plain", 0.7, [])
+        variance = (Z[rows] * [1, 1, 1, 1, 1, 0.7]).var(axis=0).sum() / 5
         assert probe.C_ * variance == pytest.approx(1)
         assert "fixed settings" in probe.reason_
         assert why in probe.reason_

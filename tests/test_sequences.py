@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from itertools import pairwise, product
 
 import edfio
 import numpy as np
 import pytest
+from c_code import CLibrary, missing
 from command_line import polyadic
 
-from polyadic import CPD, load, plot
+from polyadic import CPD, export, load, plot, tune
 from polyadic.data import Windows
 from polyadic.data.readers.edf import read_annotations
 from polyadic.errors import ModelFileError, PolyadicError
@@ -500,6 +502,17 @@ def test_evaluate_gives_both_scores_and_says_which_one_predict_uses(nights):
     assert "along_balanced_accuracy" in (folder / "scores.csv").read_text()
 
 
+def test_tune_gives_both_scores_on_left_out_subjects_and_says_which_one_predict_uses(train):
+    tuning = tune(train, tries=1, folds=2, device="cpu")
+    assert tuning.along_score > tuning.recommended_score
+    assert f"Along the recording {100 * tuning.along_score:.1f} %, each window by itself" in tuning.summary()
+    uses = "along the recording" if tuning.model.chain_.is_default else "each window by itself"
+    assert f"predict labels {uses}." in tuning.summary()
+    assert tuning.to_dict()["nested_along"] == pytest.approx(tuning.along_score, abs=1e-6)
+    unordered = Windows(train.X[:240], 64.0, subject=train.subject[:240], label=train.label[:240])
+    assert np.isnan(tune(unordered, tries=1, folds=2, device="cpu").along_score)
+
+
 def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):
     contents = collect_contents(classifier.as_model(), train, transductive=True)
     assert "by default predict labels along the recording" in contents.probe.along
@@ -508,6 +521,37 @@ def test_report_shows_the_path_with_single_windows_faintly_behind(train, classif
     np.testing.assert_allclose(first.probability.sum(axis=1), 1, atol=1e-5)
     figure = plot.timeline(first.windows, first.predicted, alone=first.alone)
     assert [layer.opacity for layer in figure.data][:2] == [0.35, 1.0]
+
+
+@pytest.mark.skipif(bool(missing("gcc")), reason=missing("gcc"))
+@pytest.mark.parametrize(("kappa", "prior"), [(1.0, None), (0.5, "training")])
+def test_stream_in_c_is_the_causal_filter_also_after_windows_without_a_result(train, kappa, prior, tmp_path):
+    uneven = train[np.flatnonzero((train.label > 0) | (np.arange(len(train)) % 3 > 0))]
+    classifier = WindowClassifier(CPD(rank=4, device="cpu").fit(train), prior=prior).fit(uneven)
+    classifier.probe_.chain_ = replace(classifier.chain_, kappa=kappa, step=64, is_default=True)
+    written = export.c(classifier, tmp_path / "model.c")
+    assert written.along
+    assert written.stride == 64
+    new = lasting(people=1, length=60, seed=1)
+    signal = new.X.copy()
+    signal[0, 0, 3] = signal[10, 1, 5] = np.nan
+    signal[20:41, 0, 0] = np.nan  # 21 windows: a gap of 22 steps, so the chain starts anew
+    seen = np.isfinite(signal).all(axis=(1, 2))
+    found = CLibrary(written).push(signal.transpose(0, 2, 1).reshape(-1, 2))
+    kept = new[np.flatnonzero(seen)]
+    likelihoods = classifier.probe_.log_likelihoods(classifier.features_.transform(kept))
+    expected = classifier.chain_.filter(likelihoods, kept)
+    results = np.array([found[64 * (number + 1)] for number in np.flatnonzero(seen)])
+    np.testing.assert_allclose(results, expected, atol=1e-5)
+    assert not np.array([found[64 * (number + 1)] for number in np.flatnonzero(~seen)]).any()
+    assert np.abs(expected - classifier.predict_proba(kept)).max() > 0.1
+
+
+def test_stream_in_c_needs_a_stride_that_is_a_multiple_of_the_step(classifier, tmp_path):
+    assert classifier.chain_.is_default
+    assert export.c(classifier, tmp_path / "model.c", stride=128).along
+    assert not export.c(classifier, tmp_path / "model.c", stride=48).along
+    assert "polyadic_filter" not in (tmp_path / "model.c").read_text()
 
 
 def test_exports_say_that_they_leave_out_the_order(train, tmp_path):

@@ -85,7 +85,7 @@ def dense_spread(Z: np.ndarray, codes: np.ndarray, proportions: np.ndarray) -> n
 def test_spreading_solves_the_linear_system_of_the_dense_graph():
     Z, y = blobs(200)
     codes, proportions = few_labels(y, 4), np.array([0.5, 0.2, 0.3])
-    found = spread(neighbour_graph(Z), codes, proportions)
+    found = spread(neighbour_graph(Z, np.zeros(Z.shape[1], bool)), codes, proportions)
     np.testing.assert_allclose(found, dense_spread(Z, codes, proportions), atol=5e-3)  # after 60 steps
     assert (found.argmax(axis=1) == dense_spread(Z, codes, proportions).argmax(axis=1)).mean() > 0.99
 
@@ -93,29 +93,39 @@ def test_spreading_solves_the_linear_system_of_the_dense_graph():
 def test_the_graph_is_symmetric_without_loops_and_stands_equal_windows():
     Z, y = blobs(120)
     Z[:40] = Z[0]  # forty silent windows, say
-    graph = neighbour_graph(Z)
+    graph = neighbour_graph(Z, np.zeros(Z.shape[1], bool))
     assert np.isfinite(graph.data).all()
     assert abs(graph - graph.T).max() == 0
     assert not graph.diagonal().any()
     found = spread(graph, few_labels(y, 2), np.ones(3))
     assert np.isfinite(found).all()
-    assert neighbour_graph(np.zeros((30, 2))).shape == (30, 30)
+    assert neighbour_graph(np.zeros((30, 2)), np.zeros(2, bool)).shape == (30, 30)
+
+
+def test_components_and_statistics_have_a_graph_each():
+    Z, _ = blobs(80)
+    is_statistic = np.arange(8) % 2 > 0
+    both = neighbour_graph(Z, is_statistic)
+    parts = [neighbour_graph(Z[:, columns], np.zeros(4, bool)) for columns in (~is_statistic, is_statistic)]
+    assert abs(both - parts[0] - parts[1]).max() < 1e-12
+    scaled = neighbour_graph(Z * np.where(is_statistic, 7.0, 1.0), is_statistic)
+    np.testing.assert_allclose(scaled.toarray(), both.toarray(), atol=1e-12)
 
 
 @pytest.mark.parametrize("few", [3, 4])
-def test_spread_labels_weigh_as_much_as_the_true_ones_of_their_class(few):
+def test_spread_labels_weigh_three_times_as_much_as_the_true_ones_of_their_class(few):
     Z, y = blobs(600)
     codes = few_labels(y, few)
     codes[np.flatnonzero(codes == 2)[1:]] = -1  # unequal numbers
     probabilities = np.full((600, 3), 0.1)
     probabilities[np.arange(600), y] = 0.8
     probabilities[300:] = [0.8, 0.1, 0.1]  # the probe is wrong there
-    best, weight = trusted_labels(neighbour_graph(Z), codes, probabilities)
+    best, weight = trusted_labels(neighbour_graph(Z, np.zeros(Z.shape[1], bool)), codes, probabilities)
     unlabelled = codes < 0
     np.testing.assert_array_equal(best[~unlabelled], codes[~unlabelled])
     np.testing.assert_array_equal(weight[~unlabelled], 1.0)
     for code in range(3):
-        assert weight[unlabelled & (best == code)].sum() == pytest.approx((codes == code).sum())
+        assert weight[unlabelled & (best == code)].sum() == pytest.approx(3 * (codes == code).sum())
     # With more than three labels of a class, only labels on which graph and probe agree count.
     differs = unlabelled & (best != probabilities.argmax(axis=1))
     assert weight[differs].any() == (few == 3)
@@ -127,7 +137,7 @@ def test_proportions_follow_the_probe_on_unbalanced_classes():
     y = (rng.random(1000) < 0.1).astype(int)
     Z = np.where(y == 1, 1.8, 0.0)[:, None] + rng.normal(size=(1000, 4)) * [1, 1, 1, 1]
     codes = few_labels(y, 4)
-    graph, unlabelled = neighbour_graph(Z), few_labels(y, 4) < 0
+    graph, unlabelled = neighbour_graph(Z, np.zeros(Z.shape[1], bool)), few_labels(y, 4) < 0
     shares = {}
     for name, rare in (("right", 0.1), ("equal", 0.5)):
         mass = spread(graph, codes, np.array([1 - rare, rare]))

@@ -1,9 +1,10 @@
-"""The methods of the label curve: the default, its ablations, its variants with views, and baselines."""
+"""The methods of the label curve: the default, its ablations, and baselines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -15,23 +16,20 @@ from sklearn.pipeline import make_pipeline
 from paper.labels.people import LabelSet
 from paper.scoring import statistic_columns
 from polyadic import ATD, CPD, SALS
-from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, WindowIndex, split_pairing
+from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
-from polyadic.tuning import views_for
+from polyadic.statistics import window_statistics
 
 DEFAULT = "polyadic"
 """The method that all others are compared with: the library's defaults."""
 
-Group = Literal["default", "rivals", "paper", "less", "views"]
+Group = Literal["default", "rivals", "paper", "less"]
 ProbeKind = Literal["auto", "plain", "standardised"]
 
 _OLD_LONGEST_FRAME = 256
-_COPIES = 3
-"""Number of views of each labelled window that an augmented probe is trained on, in addition to the window."""
-_BETAS = (2.0, 25.0, 125.0)
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,7 @@ class Method:
     is_classifier : whether the estimator itself is trained on the labels
     most_seeds : maximum number of seeds; one for slow methods
     standardised : whether features are standardised on the windows that others learn from, and limited to ±6
-    probe_view : the name of the view that the probe is also trained on; "" for none
-    view : the name of the view that the method uses in any way; "" for none
+    needs : the package that the method needs and polyadic does not; "" for none
     """
 
     name: str
@@ -58,12 +55,12 @@ class Method:
     is_classifier: bool = False
     most_seeds: int = 10_000
     standardised: bool = False
-    probe_view: str = ""
-    view: str = ""
+    needs: str = ""
 
-    def suits(self, data: LabelSet) -> bool:
-        """Return whether the method's view can be made from the windows of a set."""
-        return self.view in ("", *_views(data))
+    @property
+    def is_available(self) -> bool:
+        """Whether the package that the method needs is installed."""
+        return not self.needs or find_spec(self.needs) is not None
 
 
 @dataclass(frozen=True)
@@ -72,15 +69,13 @@ class Features:
 
     Z : (N, F)
     statistics : the columns that are statistics of the raw window
-    copies : (copies, N, F), features of views for an augmented probe; NaN for windows without such a view
     """
 
     Z: NDArray[np.float32]
     statistics: NDArray[np.intp]
-    copies: NDArray[np.float32]
 
 
-def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Features:
+def features_of(one: Method, model: Any, windows: Any) -> Features:
     """Compute the inputs of a method's probe."""
     Z, columns = np.asarray(model.transform(windows), np.float32), statistic_columns(model)
     if one.columns == "coefficients":
@@ -89,20 +84,7 @@ def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Featur
         x *= np.sqrt(x.shape[1] / max(float(x.var(axis=0).sum()), 1e-300))
         Z = np.hstack([x.astype(np.float32), Z[:, columns]])
         columns = np.arange(x.shape[1], Z.shape[1])
-    copies = _view_features(model, _views(data)[one.probe_view], windows) if one.probe_view else Z[None][:0]
-    return Features(Z, columns, copies)
-
-
-def _view_features(model: Any, view: Augmentation, windows: Any) -> NDArray[np.float32]:
-    """Return features (copies, N, F) of views: one view for partner windows, several for random augmentations."""
-    pairing, _ = split_pairing(view)
-    X = torch.from_numpy(np.ascontiguousarray(windows.X, np.float32))
-    if pairing is None:
-        return np.stack([model.transform(view(X, sweep=sweep).numpy()) for sweep in range(_COPIES)])
-    partner = pairing.partners(WindowIndex.of(windows), torch.arange(len(X))).numpy()
-    found: NDArray[np.float32] = np.asarray(model.transform(windows), np.float32)[partner]
-    found[partner < 0] = np.nan
-    return found[None]
+    return Features(Z, columns)
 
 
 def _default(changes: Callable[[LabelSet], dict[str, Any]] = lambda _: {}) -> Callable[[LabelSet, int, str, int], Any]:
@@ -122,32 +104,6 @@ def _small(data: LabelSet) -> dict[str, Any]:
 
 def _frames(data: LabelSet, **changes: Any) -> STFT:
     return replace(recommended_stft(data.windows.shape[2], data.windows.fs), **changes)
-
-
-def _views(data: LabelSet) -> dict[str, Augmentation]:
-    """Return the views that suit a set, by name."""
-    return {**views_for(data.windows), "the paper's": data.paper.augment}
-
-
-_VIEWS = ("jitter 0.05", "jitter 0.3", "neighbour", "distant neighbour", "rotation 20°", "dropped channels", "shift",
-          "scale", "band-pass", "the paper's")  # fmt: skip
-
-
-def _view_methods() -> list[Method]:
-    """Return the methods with a second view: in the fit, with the paper's loss, in the readout, and in the probe."""
-
-    def fitted(name: str, beta: float = 0.0) -> Callable[[LabelSet, int, str, int], Any]:
-        return _default(lambda data: {"augment": _views(data)[name], "beta": beta})
-
-    def whitened(name: str) -> Callable[[LabelSet, int, str, int], Any]:
-        return _default(lambda data: {"readout": Readout(whiten=_views(data)[name])})
-
-    return [
-        *(Method(f"in the fit: {name}", "views", fitted(name), view=name) for name in _VIEWS),
-        *(Method(f"the paper's loss, β = {beta:g}", "views", fitted("the paper's", beta)) for beta in _BETAS),
-        *(Method(f"whitening: {name}", "views", whitened(name), view=name) for name in _VIEWS),
-        *(Method(f"in the probe: {name}", "views", _default(), probe_view=name, view=name) for name in _VIEWS),
-    ]
 
 
 def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], Any]:
@@ -197,6 +153,18 @@ def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
     return build
 
 
+class _Statistics(BaseEstimator):  # type: ignore[misc]
+    """The statistics of polyadic alone, for `Windows`."""
+
+    n_parameters_ = 0
+
+    def fit(self, windows: Any) -> _Statistics:
+        return self
+
+    def transform(self, windows: Any) -> NDArray[np.float64]:
+        return window_statistics(torch.from_numpy(np.asarray(windows.X, np.float32))).numpy()
+
+
 class _TangentSpace(BaseEstimator):  # type: ignore[misc]
     """Channel covariances projected to the tangent space at their mean, by pyRiemann, for `Windows`."""
 
@@ -222,7 +190,8 @@ METHODS: tuple[Method, ...] = (
     Method("hand features", "rivals", _baseline("Hand"), standardised=True),
     Method("MiniRocket", "rivals", _baseline("MiniRocket"), most_seeds=1),
     Method("PCA-32", "rivals", _baseline("PCA")),
-    Method("tangent space", "rivals", lambda *_: _TangentSpace()),
+    Method("statistics", "rivals", lambda *_: _Statistics(), standardised=True),
+    Method("tangent space", "rivals", lambda *_: _TangentSpace(), needs="pyriemann"),
     Method("CNN, supervised", "rivals", _baseline("CNN"), is_classifier=True, most_seeds=1),
     Method("SimCLR-32", "rivals", _baseline("SimCLR"), most_seeds=1),
     Method("polyadic 0.1.0, standardised probe", "paper", _first_release, probe="standardised"),
@@ -238,8 +207,14 @@ METHODS: tuple[Method, ...] = (
     Method("ATD", "rivals", _default(lambda d: {"augment": Jitter(0.05)})),
     Method("profiles of either sign", "less", _default(lambda d: {"nonnegative": False})),
     Method("standardised probe, not validated", "less", _default(), probe="standardised"),
-    *_view_methods(),
 )  # fmt: skip
+
+
+RELEASE = (DEFAULT, "ATD", "the paper's ATD, plain probe", "the paper's ATD, Probe", "statistics", "hand features",
+           "MiniRocket", "PCA-32", "tangent space")  # fmt: skip
+"""The methods of a release's table, the default of `python -m paper labels`."""
+FROZEN = ("MiniRocket", "the paper's ATD, plain probe", "the paper's ATD, Probe")
+"""Slow methods whose scores with a plain probe are those of 0.2.0; their features have not changed."""
 
 
 def method(name: str) -> Method:

@@ -1,4 +1,4 @@
-"""`python -m paper labels`: fit each method once per set and seed, then score it on every split; resumable."""
+"""`python -m paper labels`: learn features once per set and seed, then score a probe on every split; resumable."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,29 +16,31 @@ from typing import Any
 import numpy as np
 from joblib import delayed
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import balanced_accuracy_score
 
-from paper.labels.methods import METHODS, Method, features_of, method
-from paper.labels.people import COUNTS, FILES, Count, Half, LabelSet, drawn, halves, read_set
+from paper.labels.methods import DEFAULT, FROZEN, RELEASE, Method, features_of, method
+from paper.labels.people import COUNTS, FILES, Half, LabelSet, drawn, halves, read_set
 from paper.labels.tables import draw, page
 from paper.results import choose_device, provenance, run_cells, show, write_result
-from paper.scoring import FEWEST_WINDOWS, recentred, train_probe, unthreaded
+from paper.scoring import train_probe, unthreaded
 from polyadic.core.persist import encode
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe, make_probe
+from polyadic.evaluate import Probe, calibration, make_probe
 
 Row = dict[str, Any]
 
+OLD = "polyadic 0.2.0"
+"""The name of 0.2.0's default in the tables."""
+_FROZEN_FILE = Path(__file__).parents[2] / "docs" / "results" / "labels" / "0.2.0.json"
 _DRAWS = 3
-_WITH_VIEWS: tuple[Count, ...] = (3, 10, "all")
-"""Labels per class at which views are compared."""
-_RECENTRED: tuple[Count, ...] = (10, "all")
-"""Labels per class at which features are also recentred by subject."""
 _MOST_UNLABELLED = 3500
 """Maximum number of unlabelled windows that features were learned from and that the probe uses."""
 _CLIP = 6.0
+_WIDEST, _AXES = 2000, 256
+"""Features wider than this (MiniRocket) have a semi-supervised probe on this many principal axes, which is feasible."""
 _FEWEST_TO_TRAIN = 4
 """Minimum number of windows to train a network, which holds some out for early stopping."""
 _STEM = "labels"
@@ -48,13 +51,14 @@ _NOTES = {
     "paper.labels.people: row numbers, from 0, among the windows of the scored subjects in the order of "
     "the file (LUDB without windows of class -1); with all labels, every window of the training half",
     "rows": "balanced accuracy in percent: score has a mean over draws for each split, score_by_draw each draw; "
-    "recentred is with features recentred by subject, 'labelled only' and 'with unlabelled' without and with "
-    "unlabelled windows in the probe",
+    "'labelled only' and 'with unlabelled' are without and with unlabelled windows in the probe; that of "
+    "MiniRocket with unlabelled windows is on 256 principal axes of its features",
+    "ece, ece_before": "expected calibration error in points (10 bins, classes of equal weight) with and without the "
+    "temperature of the probe",
+    "frozen": "methods whose score, with a plain probe, is that of 0.2.0.json",
 }
 """Description of the parts of the result, written into its file."""
-_QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "CNN, supervised",
-                  "whitening: jitter 0.05",
-                  "in the probe: jitter 0.05")  # fmt: skip
+_QUICK_METHODS = (DEFAULT, "hand features", "the paper's ATD, plain probe", "CNN, supervised")
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,15 @@ class LabelRequest:
     jobs: int = 1
     quick: bool = False
 
+    @property
+    def reuses(self) -> tuple[str, ...]:
+        """Methods whose scores with a plain probe are taken from 0.2.0."""
+        return () if self.development or self.quick else FROZEN
+
 
 @dataclass(frozen=True)
 class _Cell:
-    """A method on a set with one seed: fitted once, then scored on every split."""
+    """A method on one split of a set, with one seed."""
 
     folder: Path
     data: str
@@ -85,7 +94,8 @@ class _Cell:
     device: str
     epochs: int
     development: bool
-    splits: int
+    split: int
+    is_frozen: bool = False
 
     @property
     def set(self) -> LabelSet:
@@ -101,32 +111,57 @@ class _Cell:
     def labelled(self) -> Windows:
         return self.set.labelled(self.development)
 
-    def halves(self) -> list[Half]:
+    def half(self) -> Half:
         windows = self.labelled()
-        return halves(windows.label, windows.subject, self.splits)
+        return halves(windows.label, windows.subject, self.split + 1)[self.split]
 
-    def key(self) -> str:
-        """Return a hash of everything that the scores depend on."""
+    def features_key(self) -> str:
+        """Return a hash of everything that the features depend on; on other subjects not on the split."""
         given = self.build().get_params(deep=False)
         parameters = {name: repr(encode(value)) for name, value in given.items() if name != "device"}
         X = self.set.windows.X
-        parts = [self.data, list(X.shape), float(np.abs(X[0]).sum()), self.method, parameters, self.seed]
-        parts += [self.development, self.splits, _DRAWS, *(["standardised"] if self.one.standardised else [])]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:20]
+        parts = [
+            self.data,
+            list(X.shape),
+            float(np.abs(X[0]).sum()),
+            type(self.build()).__name__,
+            parameters,
+            self.seed,
+        ]
+        return _hash([*parts, self.one.standardised, self.one.columns, self.split if self.development else None])
+
+    def key(self) -> str:
+        """Return a hash of everything that the scores depend on."""
+        return _hash([self.features_key(), self.method, self.development, self.split, _DRAWS, self.is_frozen])
+
+
+def _hash(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
 def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
-    """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables."""
+    """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables.
+
+    Features of each method, set and seed are computed first and kept in a folder `features`; then every split is scored
+    by itself, so that `--jobs` has many small tasks.
+    """
     request.out.mkdir(parents=True, exist_ok=True)
-    stem = _STEM + ("-development" if request.development else "")
-    cells = {cell.key(): cell for cell in _cells(request)}
-    tasks = {key: delayed(_run_cell)(cell) for key, cell in cells.items()}
-    done = run_cells(stem, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, quiet or as_json)
-    result = _result(request, [(cell, done[key]) for key, cell in cells.items()])
+    stem, hidden = _STEM + ("-development" if request.development else ""), quiet or as_json
+    cells, folder = {cell.key(): cell for cell in _cells(request)}, request.out / "features"
+    frozen = _frozen(request, cells.values()) if request.reuses else {}
+    folder.mkdir(exist_ok=True)
+    learned = {cell.features_key(): cell for cell in cells.values() if not cell.one.is_classifier}
+    tasks = {key: delayed(_learn)(cell, folder / f"{key}.npz") for key, cell in learned.items()}
+    fits = run_cells(f"{stem}: features", tasks, folder / "fits.jsonl", request.jobs, hidden)
+    tasks = {key: delayed(_score)(cell, folder / f"{cell.features_key()}.npz") for key, cell in cells.items()}
+    done = run_cells(stem, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, hidden)
+    found = [(cell, {**fits.get(cell.features_key(), {}), **done[key]["fit"]}, done[key]["scores"])
+             for key, cell in cells.items()]  # fmt: skip
+    result = _result(request, found, frozen)
     text = page(result)
     write_result(request.out / f"{stem}.json", result)
     (request.out / f"{stem}.md").write_text(text)
-    for name in result["sets"]:
+    for name in result["sets"] if find_spec("matplotlib") else ():
         draw(result, name, request.out / f"{stem}-{name}.png")
     show(result, text, f"{stem}.json, {stem}.md and the figures to {request.out}/", as_json)
     return result
@@ -136,152 +171,189 @@ def _cells(request: LabelRequest) -> list[_Cell]:
     if request.folder is None and not request.quick:
         raise PolyadicError(f"--data is missing: pass the folder with {', '.join(FILES.values())}, or use --quick")
     folder, sets = request.folder or Path(), ("synthetic",) if request.quick else request.sets
-    chosen = request.methods or (_QUICK_METHODS if request.quick else tuple(one.name for one in METHODS))
+    chosen = [method(name) for name in request.methods or (_QUICK_METHODS if request.quick else RELEASE)]
     epochs = 1 if request.quick else request.epochs
     cells = []
     for data in (read_set(folder, name) for name in sets):
         splits = data.n_splits if request.splits is None else min(request.splits, data.n_splits)
-        for one in map(method, chosen):
-            seeds = range(min(request.seeds, one.most_seeds)) if one.suits(data) else ()
-            about = (request.device, epochs, request.development, splits)
-            cells += [_Cell(folder, data.name, one.name, seed, *about) for seed in seeds]
+        for one in chosen:
+            frozen = one.name in request.reuses
+            # Nothing is left to compute for a frozen method with a fixed probe.
+            seeds = range(min(request.seeds, one.most_seeds)) if one.is_available and not _is_done(one, frozen) else ()
+            about = (str(choose_device(request.device)), epochs, request.development)
+            cells += [
+                _Cell(folder, data.name, one.name, seed, *about, split, frozen)
+                for seed, split in product(seeds, range(splits))
+            ]
     return cells
 
 
-def _run_cell(cell: _Cell) -> Row:
-    """Fit a method and score it: the seconds and sizes of the fit, and the scores on each split.
+def _is_done(one: Method, frozen: bool) -> bool:
+    return frozen and one.probe != "auto"
 
-    The scores are balanced accuracies of each draw, in percent, by labels per class and name. On development subjects
-    everything is nested: in each split, features are learned from the training half alone.
+
+def _learn(cell: _Cell, path: Path) -> Row:
+    """Learn features, write those of all labelled windows and of unlabelled ones, and return seconds and size.
+
+    On development subjects everything is nested: features are learned from the training half of the split alone.
     """
-    windows, fit = cell.labelled(), dict[str, Any](device=cell.device)
-    predict: _Predictor | None = None
-    splits: list[Row] = []
-    for split, half in enumerate(cell.halves()):
-        row: Row = {}
-        if cell.one.is_classifier:
-            predict = predict or _classifier(cell, windows, fit)
-        elif predict is None or cell.development:
-            predict = _probes(cell, windows, half, fit)
-        for count in _WITH_VIEWS if cell.one.group == "views" else COUNTS:
-            scores: dict[str, list[float]] = {}
-            for number in range(1 if count == "all" else _DRAWS):
-                rows, begun = drawn(windows.label, half.train, count, [split, number]), time.perf_counter()
-                for name, guess in predict(rows, half, count, number):
-                    if (split, count, name) == (0, "all", "score") and not cell.one.is_classifier:
-                        fit["probe_seconds"] = time.perf_counter() - begun
-                    scores.setdefault(name, []).append(100 * balanced_accuracy_score(windows.label[half.test], guess))
-            row[str(count)] = scores
-        splits.append(row)
-    return {"fit": fit, "splits": splits}
-
-
-_Predictor = Callable[[NDArray[np.intp], Half, Count, int], Iterator[tuple[str, NDArray[Any]]]]
-
-
-def _probes(cell: _Cell, windows: Windows, half: Half, about: Row) -> _Predictor:
-    """Fit a method, and return a function that trains its probe on some rows and predicts the test rows.
-
-    The default uses unlabelled windows: those that features were learned from, and those of the training half that
-    are not drawn. It is also scored without them ("labelled only"), and rivals with them ("with unlabelled").
-    """
-    one, model, begun = cell.one, cell.build(), time.perf_counter()
-    learned = windows[half.train] if cell.development else cell.set.unlabelled()
+    one, model, windows, begun = cell.one, cell.build(), cell.labelled(), time.perf_counter()
+    learned = windows[cell.half().train] if cell.development else cell.set.unlabelled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(learned)
     fitted = time.perf_counter()
-    found = features_of(one, model, cell.set, windows)
+    found = features_of(one, model, windows)
+    predicted = time.perf_counter()
+    sample = np.sort(np.random.default_rng(0).permutation(len(learned))[:_MOST_UNLABELLED])
+    others = features_of(one, model, learned[sample]).Z
     if one.standardised:
-        seen = features_of(one, model, cell.set, learned).Z
-        mean, scale = seen.mean(axis=0), seen.std(axis=0)
-        found = replace(found, Z=np.clip((found.Z - mean) / np.where(scale > 0, scale, 1.0), -_CLIP, _CLIP))
-    about |= {"fit_seconds": fitted - begun, "predict_seconds": time.perf_counter() - fitted}
-    Z, label, subject = found.Z.astype(np.float64), windows.label, windows.subject
-    classes = len(np.unique(label))
-    lines = 1 if classes == 2 else classes
-    about |= {"numbers": int(model.n_parameters_), "probe_numbers": lines * (Z.shape[1] + 1)}
-    _, sizes = np.unique(subject, return_counts=True)
-    is_main = one.group in ("default", "rivals") and one.probe == "auto"
-    centred = recentred(Z, subject) if is_main and not cell.development and sizes.min() >= FEWEST_WINDOWS else None
-    others, who = Z[:0], subject[:0]
-    if is_main and not cell.development:
-        sample = np.sort(np.random.default_rng(0).permutation(len(learned))[:_MOST_UNLABELLED])
-        others = features_of(one, model, cell.set, learned[sample]).Z.astype(np.float64)
-        if one.standardised:
-            others = np.clip((others - mean) / np.where(scale > 0, scale, 1.0), -_CLIP, _CLIP)
-        who = learned.subject[sample]
-
-    def with_unlabelled(F: NDArray[Any], rows: NDArray[np.intp], half: Half) -> Any:
-        rest = np.setdiff1d(half.train, rows)
-        marks = np.concatenate([label[rows], np.full(len(rest) + len(others), -1)])
-        groups = np.concatenate([subject[rows], subject[rest], who])
-        return train_probe(Probe(), np.concatenate([F[rows], F[rest], others]), marks, groups, found.statistics)
-
-    def predict(rows: NDArray[np.intp], half: Half, count: Count, number: int) -> Iterator[tuple[str, NDArray[Any]]]:
-        kinds = {"score": Z} | ({"recentred": centred} if centred is not None and count in _RECENTRED else {})
-        default = one.group == "default"
-        with unthreaded():
-            for name, F in kinds.items():
-                classifier = Probe(unlabelled=False) if one.probe == "auto" else make_probe(one.probe)
-                seen, own = F[rows], rows
-                for copy in found.copies:
-                    known = rows[np.isfinite(copy[rows]).all(axis=1)]
-                    seen, own = np.concatenate([seen, copy[known]]), np.concatenate([own, known])
-                trained = train_probe(classifier, seen, label[own], subject[own], found.statistics)
-                yield (
-                    "labelled only" if default and name == "score" else name,
-                    np.asarray(trained.predict(F[half.test])),
-                )
-            if is_main:
-                guess = np.asarray(with_unlabelled(Z, rows, half).predict(Z[half.test]))
-                yield "score" if default else "with unlabelled", guess
-
-    return predict
+        mean, scale = others.mean(axis=0), others.std(axis=0)
+        scale[scale == 0] = 1.0
+        others, Z = (np.clip((F - mean) / scale, -_CLIP, _CLIP) for F in (others, found.Z))
+        found = replace(found, Z=Z)
+    narrow = found.Z
+    if narrow.shape[1] > _WIDEST:
+        axes = PCA(min(_AXES, len(others)), svd_solver="randomized", random_state=0).fit(others)
+        narrow, others = axes.transform(found.Z), axes.transform(others)
+    # The windows of the training half are the others already.
+    kept = sample[:0] if cell.development else sample
+    unlabelled: Row = {"narrow": narrow, "others": others[: len(kept)], "who": learned.subject[kept]}
+    np.savez(path, Z=found.Z, statistics=found.statistics, **unlabelled)
+    classes = len(np.unique(windows.label))
+    return {
+        "device": cell.device,
+        "fit_seconds": fitted - begun,
+        "predict_seconds": predicted - fitted,
+        "numbers": int(model.n_parameters_),
+        "probe_numbers": (1 if classes == 2 else classes) * (found.Z.shape[1] + 1),
+    }
 
 
-def _classifier(cell: _Cell, windows: Windows, about: Row) -> _Predictor:
-    """Return a function that trains a classifier on some windows and predicts the test windows.
+def _score(cell: _Cell, path: Path) -> Row:
+    """Score a method on a split: numbers of each draw, by labels per class and name, and seconds of the probe."""
+    windows, half, fit = cell.labelled(), cell.half(), dict[str, Any]()
+    features = {} if cell.one.is_classifier else dict(np.load(path))
+    result: Row = {}
+    for count in COUNTS:
+        values: dict[str, list[float]] = {}
+        for number in range(1 if count == "all" else _DRAWS):
+            rows, begun = drawn(windows.label, half.train, count, [cell.split, number]), time.perf_counter()
+            if cell.one.is_classifier:
+                scored: Iterable[tuple[str, float]] = _classifier(cell, windows, rows, half, number, fit)
+            else:
+                scored = _probes(cell, features, windows, rows, half)
+            for name, value in scored:
+                if name == "score" and count == "all" and not cell.one.is_classifier:
+                    fit["probe_seconds"] = time.perf_counter() - begun
+                values.setdefault(name, []).append(value)
+        result[str(count)] = values
+    return {"fit": fit, "scores": result}
 
-    The number of the draw is the random seed. `about` receives the seconds and size of the last fit, with all labels.
+
+def _probes(
+    cell: _Cell, features: Row, windows: Windows, rows: NDArray[np.intp], half: Half
+) -> Iterator[tuple[str, float]]:
+    """Train probes on some rows, and yield their scores on the test rows by name.
+
+    The default uses unlabelled windows: those that features were learned from, and those of the training half that
+    are not drawn. It is also scored without them ("labelled only"), and rivals with them ("with unlabelled").
     """
+    one, is_default = cell.one, cell.method == DEFAULT
+    Z, columns = features["Z"].astype(np.float64), features["statistics"]
+    label, subject, truth = windows.label, windows.subject, windows.label[half.test]
 
-    def predict(rows: NDArray[np.intp], half: Half, count: Count, number: int) -> Iterator[tuple[str, NDArray[Any]]]:
-        if len(rows) < _FEWEST_TO_TRAIN:
+    def score(trained: Any, F: NDArray[np.float64]) -> float:
+        return 100 * float(balanced_accuracy_score(truth, trained.predict(F[half.test])))
+
+    with unthreaded():
+        if not cell.is_frozen:
+            classifier = Probe(unlabelled=False) if one.probe == "auto" else make_probe(one.probe)
+            plain = train_probe(classifier, Z[rows], label[rows], subject[rows], columns)
+            yield "labelled only" if is_default else "score", score(plain, Z)
+        if one.probe != "auto" or one.group == "less":
             return
-        model = cell.one.build(cell.set, number, cell.device, cell.epochs)
-        with warnings.catch_warnings(), unthreaded():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            train, begun = windows[rows], time.perf_counter()
-            model.fit(train, train.label)
-            fitted = time.perf_counter()
-            guess = np.asarray(model.predict(windows[half.test]))
-        about.update(fit_seconds=fitted - begun, predict_seconds=time.perf_counter() - fitted)
-        about["numbers"] = int(model.n_parameters_)
-        yield "score", guess
-
-    return predict
+        rest = np.setdiff1d(half.train, rows)
+        marks = np.concatenate([label[rows], np.full(len(rest) + len(features["who"]), -1)])
+        groups = np.concatenate([subject[rows], subject[rest], features["who"]])
+        F = features["narrow"].astype(np.float64)
+        whole = np.concatenate([F[rows], F[rest], features["others"]])
+        trained = train_probe(Probe(), whole, marks, groups, columns)
+        yield "score" if is_default else "with unlabelled", score(trained, F)
+        if is_default:
+            yield from _calibration_errors(trained, Z[half.test], truth)
 
 
-def _result(request: LabelRequest, cells: Sequence[tuple[_Cell, Row]]) -> dict[str, Any]:
+def _calibration_errors(probe: Probe, Z: NDArray[np.float64], truth: NDArray[Any]) -> Iterator[tuple[str, float]]:
+    """Yield the expected calibration error with the probe's temperature and with a temperature of 1, in points."""
+    scores = np.log(np.maximum(probe.predict_proba(Z), 1e-300))
+    weight = 1 / np.unique(truth, return_counts=True)[1][np.unique(truth, return_inverse=True)[1]]
+    for name, factor in (("ece", 1.0), ("ece_before", probe.temperature_)):
+        powers = np.exp(factor * (scores - scores.max(axis=1, keepdims=True)))
+        confidence = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
+        correct = probe.classes_[scores.argmax(axis=1)] == truth
+        yield name, 100 * calibration(confidence, correct, weight=weight).error
+
+
+def _classifier(
+    cell: _Cell, windows: Windows, rows: NDArray[np.intp], half: Half, number: int, about: Row
+) -> list[tuple[str, float]]:
+    """Train a classifier on some windows, and score it on the test windows; the number of the draw is the seed.
+
+    `about` receives the seconds and size of the last fit, with all labels.
+    """
+    if len(rows) < _FEWEST_TO_TRAIN:
+        return []
+    model = cell.one.build(cell.set, number, cell.device, cell.epochs)
+    with warnings.catch_warnings(), unthreaded():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        train, begun = windows[rows], time.perf_counter()
+        model.fit(train, train.label)
+        fitted = time.perf_counter()
+        guess = np.asarray(model.predict(windows[half.test]))
+    about.update(device=cell.device, fit_seconds=fitted - begun, predict_seconds=time.perf_counter() - fitted)
+    about["numbers"] = int(model.n_parameters_)
+    return [("score", 100 * float(balanced_accuracy_score(windows.label[half.test], guess)))]
+
+
+# ---------------------------------------------------------------- the result
+
+
+def _frozen(request: LabelRequest, cells: Any) -> Row:
+    """Return the scores of 0.2.0, after a check that subjects, splits and draws are the same."""
+    frozen: Row = json.loads(_FROZEN_FILE.read_text())
+    rows = {(row["set"], row["split"], row["labels"], row["draw"]): row["rows"] for row in frozen["drawn"]}
+    for cell in {(cell.data, cell.split): cell for cell in cells}.values():
+        label, half = cell.labelled().label, cell.half()
+        for count, number in product(COUNTS[:-1], range(_DRAWS)):
+            if (
+                drawn(label, half.train, count, [cell.split, number]).tolist()
+                != rows[cell.data, cell.split, str(count), number]
+            ):
+                raise PolyadicError(f"the draws of {cell.data} are not those of {_FROZEN_FILE.name}: the data differ")
+    return frozen
+
+
+def _result(request: LabelRequest, found: Sequence[tuple[_Cell, Row, Row]], frozen: Row) -> dict[str, Any]:
     """Return the content of the JSON file: settings, provenance, a row for each set, method, seed and label count."""
-    rows, fits, by_set = [], [], {cell.data: cell for cell, _ in cells}
-    for cell, found in cells:
-        about = {"set": cell.data, "method": cell.method, "group": cell.one.group, "seed": cell.seed}
-        fits.append(about | {name: round(v, 4) if isinstance(v, float) else v for name, v in found["fit"].items()})
-        scored = found["splits"]
-        for labels in (count for count in map(str, COUNTS) if count in scored[0]):
-            columns: Row = {}
-            for name in scored[0][labels]:
-                by_draw = [row[labels][name] for row in scored]
-                columns[name] = [round(float(np.mean(values)), 3) for values in by_draw]
-                columns[f"{name}_by_draw"] = [[round(value, 3) for value in values] for values in by_draw]
-            rows.append({**about, "labels": labels, **columns})
+    by_set: dict[str, list[_Cell]] = {}
+    by_method: dict[tuple[str, str, int], list[tuple[_Cell, Row, Row]]] = {}
+    for cell, fit, scores in found:
+        by_set.setdefault(cell.data, []).append(cell)
+        by_method.setdefault((cell.data, cell.method, cell.seed), []).append((cell, fit, scores))
+    rows, fits = [], []
+    for (data, name, seed), members in by_method.items():
+        about = {"set": data, "method": name, "group": method(name).group, "seed": seed}
+        fits.append(about | {key: round(v, 4) if isinstance(v, float) else v for key, v in members[0][1].items()})
+        rows += [{**about, "labels": str(count), **_columns([scores[str(count)] for *_, scores in members])}
+                 for count in COUNTS]  # fmt: skip
+    cells_of = {data: sorted({cell.split: cell for cell in cells}.items()) for data, cells in by_set.items()}
+    rows = _with_frozen(request, rows, frozen, {data: len(cells) for data, cells in cells_of.items()})
     subjects, divided, labelled = [], [], []
-    for data, cell in by_set.items():
-        windows, first = cell.labelled(), cell.set.unlabelled()
+    for data, cells in cells_of.items():
+        windows, first = cells[0][1].labelled(), cells[0][1].set.unlabelled()
         subjects.append({"set": data, "development": _names(first), "scored": _names(windows)})
-        for split, half in enumerate(cell.halves()):
+        for split, half in ((split, cell.half()) for split, cell in cells):
             names = {name: _names(windows[part]) for name, part in half._asdict().items()}
             divided.append({"set": data, "split": split, **names})
             for count, number in product((count for count in COUNTS if count != "all"), range(_DRAWS)):
@@ -290,7 +362,8 @@ def _result(request: LabelRequest, cells: Sequence[tuple[_Cell, Row]]) -> dict[s
     return {
         "experiment": _STEM,
         "people": "development" if request.development else "new",
-        "sets": {data: _describe(cell) for data, cell in by_set.items()},
+        "frozen": list(request.reuses),
+        "sets": {data: _describe([cell for _, cell in cells]) for data, cells in cells_of.items()},
         "draws": _DRAWS,
         "seeds": list(range(request.seeds)),
         "jobs": request.jobs,
@@ -309,15 +382,45 @@ def _names(windows: Windows) -> list[str]:
     return names
 
 
-def _describe(cell: _Cell) -> Row:
+def _columns(splits: Sequence[Row]) -> Row:
+    """Return for each name the mean over draws on each split, and under NAME_by_draw every draw."""
+    columns: Row = {}
+    for name in splits[0]:
+        by_draw = [split[name] for split in splits]
+        columns[name] = [round(float(np.mean(values)), 3) for values in by_draw]
+        columns[f"{name}_by_draw"] = [[round(value, 3) for value in values] for values in by_draw]
+    return columns
+
+
+def _with_frozen(request: LabelRequest, rows: list[Row], frozen: Row, splits: dict[str, int]) -> list[Row]:
+    """Add the scores of 0.2.0: its default as another method, and those of frozen methods that were asked for."""
+    asked, known = request.methods or RELEASE, {(row["set"], row["method"], row["labels"]): row for row in rows}
+    for old in frozen.get("rows", ()):
+        name, count = OLD if old["method"] == DEFAULT else old["method"], splits.get(old["set"], 0)
+        if not count or (name != OLD and (name not in request.reuses or name not in asked)):
+            continue
+        scores = {key: old[key][:count] for key in ("score", "score_by_draw")}
+        row = known.get((old["set"], name, old["labels"]))
+        if row is None:
+            group = "paper" if name == OLD else old["group"]
+            rows.append(
+                {**{key: old[key] for key in ("set", "seed", "labels")}, "method": name, "group": group, **scores}
+            )
+        else:
+            row |= scores
+    return rows
+
+
+def _describe(cells: Sequence[_Cell]) -> Row:
+    cell = cells[0]
     labelled, first = cell.labelled(), cell.set.unlabelled()
     return {
         "title": cell.set.title,
-        "splits": cell.splits,
+        "splits": len(cells),
         "classes": len(np.unique(labelled.label)),
         "unlabelled_people": len(np.unique(first.subject)),
         "unlabelled_windows": len(first),
         "people": len(np.unique(labelled.subject)),
         "windows": len(labelled),
-        "test_share": float(np.mean([len(half.test) / len(labelled) for half in cell.halves()])),
+        "test_share": float(np.mean([len(half.test) / len(labelled) for half in (cell.half() for cell in cells)])),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from paper.drawing import new_figure
 from paper.labels.methods import DEFAULT
@@ -22,12 +23,12 @@ _GROUPS = {
     "rivals": "",
     "paper": "",
     "less": "Ablation: the default without one ingredient",
-    "views": "The default with a second view",
 }
 _CLAIM = 0.05
 _TIMES = ("fit, s", "probe, s", "features, s")
 _DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space", "CNN, supervised", "SimCLR-32",
-          "polyadic 0.1.0, standardised probe", "the paper's ATD, plain probe")  # fmt: skip
+          "the paper's ATD, plain probe", "statistics",
+          "polyadic 0.2.0")  # fmt: skip
 
 
 def split_scores(result: Result, data: str, method: str, labels: Any, column: str = "score") -> np.ndarray:
@@ -74,7 +75,7 @@ def page(result: Result) -> str:
         "of the training half without a label. Rivals have a plain validated probe; lines called *with unlabelled* "
         "have the probe of polyadic. The standard error accounts for subjects shared between splits. ▲ and ▼ mark "
         f"methods that are better or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects "
-        "and, by Holm, for all comparisons on this page). *numbers* is the size of the model without its probe; *fit* "
+        "and, by Holm, for all comparisons on the set). *numbers* is the size of the model without its probe; *fit* "
         "is the seconds to learn features without labels, *probe* to train the probe with all labels of the first "
         "split, *features* to compute features of all labelled windows.",
         "",
@@ -83,17 +84,13 @@ def page(result: Result) -> str:
         "",
     ]
     comparisons = paired_tests(result)
+    lines += ["## All sets", "", *_rank_lines(result), "", *_calibration_lines(result), ""]
     for name, about in result["sets"].items():
         lines += [f"## {about['title']}", "", _describe(about, development), ""]
-        for groups, title in (
-            (("default", "rivals", "paper"), ""),
-            (("less",), _GROUPS["less"]),
-            (("views",), _GROUPS["views"]),
-        ):
+        for groups, title in ((("default", "rivals", "paper"), ""), (("less",), _GROUPS["less"])):
             names = _methods(result, name, ("default", *groups))
             if len(names) > 1:
                 lines += [f"### {title}", ""] if title else []
-                lines += [*_views_table(result, name, names, comparisons), ""] if groups == ("views",) else []
                 lines += [_table(result, name, names, comparisons, timed=not title), ""]
     lines += ["## Differences", "", *_difference_lines(result, comparisons)]
     return "\n".join(lines) + "\n"
@@ -117,20 +114,18 @@ def _table(
 ) -> str:
     share = result["sets"][data]["test_share"]
     counts = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "score")]
-    recentred = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "recentred")]
-    heads = ["labels per class", *counts, *(f"{count}, recentred" for count in recentred)]
+    heads = ["labels per class", *counts]
     lines = []
     for name, column in _lines(result, data, names):
         if column != "score":
             values = [split_scores(result, data, name, count, column) for count in counts]
-            cells = [_cell(value, share) for value in values] + [""] * (len(recentred) + (4 if timed else 1))
+            cells = [_cell(value, share) for value in values] + [""] * (4 if timed else 1)
             lines.append([as_text(f"{name}, {column}"), *cells])
             continue
         cells = [
             _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
             for count in counts
         ]
-        cells += [_cell(split_scores(result, data, name, count, "recentred"), share) for count in recentred]
         lines.append([as_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
     return table([*heads, "numbers", *(_TIMES if timed else ())], lines).rstrip()
 
@@ -146,27 +141,6 @@ def _lines(result: Result, data: str, names: Sequence[str]) -> Iterator[tuple[st
 def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:
     """Return whether any of these methods has scores at this number of labels."""
     return any(len(split_scores(result, data, name, count, column)) for name in names)
-
-
-def _views_table(
-    result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]
-) -> list[str]:
-    """Return the gain of each view over the default, in points, by where it is used: a line of text and a table."""
-    uses = ("in the fit", "whitening", "in the probe")
-    views = dict.fromkeys(name.split(": ")[1] for name in names if name.startswith(uses))
-    heads = [f"{use}, {count}" for use in uses for count in (10, "all")]
-    lines = []
-    for view in views:
-        cells = [comparisons.get((data, f"{use}: {view}", count)) for use in uses for count in ("10", "all")]
-        lines.append(
-            [as_text(view), *("–" if cell is None else f"{-cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells)]
-        )
-    about = (
-        "Gain of each view over the default, in percentage points, at 10 and all labels per class: as the second view "
-        "of the fit, in whitening, and as additional training windows of the probe. In parentheses, p of the paired "
-        "test before Holm's correction."
-    )
-    return [about, "", table(["view", *heads], lines).rstrip()]
 
 
 def _cell(values: np.ndarray, share: float) -> str:
@@ -198,24 +172,73 @@ def _size_and_time(result: Result, data: str, name: str) -> list[str]:
 
 
 def paired_tests(result: Result) -> dict[tuple[str, str, str], tuple[float, float, float]]:
-    """Return difference default − method, p and p after Holm, by set, method and labels."""
-    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+    """Return difference default − method, p and p after Holm within the set, by set, method and labels."""
+    found: dict[tuple[str, str, str], tuple[float, float, float]] = {}
     for data, about in result["sets"].items():
+        tests: dict[tuple[str, str, str], tuple[float, float]] = {}
         for name in _methods(result, data, _GROUPS):
             for count in map(str, COUNTS):
                 own, other = (split_scores(result, data, which, count) for which in (DEFAULT, name))
                 if name != DEFAULT and len(own) and len(own) == len(other):
                     _, p = corrected_resampled(own - other, about["test_share"])
-                    found[data, name, count] = (float((own - other).mean()), p)
-    adjusted = holm([p for _, p in found.values()]).tolist()
-    return {key: (gap, p, q) for (key, (gap, p)), q in zip(found.items(), adjusted, strict=True)}
+                    tests[data, name, count] = (float((own - other).mean()), p)
+        adjusted = holm([p for _, p in tests.values()]).tolist()
+        found |= {key: (*test, q) for (key, test), q in zip(tests.items(), adjusted, strict=True)}
+    return found
+
+
+def _rank_lines(result: Result) -> list[str]:
+    """Return the mean of each method over sets by labels, its mean rank over all cells, and a test against the default.
+
+    A cell is a set and a number of labels; methods that lack one are left out.
+    """
+    cells = [(data, str(count)) for data in result["sets"] for count in COUNTS]
+    scores: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(row["method"] for row in result["rows"] if row["group"] != "less"):
+        for column in ("score", "labelled only", "with unlabelled"):
+            means = [split_scores(result, data, name, count, column) for data, count in cells]
+            if all(len(values) for values in means):
+                scores[name if column == "score" else f"{name}, {column}"] = np.array([v.mean() for v in means])
+    if DEFAULT not in scores or len(scores) < 2:
+        return ["Too few methods for ranks."]
+    ranks = dict(zip(scores, stats.rankdata(-np.array(list(scores.values())), axis=0).mean(axis=1), strict=True))
+    lines = []
+    for name in sorted(scores, key=ranks.__getitem__):
+        gaps = (scores[DEFAULT] - scores[name]).round(9)
+        means = scores[name].reshape(len(result["sets"]), -1).mean(axis=0)
+        test = "" if name == DEFAULT else f"{stats.wilcoxon(gaps).pvalue:.2g}" if gaps.any() else "1"
+        wins = "" if name == DEFAULT else f"{int((gaps > 0).sum())} of {len(cells)}"
+        lines.append([as_text(name), *(f"{mean:.1f}" for mean in means), f"{ranks[name]:.1f}", wins, test])
+    about = (
+        f"Mean over the sets by labels per class; mean rank over all {len(cells)} pairs of set and labels; in how many "
+        f"{DEFAULT} is ahead, and p of a Wilcoxon signed-rank test over them, not corrected for the number of methods. "
+        "Cells of a set share subjects, so this p is too small."
+    )
+    heads = ["labels per class", *map(str, COUNTS), "rank", f"{DEFAULT} ahead", "p"]
+    return [about, "", table(heads, lines).rstrip()]
+
+
+def _calibration_lines(result: Result) -> list[str]:
+    """Return a table of the expected calibration error before and after the temperature, or nothing if not computed."""
+    lines = []
+    for data, about in result["sets"].items():
+        pairs = [[split_scores(result, data, DEFAULT, count, name) for name in ("ece_before", "ece")]
+                 for count in COUNTS]  # fmt: skip
+        if all(len(values) for pair in pairs for values in pair):
+            lines.append([about["title"], *(" → ".join(f"{values.mean():.1f}" for values in pair) for pair in pairs)])
+    if not lines:
+        return []
+    about = (
+        f"Expected calibration error of {DEFAULT} in points, without → with the temperature of the probe (10 bins; "
+        "classes have equal weight, as the probabilities assume)."
+    )
+    return [about, "", table(["labels per class", *map(str, COUNTS)], lines).rstrip()]
 
 
 def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], Any]) -> list[str]:
     """Return a table of every difference with its p, uncorrected for the number of comparisons."""
     lines = [
-        f"{DEFAULT} minus the method, in percentage points, with p of the paired test before Holm's correction over "
-        f"{len(comparisons)} comparisons.",
+        f"{DEFAULT} minus the method, in percentage points, with p of the paired test before Holm's correction.",
         "",
     ]
     rows = []

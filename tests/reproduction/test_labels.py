@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import wilcoxon
 from sklearn.metrics import balanced_accuracy_score
 
-from paper.labels import methods, people, tables
+from paper.labels import methods, people, runner, tables
 from paper.labels.runner import LabelRequest, run
 from paper.scoring import statistic_columns
-from polyadic.augment import Neighbour
-from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
-from polyadic.evaluate import Probe
+from polyadic.evaluate import Probe, calibration
 from polyadic.evaluate.significance import corrected_resampled, holm
 
 pytest.importorskip("matplotlib")
@@ -126,26 +125,52 @@ def test_finished_work_is_not_repeated_except_for_a_truncated_line(quick):
     assert len(journal.read_bytes().splitlines()) == len(lines) + 1
 
 
-def test_an_augmented_probe_learns_from_views_and_not_from_missing_partners():
-    data = people.read_set(Path(), "synthetic")
-    one = methods.method("in the probe: jitter 0.05")
-    model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
-    found = methods.features_of(one, model, data, data.labelled())
-    assert found.copies.shape == (3, *found.Z.shape)
-    assert not (found.copies[0] == found.copies[1]).all()
-    assert np.corrcoef(found.copies[0].ravel(), found.Z.ravel())[0, 1] > 0.9
-    windows = Windows(data.windows.X[:6], fs=64.0, recording=list("aaabbb"), start=[0, 64, 128] * 2)
-    copies, Z = methods._view_features(model, Neighbour(), windows), model.transform(windows)
-    assert np.isnan(copies[0, [2, 5]]).all()
-    np.testing.assert_array_equal(copies[0, [0, 1, 3, 4]], Z[[1, 2, 4, 5]])
+def test_calibration_errors_are_those_of_the_probabilities_with_and_without_the_temperature():
+    rng = np.random.default_rng(0)
+    y, subject = np.arange(400) % 2, np.arange(400) // 20
+    Z = rng.normal(size=(400, 3)) + 0.7 * y[:, None]
+    probe = Probe(C=1e-4).fit(Z, y, subject)
+    found = dict(runner._calibration_errors(probe, Z, y))
+    assert probe.temperature_ < 1  # a strong penalty makes the probe unsure
+    assert found["ece"] < found["ece_before"]
+    raw = 1 / (1 + np.exp(-(Z @ probe.coef_[0] + probe.intercept_[0]) * probe.temperature_))
+    confidence, correct = np.maximum(raw, 1 - raw), (raw > 0.5) == y
+    assert found["ece_before"] == pytest.approx(100 * calibration(confidence, correct).error)
+
+
+def test_frozen_scores_are_reused_after_a_check_of_the_draws(data_folder, tmp_path, monkeypatch):
+    request = LabelRequest(tmp_path, data_folder, ("ludb",), ("MiniRocket",), splits=2)
+    cells = runner._cells(request)
+    frozen = runner._frozen(request, cells)
+    score = {"set": "ludb", "method": "MiniRocket", "group": "rivals", "seed": 0, "labels": "10"}
+    rows = runner._with_frozen(request, [{**score, "with unlabelled": [1.0, 2.0]}], frozen, {"ludb": 2})
+    old = {row["method"]: row for row in frozen["rows"] if (row["set"], row["labels"]) == ("ludb", "10")}
+    assert rows[0] == {**score, "with unlabelled": [1.0, 2.0]} | {
+        key: old["MiniRocket"][key][:2] for key in ("score", "score_by_draw")
+    }
+    names = {(row["method"], row["labels"]) for row in rows}
+    assert names == {(name, str(count)) for name in ("MiniRocket", runner.OLD) for count in people.COUNTS}
+    altered = json.loads(runner._FROZEN_FILE.read_text())
+    next(row for row in altered["drawn"] if row["set"] == "ludb")["rows"][0] += 1
+    monkeypatch.setattr(runner, "_FROZEN_FILE", tmp_path / "0.2.0.json")
+    runner._FROZEN_FILE.write_text(json.dumps(altered))
+    with pytest.raises(PolyadicError, match=r"the draws of ludb are not those of 0\.2\.0\.json"):
+        runner._frozen(request, cells)
+
+
+def test_ranks_are_means_over_all_cells_and_p_is_that_of_wilcoxon():
+    text = tables.page(made_up(5.0))
+    row = next(line for line in text.split("## HAR")[0].splitlines() if line.startswith("| hand features"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[-3:] == ["2.0", "5 of 5", f"{wilcoxon([1.0, 2, 3, 4, 5]).pvalue:.2g}"]
 
 
 def test_coefficients_have_the_variance_of_the_isometric_features_and_keep_the_statistics():
     data = people.read_set(Path(), "synthetic")
     one = methods.method("coefficients for isometric features")
     model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
-    found = methods.features_of(one, model, data, data.labelled())
-    plain = methods.features_of(methods.method("polyadic"), model, data, data.labelled())
+    found = methods.features_of(one, model, data.labelled())
+    plain = methods.features_of(methods.method("polyadic"), model, data.labelled())
     assert found.Z.shape == plain.Z.shape
     assert (found.statistics == plain.statistics).all()
     np.testing.assert_array_equal(found.Z[:, found.statistics], plain.Z[:, plain.statistics])
@@ -186,6 +211,7 @@ def made_up(gap):
 @pytest.mark.parametrize(("gap", "mark"), [(5.0, "▼"), (-5.0, "▲")])
 def test_a_method_that_is_clearly_better_or_worse_is_marked(gap, mark):
     lines = tables.page(made_up(gap)).splitlines()
+    lines = lines[lines.index("## HAR") :]
     row = next(line for line in lines if line.startswith("| hand features"))
     assert row.count(mark) == len(people.COUNTS)
     assert not {"▲", "▼"} & set(next(line for line in lines if line.startswith("| polyadic")))

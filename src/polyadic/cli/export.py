@@ -88,7 +88,9 @@ def export(
         if windows is not None:
             outcome["comparison"] = _compare(loaded, windows, compute, batch, hidden)
             lines.append(_in_words(outcome["comparison"]))
-        if getattr(getattr(loaded, "probe_", None), "chain_", None) is not None:
+        if outcome.get("along"):
+            lines.append("a stream gives probabilities along the recording (polyadic_push)")
+        elif getattr(getattr(loaded, "probe_", None), "chain_", None) is not None:
             lines.append("probabilities are of each window by itself: the order of windows (--along) is not exported")
         if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
@@ -112,7 +114,7 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
     from polyadic import export as exports
 
     written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **settings)
-    named = ("stride", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator")
+    named = ("stride", "along", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator")
     outcome = {
         "files": [file.name for file in written.files],
         "window": written.shape,

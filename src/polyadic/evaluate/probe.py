@@ -172,11 +172,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     **Settings.** Parameters set to "auto" are chosen by the balanced accuracy on left-out groups, in up to five folds:
     C and scale first, then the weight of the statistics. Without groups, contiguous blocks of rows are used instead.
-    Ties go to the fixed settings: unscaled features, half the weight for the statistics, C = 1 / variance. These are
+    Ties go to the fixed settings: unscaled features, weight 0.7 for the statistics, C = 1 / variance. These are
     also used if validation is impossible or too noisy: all labels from one group, or fewer than 100 labels.
 
     **Unlabelled rows.** Rows of y without a label take part if there are at least 250 of them (up to 3,500, spread over
-    the groups): labels spread along a graph of nearest neighbours, and the regression is refitted with the spread
+    the groups): labels spread along graphs of nearest neighbours, and the regression is refitted with the spread
     labels that can be trusted (`polyadic.evaluate.unlabelled`). With 100 labels or more this is kept only if it does
     not lower the balanced accuracy on left-out groups, whose unlabelled rows are left out, too.
 
@@ -192,7 +192,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         by the variance of the features, which makes the choice independent of their unit
     scale : "plain" for unscaled features, "standardised" for mean 0 and variance 1; "auto" is plain for features with
         statistics, whose scales are right, and otherwise chooses
-    statistics : factor of the (scaled) statistics, `statistic_columns` of `fit`, or "auto" for ¼, ½, 1 or 2;
+    statistics : factor of the (scaled) statistics, `statistic_columns` of `fit`, or "auto" for ¼, ½, 0.7, 1 or 2;
         0 leaves them out
     unlabelled : "auto" to use rows without a label as above, False to ignore them
     class_weight : "balanced", None, or a dictionary of weights by class
@@ -322,7 +322,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validate(self, data: _Data, chosen: Setting) -> tuple[Any, float, str]:
         """Return the graph of unlabelled rows, or None if it is not used, the temperature, and a few words on both."""
         pool, y, blocks = len(data.codes) - data.n_labelled, data.codes[: data.n_labelled], data.blocks
-        graph = neighbour_graph(data.Z * gains(data.is_statistic, chosen.weight)) if pool else None
+        graph = neighbour_graph(data.Z, data.is_statistic) if pool else None
         if len(np.unique(blocks)) < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
             few = f"{pool:,} unlabelled windows used, too few labels or subjects to tell what they gain; "
             return graph, TEMPERATURE, few if pool else ""
@@ -411,7 +411,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = _Data(Z[rows], codes[rows], None, is_statistic)
         graph = None
         if data.n_labelled < len(rows):
-            graph = neighbour_graph(data.Z * gains(is_statistic, chosen.weight))
+            graph = neighbour_graph(data.Z, is_statistic)
 
         def leave_out(number: int) -> None:
             kept, test = fold[rows] != number, fold == number

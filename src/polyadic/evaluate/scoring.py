@@ -22,7 +22,7 @@ from polyadic.evaluate.classifier import WindowClassifier, groups_of, labels_of,
 from polyadic.evaluate.probe import SCALES, features_of, own_prior, statistic_columns, train_probe
 
 __all__ = ["default_protocol", "low_label_rows", "own_split", "score_features", "score_own_probe", "score_splits"]
-__all__ += ["MEASURES", "scores", "summarise"]
+__all__ += ["MEASURES", "calibration", "scores", "summarise"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 """The scores over all windows."""
@@ -116,12 +116,12 @@ class Calibration(NamedTuple):
 
     confidence : (b,), mean confidence
     accuracy : (b,), share of correct predictions
-    windows : (b,), number of predictions
+    windows : (b,), number of predictions, or sum of their weights
     """
 
     confidence: NDArray[np.float64]
     accuracy: NDArray[np.float64]
-    windows: NDArray[np.intp]
+    windows: NDArray[np.float64]
 
     @property
     def error(self) -> float:
@@ -129,13 +129,16 @@ class Calibration(NamedTuple):
         return float((np.abs(self.confidence - self.accuracy) * self.windows).sum() / self.windows.sum())
 
 
-def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 10) -> Calibration:
+def calibration(
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 10, weight: ArrayLike | None = None
+) -> Calibration:
     """Compare the confidence of predictions with the share that is correct, in bins of equal width.
 
     Parameters
     ----------
     confidence : (n,), probability of the predicted class
     correct : (n,), whether the prediction was right
+    weight : (n,), weight of each prediction; by default 1
 
     Examples
     --------
@@ -143,10 +146,11 @@ def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 10) -> Ca
     [1.0, 0.67]
     """
     values, right = np.asarray(confidence, np.float64), np.asarray(correct, np.float64)
+    each = np.ones(len(values)) if weight is None else np.asarray(weight, np.float64)
     place = np.minimum((values * bins).astype(np.intp), bins - 1)
-    count = np.bincount(place, minlength=bins)
+    count = np.bincount(place, each, bins).astype(np.float64)
     used = count > 0
-    mean, share = (np.bincount(place, weights, bins)[used] / count[used] for weights in (values, right))
+    mean, share = (np.bincount(place, each * column, bins)[used] / count[used] for column in (values, right))
     return Calibration(mean, share, count[used])
 
 

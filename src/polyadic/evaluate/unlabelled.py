@@ -1,7 +1,7 @@
 """Unlabelled windows in the probe: label spreading on a graph of nearest neighbours (Zhou et al., 2004).
 
 Labels spread from labelled windows along a graph of similar windows. The probe is then refitted with the spread labels
-that can be trusted, which together weigh as much as the true labels of their class.
+that can be trusted. Components and statistics have a graph each, and labels spread along both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _SMALLEST_SCALE = 1e-6
 _ALPHA, _STEPS = 0.9, 60
 _SMOOTHING = 0.05
 _FEW_LABELS = 3
-_MAJORITY = 0.5
+_TOTAL = 3.0
+"""Total weight of the spread labels of a class, relative to that of its true labels."""
 
 _Floats = NDArray[np.float64]
 _Rows = NDArray[np.intp]
@@ -62,8 +63,18 @@ def _starts(codes: _Rows) -> tuple[_Rows, _Rows]:
     return first, counts
 
 
-def neighbour_graph(Z: _Floats) -> Any:
-    """Return the symmetric graph of 10 nearest neighbours of features (n, F), a sparse matrix (n, n).
+def neighbour_graph(Z: _Floats, is_statistic: NDArray[np.bool_]) -> Any:
+    """Return the graph of nearest neighbours of features (n, F), a sparse matrix (n, n).
+
+    It is the sum of the graphs of components and of statistics, the columns `is_statistic` (F,), so that a window has
+    neighbours in each, whatever the weight of one against the other.
+    """
+    blocks = [Z[:, columns] for columns in (~is_statistic, is_statistic) if columns.any()]
+    return sum(_graph_of_block(block) for block in blocks)
+
+
+def _graph_of_block(Z: _Floats) -> Any:
+    """Return the symmetric graph of 10 nearest neighbours.
 
     Weights are Gaussian, with the distance to the seventh neighbour as local scale (Zelnik-Manor and Perona, 2004).
     """
@@ -104,9 +115,9 @@ def spread(graph: Any, codes: _Rows, proportions: _Floats) -> _Floats:
 def trusted_labels(graph: Any, codes: _Rows, probabilities: _Floats) -> tuple[_Rows, _Floats]:
     """Return the spread label of each row and its weight: 0 for one that is not trusted, and 1 for a true label.
 
-    Classes have the proportions that the probe predicts, smoothed. A spread label is trusted if it has more than half
-    of the mass and, unless no class has more than three labels, if the probe predicts it, too. In each class, spread
-    labels together weigh as much as true ones.
+    Classes have the proportions that the probe predicts, smoothed. A spread label is trusted if the probe predicts it,
+    too; if no class has more than three labels, all are. In each class, spread labels together weigh three times as
+    much as true ones.
 
     Parameters
     ----------
@@ -119,13 +130,13 @@ def trusted_labels(graph: Any, codes: _Rows, probabilities: _Floats) -> tuple[_R
     shares = np.bincount(predicted[unlabelled], minlength=count) / max(int(unlabelled.sum()), 1) + _SMOOTHING
     mass = spread(graph, codes, shares)
     best = np.where(unlabelled, mass.argmax(axis=1), codes)
-    weight = mass.max(axis=1) * (mass.max(axis=1) > _MAJORITY) * unlabelled
+    weight = mass.max(axis=1) * unlabelled
     if np.bincount(codes[~unlabelled]).max() > _FEW_LABELS:
         weight *= best == predicted
     for code in range(count):
         own = unlabelled & (best == code)
         total = weight[own].sum()
         if total > 0:
-            weight[own] *= (codes == code).sum() / total
+            weight[own] *= _TOTAL * (codes == code).sum() / total
     weight[~unlabelled] = 1.0
     return best, weight

@@ -23,6 +23,8 @@ from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.core.tensorizer import CForm, Tensorizer, tensors
 from polyadic.errors import PolyadicError
+from polyadic.evaluate.probe import Probe
+from polyadic.evaluate.sequences import LONGEST_GAP
 from polyadic.export.c_text import BYTES, Table, comment, float_literal, string_literal, table
 from polyadic.export.inference import (
     Inference,
@@ -91,6 +93,7 @@ class CExport:
     classes : classes of the probe, () if there is none
     table_bytes : size of all constant tables except those of the selftest
     scratch_bytes, stream_bytes : `sizeof` of the two structures
+    along : whether a stream gives probabilities along the recording
     int8 : whether weights are int8
     accumulator : the type of sums, "float", or "double" if components are nearly collinear or tensors far from 0
     error : the effect of int8 on the test windows; None for float weights
@@ -104,6 +107,7 @@ class CExport:
     table_bytes: int
     scratch_bytes: int
     stream_bytes: int
+    along: bool
     int8: bool
     accumulator: str
     error: Int8Error | None
@@ -165,7 +169,9 @@ def c(
     probe : as for `polyadic.export.onnx`; by default the model's own, if it has one
     fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; by default those of the
         model, if known
-    stride : number of samples of a stream from one result to the next; by default the length of a window
+    stride : number of samples of a stream from one result to the next; by default the step of the windows that the
+        classifier learned the order of classes from, if it uses it, and else the length of a window. A stream gives
+        probabilities along the recording (`Chain.filter`) if `predict` does and stride is a multiple of that step
     int8 : write weights as int8, with a scale for each component, feature and class
     header_only : write one file with the extension .h, whose code is compiled if POLYADIC_IMPLEMENTATION is defined
     test_window : (channels, time), the input of `polyadic_selftest`, or (N, channels, time): the first is that input,
@@ -197,16 +203,23 @@ def c(
         exact = replace(exact, factors=[exact.factors[0], np.ones((1, exact.rank)), exact.factors[1]])
     exact = fitted_to_float32(exact) if real == "double" else exact
     names = _channel_lines(model, channels, units)
-    stride = int(model._sample_shape[1]) if stride is None else stride
+    chain, likelihood_gain = _chain_of(probe)
+    if stride is None:
+        stride = int(model._sample_shape[1]) if chain is None else chain.step
     check_integer("stride", stride, 1)
     if stride > _LARGEST_STRIDE:
         raise PolyadicError(f"stride must be at most 2**30 - 1 samples, to fit into a C int, but is {stride}")
+    along = chain is not None and stride % chain.step == 0 and stride <= LONGEST_GAP * chain.step
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
     tables = _model_tables(settled, quantised, form, real, centre, int(model._sample_shape[1]))
     tables |= {name: table(np.asarray(values)) for name, values in form.tables.items()}
+    if along:
+        power = np.linalg.matrix_power(chain.transitions, stride // chain.step)
+        tables |= {"transitions": table(power), "initial": table(chain.initial), "likelihood": table(likelihood_gain)}
     work = _work(settled, form, model._sample_shape)
-    scratch, stream = _struct_bytes(settled, form, work, model._sample_shape, real)
+    state = 4 * (len(settled.classes) + 1) if along else 0
+    scratch, stream = _struct_bytes(settled, form, work, model._sample_shape, real, state)
     target = Path(path).with_suffix(".h") if header_only else Path(path)
     header = target.with_suffix(".h")
     if target == header and not header_only:
@@ -223,6 +236,7 @@ def c(
         table_bytes=sum(values.bytes for values in tables.values()),
         scratch_bytes=scratch,
         stream_bytes=stream,
+        along=along,
         int8=int8,
         accumulator=real,
         error=_compare(model.tensorize_, exact, settled, windows, test_window is not None) if int8 else None,
@@ -256,6 +270,8 @@ def c(
         "real": real,
         "weight": "signed char" if int8 else "float",
         "mean": "mean" in tables,
+        "kappa": float_literal(chain.kappa) if along and chain.kappa != 1 else "",
+        "longest_gap": LONGEST_GAP * chain.step // stride if along else 0,
         "statistics": settled.n_statistics,
         "axes": settled.n_axes,
         **_statistic_numbers(settled, export.shape[1]),
@@ -400,9 +416,9 @@ def _work(settled: Inference, form: CForm, sample_shape: Sequence[int]) -> int:
 
 
 def _struct_bytes(
-    settled: Inference, form: CForm, work: int, sample_shape: Sequence[int], real: str
+    settled: Inference, form: CForm, work: int, sample_shape: Sequence[int], real: str, state: int
 ) -> tuple[int, int]:
-    """Return `sizeof` of polyadic_scratch and polyadic_stream, with natural alignment."""
+    """Return `sizeof` of polyadic_scratch and polyadic_stream, with natural alignment; `state` is that of the chain."""
     unit = BYTES[real]
 
     def up(count: int) -> int:
@@ -412,7 +428,17 @@ def _struct_bytes(
     if settled.n_statistics:
         floats += 4 * (3 * int(sample_shape[0]) + (settled.n_statistics if settled.n_axes else 0))
     scratch = up(up(floats) + unit * settled.rank + 4 * settled.n_features)
-    return scratch, up(4 * int(sample_shape[0]) * int(sample_shape[1]) + 3 * 4) + scratch
+    return scratch, up(4 * int(sample_shape[0]) * int(sample_shape[1]) + 3 * 4 + state) + scratch
+
+
+def _chain_of(probe: Any) -> tuple[Any, NDArray[np.float64]]:
+    """Return the chain that `predict` uses, or None, and the factor of each class's emission, prior^-kappa: (K,)."""
+    fitted = getattr(probe, "probe_", probe)
+    chain = getattr(fitted, "chain_", None)
+    if chain is None or not chain.is_default:
+        return None, np.ones(0)
+    logarithm = chain.kappa * Probe.of(fitted).likelihoods_of(np.zeros(len(chain.initial)))
+    return chain, np.exp(logarithm - logarithm.max())
 
 
 def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str]) -> list[str]:

@@ -55,6 +55,7 @@ class Tuning:
     nested : for each left-out subject, the balanced accuracy of the settings chosen without it and of the recommended
         settings; empty if no subject could be left out
     nested_score, recommended_score : the same over all windows of these subjects; NaN if there are none
+    along_score : the same for predictions along the recording, of the settings in use; NaN if the order is not known
     interrupted : whether the search was interrupted
     """
 
@@ -68,6 +69,7 @@ class Tuning:
     nested: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)
     nested_score: float = math.nan
     recommended_score: float = math.nan
+    along_score: float = math.nan
     interrupted: bool = False
 
     @property
@@ -84,6 +86,14 @@ class Tuning:
                 f"search without them chose, {100 * self.recommended_score:.1f} % with the recommended settings.",
                 f"Balanced accuracy within the search, which is optimistic: {100 * self.inner:.1f} %.",
             ]
+        if not math.isnan(self.along_score):
+            alone = self.nested_score if self.tuned else self.recommended_score
+            chain = self.model.chain_
+            uses = "along the recording" if chain is not None and chain.is_default else "each window by itself"
+            lines.append(
+                f"Along the recording {100 * self.along_score:.1f} %, each window by itself {100 * alone:.1f} %; "
+                f"predict labels {uses}."
+            )
         changes = self.settings.changed_from(self.recommended)
         lines.append(f"Settings: {', '.join(f'{name}={value}' for name, value in changes.items()) or 'recommended'}.")
         if self.settings.recenter:
@@ -117,6 +127,7 @@ class Tuning:
             "inner": _rounded(self.inner),
             "nested": _rounded(self.nested_score),
             "nested_recommended": _rounded(self.recommended_score),
+            "nested_along": _rounded(self.along_score),
             "subjects": self.nested,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
@@ -225,6 +236,7 @@ def tune(
         nested=nested,
         nested_score=total.get("tuned", math.nan),
         recommended_score=total.get("recommended", math.nan),
+        along_score=total.get("recommended along" if settings == space.recommended else "tuned along", math.nan),
         interrupted=not nested,
     )
 
@@ -234,10 +246,13 @@ def _validate(
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Search without each group of subjects in turn, and classify the windows of the group.
 
-    Returns the balanced accuracy of the tuned and of the recommended settings, for each subject and in all.
+    Returns the balanced accuracy of the tuned and of the recommended settings for each subject, and in all, there also
+    along the recording if the order of windows is known.
     """
     truth = labels_of(windows)
-    predicted = {"tuned": truth.copy(), "recommended": truth.copy()}
+    alone = {"tuned": truth.copy(), "recommended": truth.copy()}
+    along = {name: guess.copy() for name, guess in alone.items()}
+    is_ordered = True
     for number, (train, test) in enumerate(folds, start=1):
         search = new_search(number, windows[train])
         tuned = search.run().settings
@@ -246,14 +261,21 @@ def _validate(
         # All windows of the left-out subjects, because recentring needs their means.
         rows = np.setdiff1d(np.arange(len(windows)), train)
         for name, settings in (("tuned", tuned), ("recommended", search.space.recommended)):
-            predicted[name][test] = search.classifier(settings).predict(windows[rows])[np.searchsorted(rows, test)]
+            classifier, places = search.classifier(settings), np.searchsorted(rows, test)
+            probabilities = classifier.predict_proba(windows[rows])
+            alone[name][test] = classifier.classes_[probabilities.argmax(axis=1)][places]
+            is_ordered = is_ordered and classifier.chain_ is not None
+            if is_ordered:
+                along[name][test] = classifier.label_sequence(probabilities, windows[rows])[0][places]
 
-    def accuracy(rows: NDArray[np.intp]) -> dict[str, float]:
+    def accuracy(rows: NDArray[np.intp], predicted: dict[str, NDArray[Any]] = alone) -> dict[str, float]:
         return {name: scores(truth[rows], y[rows])["balanced_accuracy"] for name, y in predicted.items()}
 
     tested = np.concatenate([test for _, test in folds])
-    subject = windows.subject[tested]
-    return {name: accuracy(tested[subject == name]) for name in np.unique(subject).tolist()}, accuracy(tested)
+    subject, total = windows.subject[tested], accuracy(tested)
+    if is_ordered:
+        total |= {f"{name} along": score for name, score in accuracy(tested, along).items()}
+    return {name: accuracy(tested[subject == name]) for name in np.unique(subject).tolist()}, total
 
 
 def _choose(search: Search, best: Settings, nested: dict[str, dict[str, float]]) -> tuple[Settings, str]:
