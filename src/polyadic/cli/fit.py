@@ -190,8 +190,8 @@ def fit(
         return
     compares = probe is not None or check
     if scheduler is None:
-        reading = {"labels": labels is None, "compares": compares, "on_error": on_error}
-        source = opened(data, given, **reading, hidden=hidden)
+        wanted = labels is None
+        source = opened(data, given, labels=wanted, compares=compares, on_error=on_error, hidden=hidden)
     elif chosen_method != "cpd" or protocol is not None or compares or on_error != "raise":
         raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe, --check and --on-error")
     else:
