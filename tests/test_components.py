@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from command_line import polyadic
 
-from polyadic import load
+from polyadic import CPD, load
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import components, expression, match
@@ -67,6 +70,53 @@ def test_components_are_a_model_with_expression_that_is_saved(tmp_path):
     again = load(tmp_path / "components.safetensors")
     assert np.array_equal(expression(again, windows), expression(found.model, windows))
     assert again.replicability_.replicates.all()
+
+
+def test_moments_of_a_fit_are_those_of_a_pass_of_their_own_and_do_not_change_the_fit():
+    windows = synthetic(60, n_channels=2)
+    model = CPD(rank=2)
+    kept = model.fit_with_moments(windows, windows.subject)
+    alone = CPD(rank=2).fit(windows)
+    assert all(np.array_equal(a, b) for a, b in zip(model.factors_, alone.factors_, strict=True))
+    again = Moments.collect(windows, groups=windows.subject)
+    assert kept.groups == again.groups
+    assert kept.n_windows == 60
+    for names in (None, kept.groups[:2], [kept.groups[0]] * 2):
+        assert kept.of(names).energy == pytest.approx(again.of(names).energy, rel=1e-5)
+        traces = [float(moments.of(names).second.trace()) for moments in (kept, again)]
+        assert traces[0] == pytest.approx(traces[1], rel=1e-3)
+
+
+def test_samples_of_subjects_have_the_moments_of_merged_subjects():
+    windows = synthetic(60, n_channels=2)
+    moments = Moments.collect(windows, groups=windows.subject)
+    count = len(moments.groups)
+    counts = np.random.default_rng(0).multinomial(count, [1 / count] * count, 3)
+    for row, sample in zip(counts, moments.resampled(counts), strict=True):
+        merged = moments.of(np.repeat(moments.groups, row).tolist())
+        assert sample.energy == pytest.approx(merged.energy)
+        np.testing.assert_allclose(sample.second, merged.second, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("noisy", [False, True], ids=["rhythms", "1/f noise"])
+def test_the_command_stores_components_beside_the_features(tmp_path, noisy):
+    windows = synthetic(120, n_channels=2)
+    X, subject = noise(1.0, 1) if noisy else (windows.X[:, :, :160], windows.subject)
+    np.savez(tmp_path / "w.npz", X=X, subject=subject, fs=64)
+    words = ("fit", "w.npz", "--rank", 4, "-o", "m.safetensors", "--components", "--json")
+    told = json.loads(polyadic(*words, cwd=tmp_path).stdout)
+    model = load(tmp_path / "m.safetensors")
+    assert model.rank == 4
+    assert told["components"] == model.components_.to_dict()
+    shown = 0 if noisy else model.components_.model.rank
+    assert (model.components_.rank == 0) == noisy
+    assert shown + model.components_.left_out == model.components_.rank
+    assert expression(model, X[:5]).shape == (5, shown)
+    plain = polyadic("fit", "w.npz", "--rank", 4, "-o", "n.safetensors", "--no-components", cwd=tmp_path)
+    assert "components" not in plain.stdout
+    same = load(tmp_path / "n.safetensors")
+    assert not hasattr(same, "components_")
+    assert all(np.array_equal(*both) for both in zip(same.factors_, model.factors_, strict=True))
 
 
 def test_bands_are_one_sided_where_a_profile_is_zero():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -282,6 +282,8 @@ class Passes:
     compression : "auto", None or the rank of each mode, as for `CPD`
     statistics : statistics of raw windows to collect, if any
     after_block : called after each block of each pass
+    masks_of : function of the number of entries of a mean that returns masks (N,) of parts of the windows, whose
+        moments the last pass collects, too, as `parts`
     """
 
     source: RawSource
@@ -290,6 +292,8 @@ class Passes:
     compression: Setting = "auto"
     statistics: Describe | None = None
     after_block: Callable[[Passes], None] | None = None
+    masks_of: Callable[[int], Sequence[Tensor]] | None = None
+    parts: list[Moments] = field(default_factory=list, init=False)
     done: int = field(default=0, init=False)
     stage: Stage | None = field(default=None, init=False)
     sums: Any = field(default=None, init=False)
@@ -304,9 +308,22 @@ class Passes:
     def run(self) -> Moments:
         """Run the passes that are left, and return the moments; `tensorize` is calibrated afterwards."""
         self._reach_core()
-        self._add()
-        self.moments.finish()
-        return self.moments
+        whole, both = self.moments, None
+        if self.masks_of is not None:
+            assert self.stage is not None
+            if self.done:  # a checkpoint has no parts: repeat the pass
+                self._begin("core", whole.compression)
+                whole = self.moments
+            masks, stage = self.masks_of(len(whole.mean)), replace(self.stage, n_windows=0)
+            self.parts = [stage.start(self.source.example(), self.source.device) for _ in masks]
+            everything = torch.ones(self.source.n_windows, dtype=torch.bool)
+            both = Parts([whole, *self.parts], [everything, *masks])
+        self._add(both)
+        whole.finish()
+        for part in self.parts:
+            part.settle()
+            part.to_cpu()
+        return whole
 
     def of_parts(self, parts: Sequence[Tensor]) -> list[Moments]:
         """Return the moments of several parts of the windows, masks (N,), collected in the same pass."""
@@ -384,13 +401,14 @@ class Passes:
         on_cpu = self.source.device.type == "cpu" and not hasattr(self.source, "partial_sums")
         self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
 
-    def _add(self) -> None:
+    def _add(self, sums: Any = None) -> None:
         """Add the windows that are left to the sums of this pass."""
         assert self.stage is not None
+        sums = sums or self.sums
         partial = getattr(self.source, "partial_sums", None)
         if partial is None:
             kept = None if self.stage.name == "floor" else self._kept
-            counts = add_windows(self.stage, self.source, self.sums, self.done, kept=kept)
+            counts = add_windows(self.stage, self.source, sums, self.done, kept=kept)
         else:
             counts = self._merge(partial(self.stage, self.done))
         for count in counts:
