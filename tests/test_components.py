@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from command_line import polyadic
 
+from paper.components import cover_planted, planted
 from polyadic import CPD, load
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import components, expression, match
 from polyadic.explain.components import _band
-from polyadic.explain.expression import profiles
 from polyadic.scale import Moments
 
 SIZES = (6, 12, 5)
@@ -25,17 +25,6 @@ def noise(exponent: float, channels: int, seed: int = 0) -> tuple[np.ndarray, np
     spectra[..., 1:] /= np.arange(1, spectra.shape[2]) ** (exponent / 2)
     spectra[..., 0] = 0
     return np.fft.irfft(spectra)[..., :256].astype(np.float32), np.repeat(np.arange(12), 40)
-
-
-def planted(seed: int, subjects: int = 40) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Three non-negative components, tensors of 30 windows of each subject that express them, and the subjects."""
-    random = np.random.default_rng(seed)
-    true = [np.exp(random.normal(size=(size, 3))) * (random.random((size, 3)) < 0.7) for size in SIZES]
-    true = [factor + 0.01 * (factor.sum(axis=0) == 0) for factor in true]
-    subject = np.repeat(np.arange(subjects), 30)
-    x = random.normal(size=(subjects, 3))[subject] + random.normal(size=(len(subject), 3))
-    T = np.einsum("nr,ir,jr,kr->nijk", x, *true)
-    return true, T + 0.5 * T.std() * random.normal(size=T.shape), subject
 
 
 @pytest.mark.parametrize("channels", [1, 4])
@@ -132,13 +121,4 @@ def test_subjects_are_needed():
 
 @pytest.mark.long
 def test_bands_cover_planted_profiles_in_about_90_percent():
-    covered = []
-    for seed in range(10):
-        true, T, subject = planted(seed)
-        found = components(Moments.collect(T, tensorize=None, groups=subject), rank=3, restarts=3, replicates=100)
-        pairs = match(found.model, true)
-        for factor, (low, high) in zip(true, found.bands, strict=True):
-            own = profiles(factor[:, pairs.b])
-            large = own > 0.1 * own.max(axis=0)
-            covered.append(((low <= own) & (own <= high))[:, pairs.a][large])
-    assert 0.85 <= np.concatenate(covered).mean() <= 0.95
+    assert 0.85 <= cover_planted(10) <= 0.95

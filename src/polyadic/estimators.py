@@ -78,6 +78,8 @@ _MOST_ROUNDS = 10_000
 _RESTART = 0x5E7A  # separates the random stream of further restarts from all others
 _RESUMABLE_CHANGES = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; `random_state` is compared by its seed."""
+_FEWEST_GROUPS = 10
+"""With less room for moments of groups, a pass of their own collects smaller ones."""
 _RESOLVED = ("solver_", "batch_size_", "nonnegative_", "compression_", "attempt_", "converged_")
 """Values of "auto" parameters and the outcome of the fit, stored for information only."""
 
@@ -595,17 +597,19 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         names: list[str] = []
 
         def masks_of(width: int) -> list[Tensor]:
+            # Of few windows the fit keeps more axes than moments of subjects have room for.
             found, masks = group_masks(groups, self._n_seen, most_groups(width))
-            names[:] = found
-            return masks
+            names[:] = found if most_groups(width) >= _FEWEST_GROUPS else []
+            return masks[: len(names)]
 
         self._masks_of = masks_of
         try:
             self.fit(X, **options)
+            if not names:
+                return SavedMoments.collect(X, tensorize=self.tensorize_, groups=groups)
             return SavedMoments.of_fit(self, self._passes, names)
         finally:
-            for name in ("_masks_of", "_passes"):
-                vars(self).pop(name, None)
+            self._masks_of = self._passes = None
 
     def _source(self, X: Any, reset: bool = True, calibrate: bool = True) -> Any:
         if isinstance(X, SavedMoments):

@@ -262,7 +262,7 @@ def fit(
             default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
-        saving = {"checkpoint": path, "resume": resume, "checkpoint_every": checkpoint_every}
+        saving: dict[str, Any] = {"checkpoint": path, "resume": resume, "checkpoint_every": checkpoint_every}
         components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
         try:
             model, collected = estimator, None

@@ -100,7 +100,7 @@ class Components:
 
     @classmethod
     def restore(cls, model: CPD, arrays: Mapping[str, NDArray[Any]], header: dict[str, Any]) -> Components:
-        """Build from `to_dict` and `arrays`, for the model of the same file; raise ModelFileError if they do not fit."""
+        """Build from `to_dict` and `arrays`, for the model of a file; raise ModelFileError if they do not fit."""
 
         def listed(name: str) -> list[NDArray[Any]]:
             keys = [f"{_PREFIX}{name}.{mode}" for mode in range(len(model.factors_))]
@@ -117,8 +117,8 @@ class Components:
         if factors:
             shown = with_bases(model, factors, Replicability.from_dict(header["replicability"], rank))
         tried = {int(rank): int(count) for rank, count in header["tried"].items()}
-        numbers = (int(header[name]) for name in ("rank", "left_out"))
-        return cls(shown, *numbers, tried, int(header["n_subjects"]), bands or None)
+        rank, left_out, subjects = (int(header[name]) for name in ("rank", "left_out", "n_subjects"))
+        return cls(shown, rank, left_out, tried, subjects, bands or None)
 
 
 @plain_torch()

@@ -24,10 +24,11 @@ from polyadic.data.channels import match_signals
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
-__all__ = ["expression", "level", "profiles", "shown", "with_bases"]
+__all__ = ["alike", "expression", "level", "profiles", "shown", "with_bases"]
 
 _DECIBELS = 20 / math.log(10)
 _BATCH_BYTES = 2**25
+_ALIKE = 0.8
 
 _Floats = NDArray[np.float64]
 
@@ -121,6 +122,22 @@ def _weighted_mean(T: Tensor, weights: Tensor) -> Tensor:
     if bool(known.all()):
         return T @ weights
     return (torch.where(known, T, 0.0) @ weights) / (known.to(T.dtype) @ weights)
+
+
+def alike(relative: NDArray[Any]) -> list[tuple[int, int]]:
+    """Return the pairs of components (from 1) whose relative expressions (N, R) correlate above 0.8.
+
+    Examples
+    --------
+    >>> alike(np.array([[0.0, 1.0, 3.0], [1.0, 2.0, 1.0], [2.0, 3.0, 2.0]]))
+    [(1, 2)]
+    """
+    known = relative[np.isfinite(relative).all(axis=1)]
+    if relative.shape[1] < 2 or len(known) < 2:
+        return []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlations = np.nan_to_num(np.corrcoef(known.T))
+    return [(int(a) + 1, int(b) + 1) for a, b in np.argwhere(np.triu(correlations, 1) > _ALIKE)]
 
 
 def shown(model: Any) -> Any:
