@@ -87,7 +87,9 @@ plot.subjects(scores, "balanced accuracy", result.chance).show()
 # %%
 # The night of one subject: stages predicted by a probe trained on the other subjects, true stages, and components.
 one = subject == "person 3"
-strengths = np.column_stack([level(model, windows), expression(model, windows, relative=True)])  # in dB
+strengths = np.column_stack(
+    [level(model, windows), expression(model, windows, relative=True)]
+)  # in dB
 names = ["level", *(f"component {number + 1}" for number in range(4))]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 

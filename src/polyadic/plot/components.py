@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["checked_axes", "class_means", "components", "error_bars", "profile", "spectrum_by_class", "weights_of"]
 
 _ROW = 96
-_BAR = 24
+_BAR = 20
 _MOST_SLOPED, _MOST_NAMED = 3, 20
 """Maximum number of channel names below a column: with sloped labels, and with vertical ones."""
 _SHADE, _BAND = "rgba(136,136,136,.18)", "rgba(68,119,170,.3)"
@@ -224,7 +224,7 @@ def class_means(
         f"{short(classes[code]) if len(classes) else code}, d {effect:+.1f}".replace("-", "−")
         for code, effect in zip(present, effect_sizes(column, codes), strict=True)
     ]
-    figure = new_figure(height=70 + _BAR * max(4, len(present)), showlegend=False)
+    figure = new_figure(height=56 + _BAR * max(4, len(present)), showlegend=False)
     figure.add_scatter(
         x=compact([group.mean() for group in groups]),
         y=list(range(len(present))),
