@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from polyadic import ATD, report
+from polyadic import CPD, report
 from polyadic.data import Windows, split
+from polyadic.explain import components
 from polyadic.plot.electrodes import position
 
 ROWS = ("Fp1 Fp2", "F7 F3 Fz F4 F8", "T7 C3 Cz C4 T8", "P7 P3 Pz P4 P8", "O1 O2")
@@ -71,7 +72,9 @@ def signals(count: int = 960, seed: int = 0) -> Windows:
 def make(folder: Path) -> Path:
     """Write the report of a small model."""
     windows = signals()
-    model = ATD(rank=8).fit(next(iter(split(windows))))
+    unlabelled = next(iter(split(windows)))
+    model = CPD()
+    model.components_ = components(model.fit_with_moments(unlabelled, unlabelled.subject))
     report.write(folder / "report.html", model, windows, title="Synthetic EEG in four conditions")
     return folder / "report.html"
 

@@ -350,6 +350,26 @@ def replication() -> str:
     return _markdown(heads, [[shown, *found[fit]] for fit, shown in named.items()])
 
 
+def people_components() -> str:
+    """Return rank, replication, bands, correlations and signs of the components for people."""
+    rows = _json("components/components.json")["rows"]
+    names = {"har": "HAR", "sisfall": "SisFall", "eegmat": "EEGMAT"}
+    lines = [
+        ["people", *(str(row["groups"]) for row in rows)],
+        ["components that replicate", *(f"{row['shown']} of {row['rank']}" for row in rows)],
+        ["half width of bands: channels", *(f"{100 * row['band_half_width'][0]:.0f} %" for row in rows)],
+        ["frequencies", *(f"{100 * row['band_half_width'][1]:.0f} %" for row in rows)],
+        ["correlation between expressions", *(f"{row['correlation_of_expressions']:.2f}" for row in rows)],
+        ["between relative expressions", *(f"{row['correlation_of_relative_expressions']:.2f}" for row in rows)],
+        ["of expression and coefficient", *(f"{row['correlation_with_coefficient']:.2f}" for row in rows)],
+        [
+            "class effects in which the coefficient has the wrong sign",
+            *(f"{row['opposite_signs']} of {row['class_effects']}" for row in rows),
+        ],
+    ]
+    return _markdown(["", *(names[row["set"]] for row in rows)], lines)
+
+
 def _mean(cell: str) -> str:
     """Return the mean from a cell `mean (minimum to maximum)`."""
     return cell.split(" (")[0]
@@ -443,6 +463,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-compared": compared_speed,
     "startup": startup,
     "replication": replication,
+    "people-components": people_components,
     "har": partial(accuracies, "har/table2-har.md"),
     "ptb-xl": partial(accuracies, "ptb_xl/table2-ptb_xl-tuned.md", with_size=False),
     "self-supervised": partial(

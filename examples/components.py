@@ -55,7 +55,7 @@ plot.channels(model, alpha, windows).show()
 # It is also strong in the condition with alpha. Coefficients belong to components; the features that `transform`
 # returns are derived from them for classifiers.
 x = model.coefficients(windows)
-plot.class_means(x, windows.label, alpha, windows.classes).show()
+plot.class_means(x[:, alpha], windows.label, windows.classes, "coefficient").show()
 
 # %%
 # Before interpreting a component, refit with another seed and check whether it is found again. Identical components

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from polyadic import CPD, match, plot
 from polyadic.data import Windows
 from polyadic.evaluate import cross_validate
-from polyadic.explain import typical
+from polyadic.explain import expression, level, typical
 from polyadic.explain.replicability import Replicability
 
 # %%
@@ -50,24 +50,23 @@ model = CPD(rank=4).fit(windows)
 plot.components(model, windows).show()
 
 # %%
-# A component in physical units. `typical` computes the mean spectrum of all windows and of each class; with it,
-# profiles show how much one standard deviation of a component adds, in dB. Components are numbered from 0 in code and
-# from 1 in figures.
-x = model.coefficients(windows)
-found = typical(model, windows, x)
+# The profiles of one component: where, at which frequencies, and when. Components are numbered from 0 in code and from
+# 1 in figures.
 alpha = int(np.argmax([column[3] for column in model.factors_[0].T]))
-plot.channels(model, alpha, windows, found).show()
-plot.profile(model, alpha, 1, windows, found).show()
-plot.profile(model, alpha, 2, windows, found).show()
+plot.channels(model, alpha, windows).show()
+plot.profile(model, alpha, 1, windows).show()
+plot.profile(model, alpha, 2, windows).show()
 
 # %%
-# The classes in which it occurs: the spectra of a channel by class, and effect sizes.
-plot.spectrum_by_class(found, "O1", band=(8, 12)).show()
-plot.class_means(x, windows.label, alpha, windows.classes).show()
+# The classes in which it occurs: the mean spectra of a channel by class, and the component's expression in dB, relative
+# to the level of each window.
+relative = expression(model, windows, relative=True)[:, alpha]
+plot.spectrum_by_class(typical(model, windows), "O1", band=(8, 12)).show()
+plot.class_means(relative, windows.label, windows.classes).show()
 
 # %%
-# The windows with the largest coefficients, sample by sample. The label of a channel gives the size of half its row.
-strongest = np.argsort(-x[:, alpha])
+# The windows in which it is strongest, sample by sample. The label of a channel gives the size of half its row.
+strongest = np.argsort(-relative)
 plot.signals(windows, strongest[:2]).show()
 
 # %%
@@ -88,8 +87,10 @@ plot.subjects(scores, "balanced accuracy", result.chance).show()
 # %%
 # The night of one subject: stages predicted by a probe trained on the other subjects, true stages, and components.
 one = subject == "person 3"
-strengths = (x - x.mean(axis=0)) / x.std(axis=0)
-names = [f"component {number + 1}" for number in range(4)]
+strengths = np.column_stack(
+    [level(model, windows), expression(model, windows, relative=True)]
+)  # in dB
+names = ["level", *(f"component {number + 1}" for number in range(4))]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%

@@ -226,17 +226,28 @@ def compression(
 
 @app.command()
 def compare(
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder with eegmat.npz, to compare it, too.", exists=True)
-    ] = None,
     repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="Number of simulated comparisons.")] = 2000,
-    out: _Out = _OUT,
+    out: _Out = Path("docs/results/compare"),
     quiet: _Quiet = False,
 ) -> None:
-    """False positives and power of comparisons between groups, and EEGMAT: rest and arithmetic."""
+    """False positives and power of comparisons between groups."""
     from paper.comparison import run as run_comparison
 
-    run_comparison(out, data, repetitions, quiet=quiet)
+    run_comparison(out, repetitions, quiet=quiet)
+
+
+@app.command()
+def components(
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder with har.npz, sisfall.npz and eegmat.npz.", exists=True)
+    ],
+    out: _Out = Path("docs/results/components"),
+    quiet: _Quiet = False,
+) -> None:
+    """Components for people of three data sets, coverage of their bands, and EEGMAT: rest and arithmetic."""
+    from paper.components import run as run_components
+
+    run_components(out, data, quiet=quiet)
 
 
 @app.command()

@@ -1,6 +1,4 @@
-"""`python -m paper compare`: components of three data sets, and false positives and power of comparisons.
-
-EEGMAT, rest and arithmetic, is compared, too.
+"""`python -m paper compare`: false positives and power of comparisons between groups.
 
 Expressions are simulated, not fitted: each subject has a mean, and windows around it that are correlated in time.
 """
@@ -14,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.labels.people import read_set
 from paper.results import provenance, stage_bar, write_result
-from polyadic import explain
-from polyadic.explain import Comparison, compare, compare_subjects
+from polyadic.explain import compare_subjects
 
 __all__ = ["DESIGNS", "run", "simulate_null"]
 
@@ -106,12 +102,8 @@ def simulate_power(repetitions: int, effect: float, subjects: int = 20) -> dict[
     return {name: count / repetitions for name, count in hits.items()}
 
 
-def run(out: Path, data: Path | None, repetitions: int = 2000, quiet: bool = False) -> None:
-    """Write simulations.json, and eegmat.json if there is a folder of data."""
-    if data is not None:
-        sets = [describe_components(data, name) for name in ("har", "sisfall", "eegmat")]
-        write_result(out / "components.json", {**provenance("cpu"), "rows": sets})
-        print(_compare_eegmat(out, data))
+def run(out: Path, repetitions: int = 2000, quiet: bool = False) -> None:
+    """Write simulations.json."""
     begun, rows, effects = time.perf_counter(), [], (0.5, 0.75, 1.0)
     with stage_bar("simulating", quiet, "designs") as update:
         for number, (name, design) in enumerate(DESIGNS.items()):
@@ -122,58 +114,3 @@ def run(out: Path, data: Path | None, repetitions: int = 2000, quiet: bool = Fal
     about = {"repetitions": repetitions, "permutations": _PERMUTATIONS, "values": _VALUES}
     result = {**provenance("cpu"), "seconds": time.perf_counter() - begun, **about, "rows": rows, "power": power}
     write_result(out / "simulations.json", result)
-
-
-def describe_components(data: Path, name: str) -> dict[str, Any]:
-    """Return rank, replication and bands of the components of one data set, and how they express its classes.
-
-    `opposite_signs` counts class effects of at least half a standard deviation in dB for which the coefficient has the
-    other sign.
-    """
-    windows = read_set(data, name).unlabelled()
-    found = explain.components(windows)
-    assert found.model is not None
-    absolute, x = explain.expression(found.model, windows), found.model.coefficients(windows)
-    relative = absolute - explain.level(found.model, windows)[:, None]
-    classes = [code for code in np.unique(windows.label) if code >= 0]
-    effects = [np.stack([_effect(values, windows.label == code) for code in classes]) for values in (absolute, x)]
-    large = np.abs(effects[0]) >= 0.5
-    widths = [] if found.bands is None else [(high - low).mean() / (low + high).mean() for low, high in found.bands]
-    own = [float(np.corrcoef(absolute[:, r], x[:, r])[0, 1]) for r in range(x.shape[1])]
-    return {
-        "set": name,
-        "groups": found.n_subjects,
-        "rank": found.rank,
-        "shown": found.model.rank,
-        "tried": {str(rank): count for rank, count in found.tried.items()},
-        "band_half_width": [round(float(width), 3) for width in widths],
-        "correlation_of_expressions": _median_correlation(absolute),
-        "correlation_of_relative_expressions": _median_correlation(relative),
-        "correlation_with_coefficient": float(np.median(own)),
-        "class_effects": int(large.sum()),
-        "opposite_signs": int((large & (np.sign(effects[0]) != np.sign(effects[1]))).sum()),
-    }
-
-
-def _effect(values: _Floats, inside: NDArray[np.bool_]) -> _Floats:
-    """Return the difference of means inside and outside a class, in standard deviations: (R,)."""
-    return np.asarray((values[inside].mean(axis=0) - values[~inside].mean(axis=0)) / values.std(axis=0))
-
-
-def _median_correlation(values: _Floats) -> float:
-    return float(np.median(np.asarray(np.corrcoef(values.T))[np.triu_indices(values.shape[1], 1)]))
-
-
-def _compare_eegmat(out: Path, data: Path) -> Comparison:
-    """Write eegmat.json: rest and arithmetic of the same people, with the components that replicate."""
-    windows = read_set(data, "eegmat").windows
-    found = explain.components(windows, replicates=0)
-    assert found.model is not None
-    names = np.where(windows.label == 0, "rest", "arithmetic")
-    compared = compare(found.model, windows, names, paired=True)
-    tops = np.stack([factor.argmax(axis=0) for factor in found.model.factors_], axis=1).tolist()
-    channel, frequency, _ = found.model.axes(windows)
-    peaks = [{"channel": channel.labels[row[0]], "hz": float(frequency.positions[row[1]])} for row in tops]
-    about = {"rank": found.rank, "replicating": found.model.rank, "tried": found.tried, "peaks": peaks}
-    write_result(out / "eegmat.json", {**provenance("cpu"), **about, **compared.to_dict()})
-    return compared

@@ -26,6 +26,9 @@ settings.load_profile("anywhere")
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# Components for people take longer than all else that a small fit does: tests of them ask for them.
+os.environ.setdefault("POLYADIC_COMPONENTS", "0")
+
 # Compiled modules are kept, as by default: the many processes that tests start would compile them all anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -13,7 +13,7 @@ from paper.comparison import DESIGNS, simulate_null
 from polyadic import CPD
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.explain import compare, compare_subjects, expression, level
+from polyadic.explain import Comparison, Components, compare, compare_subjects, expression, level
 from polyadic.explain.comparison import _hedges, _wald
 
 CODES = np.repeat([0, 1], [10, 20])
@@ -89,7 +89,33 @@ def test_the_effect_size_is_the_g_of_hedges():
 def test_fewer_than_five_subjects_have_effect_sizes_only():
     found = compare_subjects(drawn(7, 12, 2), np.repeat([0, 1], [4, 8]))
     assert np.isnan(found["p"]).all()
+    assert np.isnan(found["interval"]).all()
     assert np.isfinite(found["effect"]).all()
+
+
+def test_few_subjects_are_called_no_findings_and_directions_have_the_sign_of_the_effect():
+    values = drawn(8, 12, 2) + np.repeat([[0.0, 0.0], [3.0, -3.0]], 6, axis=0)
+    codes, names = np.repeat([0, 1], 6), ("level", "component 1")
+    numbers = compare_subjects(values, codes)
+    found = Comparison(("a", "b"), numbers.pop("n_subjects"), 60, names, **numbers)
+    assert "level higher in b (g +" in found.words()
+    assert "component 1 lower in b (g −" in found.words()
+    few = compare_subjects(values[[0, 1, 2, 6, 7, 8]], codes[[0, 1, 2, 6, 7, 8]])
+    sizes = few.pop("n_subjects")
+    result = Comparison(("a", "b"), sizes, 60, names, **few)
+    assert "effect sizes only, no test and no interval" in repr(result)
+    assert "[" not in repr(result)
+    assert "3 a, 3 b subjects. Too few for a test or an interval" in result.words()
+    assert result.to_dict()["rows"][0]["interval_95"] is None
+
+
+def test_without_replicating_components_the_level_is_compared(windows):
+    model = CPD(rank=2).fit(windows)
+    model.components_ = Components(None, 0, 0, {1: 0}, 12, None)
+    _, codes = np.unique(windows.subject, return_inverse=True)
+    found = compare(model, windows, np.where(codes % 2, "b", "a"), permutations=9)
+    assert found.names == ("level",)
+    assert np.isfinite(found.p).all()
 
 
 @pytest.mark.parametrize("design", ["unequal windows", "covariate", "pairs"])

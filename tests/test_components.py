@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from command_line import polyadic
 
-from polyadic import load
+from paper.components import cover_planted, planted
+from polyadic import CPD, load
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import components, expression, match
 from polyadic.explain.components import _band
-from polyadic.explain.expression import profiles
 from polyadic.scale import Moments
 
 SIZES = (6, 12, 5)
@@ -22,17 +25,6 @@ def noise(exponent: float, channels: int, seed: int = 0) -> tuple[np.ndarray, np
     spectra[..., 1:] /= np.arange(1, spectra.shape[2]) ** (exponent / 2)
     spectra[..., 0] = 0
     return np.fft.irfft(spectra)[..., :256].astype(np.float32), np.repeat(np.arange(12), 40)
-
-
-def planted(seed: int, subjects: int = 40) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Three non-negative components, tensors of 30 windows of each subject that express them, and the subjects."""
-    random = np.random.default_rng(seed)
-    true = [np.exp(random.normal(size=(size, 3))) * (random.random((size, 3)) < 0.7) for size in SIZES]
-    true = [factor + 0.01 * (factor.sum(axis=0) == 0) for factor in true]
-    subject = np.repeat(np.arange(subjects), 30)
-    x = random.normal(size=(subjects, 3))[subject] + random.normal(size=(len(subject), 3))
-    T = np.einsum("nr,ir,jr,kr->nijk", x, *true)
-    return true, T + 0.5 * T.std() * random.normal(size=T.shape), subject
 
 
 @pytest.mark.parametrize("channels", [1, 4])
@@ -69,6 +61,53 @@ def test_components_are_a_model_with_expression_that_is_saved(tmp_path):
     assert again.replicability_.replicates.all()
 
 
+def test_moments_of_a_fit_are_those_of_a_pass_of_their_own_and_do_not_change_the_fit():
+    windows = synthetic(60, n_channels=2)
+    model = CPD(rank=2)
+    kept = model.fit_with_moments(windows, windows.subject)
+    alone = CPD(rank=2).fit(windows)
+    assert all(np.array_equal(a, b) for a, b in zip(model.factors_, alone.factors_, strict=True))
+    again = Moments.collect(windows, groups=windows.subject)
+    assert kept.groups == again.groups
+    assert kept.n_windows == 60
+    for names in (None, kept.groups[:2], [kept.groups[0]] * 2):
+        assert kept.of(names).energy == pytest.approx(again.of(names).energy, rel=1e-5)
+        traces = [float(moments.of(names).second.trace()) for moments in (kept, again)]
+        assert traces[0] == pytest.approx(traces[1], rel=1e-3)
+
+
+def test_samples_of_subjects_have_the_moments_of_merged_subjects():
+    windows = synthetic(60, n_channels=2)
+    moments = Moments.collect(windows, groups=windows.subject)
+    count = len(moments.groups)
+    counts = np.random.default_rng(0).multinomial(count, [1 / count] * count, 3)
+    for row, sample in zip(counts, moments.resampled(counts), strict=True):
+        merged = moments.of(np.repeat(moments.groups, row).tolist())
+        assert sample.energy == pytest.approx(merged.energy)
+        np.testing.assert_allclose(sample.second, merged.second, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("noisy", [False, True], ids=["rhythms", "1/f noise"])
+def test_the_command_stores_components_beside_the_features(tmp_path, noisy):
+    windows = synthetic(120, n_channels=2)
+    X, subject = noise(1.0, 1) if noisy else (windows.X[:, :, :160], windows.subject)
+    np.savez(tmp_path / "w.npz", X=X, subject=subject, fs=64)
+    words = ("fit", "w.npz", "--rank", 4, "-o", "m.safetensors", "--components", "--json")
+    told = json.loads(polyadic(*words, cwd=tmp_path).stdout)
+    model = load(tmp_path / "m.safetensors")
+    assert model.rank == 4
+    assert told["components"] == model.components_.to_dict()
+    shown = 0 if noisy else model.components_.model.rank
+    assert (model.components_.rank == 0) == noisy
+    assert shown + model.components_.left_out == model.components_.rank
+    assert expression(model, X[:5]).shape == (5, shown)
+    plain = polyadic("fit", "w.npz", "--rank", 4, "-o", "n.safetensors", "--no-components", cwd=tmp_path)
+    assert "components" not in plain.stdout
+    same = load(tmp_path / "n.safetensors")
+    assert not hasattr(same, "components_")
+    assert all(np.array_equal(*both) for both in zip(same.factors_, model.factors_, strict=True))
+
+
 def test_bands_are_one_sided_where_a_profile_is_zero():
     low, high = _band(np.array([[0.0], [0.5]]), [np.array([[value], [value]]) for value in np.linspace(0, 1, 101)])
     assert low[:, 0] == pytest.approx([0.0, 0.05])
@@ -82,13 +121,4 @@ def test_subjects_are_needed():
 
 @pytest.mark.long
 def test_bands_cover_planted_profiles_in_about_90_percent():
-    covered = []
-    for seed in range(10):
-        true, T, subject = planted(seed)
-        found = components(Moments.collect(T, tensorize=None, groups=subject), rank=3, restarts=3, replicates=100)
-        pairs = match(found.model, true)
-        for factor, (low, high) in zip(true, found.bands, strict=True):
-            own = profiles(factor[:, pairs.b])
-            large = own > 0.1 * own.max(axis=0)
-            covered.append(((low <= own) & (own <= high))[:, pairs.a][large])
-    assert 0.85 <= np.concatenate(covered).mean() <= 0.95
+    assert 0.85 <= cover_planted(10) <= 0.95

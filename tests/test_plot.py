@@ -11,11 +11,12 @@ import pytest
 from problems import paper
 from sklearn.metrics import silhouette_score
 
-from polyadic import ATD, SALS, plot
+from polyadic import ATD, CPD, SALS, plot
 from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.explain import typical
+from polyadic.explain import Components
+from polyadic.explain.expression import profiles
 from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import position, positions
 from polyadic.plot.scalp import interpolated
@@ -149,7 +150,7 @@ def test_profiles_are_the_columns_of_the_bases(model, windows):
         assert np.allclose(line.y, model.factors_[mode][:, 2])
         assert np.allclose(line.x, model.axes(windows)[mode].positions)
     seconds = windows.shape[2] / windows.fs
-    assert plot.profile(model, 0, 2, windows, typical(model, windows)).layout.xaxis.range == (0, seconds)
+    assert plot.profile(model, 0, 2, windows).layout.xaxis.range == (0, seconds)
     assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
     assert len(plot.components(model, windows).data) == 3 * (2 + 1 + 1)
     assert len(plot.components(model, windows, count=1).data) == 4
@@ -176,13 +177,31 @@ def test_impossible_plots_are_errors(model, windows, call, message):
 def test_class_means_are_means_and_unlabelled_windows_do_not_count():
     rng = np.random.default_rng(0)
     Z, label = rng.normal(size=(50, 2)), rng.integers(-1, 3, 50)
-    trace = plot.class_means(Z, label, 1, ["a", "b", "c"]).data[0]
-    scaled = (Z[:, 1] - Z[:, 1].mean()) / Z[:, 1].std()
-    assert np.allclose(trace.x, [scaled[label == code].mean() for code in range(3)])
-    assert np.allclose(trace.error_x.array, [scaled[label == code].std() for code in range(3)])
+    trace = plot.class_means(Z[:, 1], label, ["a", "b", "c"]).data[0]
+    assert np.allclose(trace.x, [Z[label == code, 1].mean() for code in range(3)])
+    assert np.allclose(trace.error_x.array, [Z[label == code, 1].std() for code in range(3)])
     label = np.repeat([0, 1, -1], 2000)
-    Z = rng.normal(size=(6000, 1)) + 1.5 * (label == 1)[:, None]
-    assert plot.class_means(Z, label, 0, ["W", "N2"]).layout.yaxis.ticktext == ("W, d −1.5", "N2, d +1.5")
+    values = rng.normal(size=6000) + 1.5 * (label == 1)
+    assert plot.class_means(values, label, ["W", "N2"]).layout.yaxis.ticktext == ("W, d −1.5", "N2, d +1.5")
+
+
+def test_non_negative_profiles_are_in_percent_and_have_the_bands_of_components_for_people(windows):
+    fitted = CPD(rank=2).fit(windows)
+    line = plot.profile(fitted, 1, 1, windows).data[0]
+    assert np.allclose(line.y, 100 * profiles(fitted.factors_[1])[:, 1])
+    own = CPD(rank=3, nonnegative=True, readout=None).fit(windows)
+    bands = [np.stack([0.5 * profiles(factor), 2 * profiles(factor)]) for factor in own.factors_]
+    fitted.components_ = Components(own, 4, 1, {4: 3}, 12, bands)
+    low, high, line = plot.profile(fitted, 2, 1, windows).data
+    assert np.allclose(line.y, 100 * profiles(own.factors_[1])[:, 2])
+    assert np.allclose(low.y, 0.5 * line.y)
+    assert np.allclose(high.y, 2 * line.y)
+    bars = plot.components(fitted, windows).data[0]
+    assert np.allclose(bars.y, 100 * profiles(own.factors_[0])[:, 0])
+    assert np.allclose(bars.error_y.array, bars.y)
+    fitted.components_ = Components(None, 0, 0, {}, 12, None)
+    with pytest.raises(PolyadicError, match="no component of this model replicates"):
+        plot.components(fitted, windows)
 
 
 def test_features_are_grouped_and_each_point_knows_its_window(windows):

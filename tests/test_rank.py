@@ -17,6 +17,7 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Replicability, replicability
 from polyadic.explain.rank import RankSuggestion, _recommend, core_consistency, distinct_components
+from polyadic.scale import Moments
 from polyadic.spectral import STFT
 
 
@@ -226,3 +227,11 @@ def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp
 )
 def test_the_command_names_unusable_input(file, words, said):
     assert said in polyadic("rank", file, *words, cwd=file.parent, code=1).stderr
+
+
+def test_the_command_reads_sums_of_subjects(tmp_path):
+    windows = synthetic(60, n_channels=2)
+    Moments.collect(windows, groups=windows.subject).save(tmp_path / "w.moments")
+    found = json.loads(polyadic("rank", "w.moments", "--ranks", "1,2", "--json", cwd=tmp_path).stdout)
+    assert [row["rank"] for row in found["tried"]] == [1, 2]
+    assert found["windows"] == 60

@@ -21,7 +21,7 @@ from problems import paper
 from typer.testing import CliRunner
 
 from paper.scoring import probe_accuracy
-from polyadic import ATD, SALS, load, plot, report
+from polyadic import ATD, CPD, SALS, load, plot, report
 from polyadic._util.version import __version__
 from polyadic.augment import Jitter
 from polyadic.cli import app
@@ -32,9 +32,11 @@ from polyadic.data.readers.arrays import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
+from polyadic.explain import Components, compare, expression, level
+from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class
+from polyadic.report.components import _place, describe_components, large_but_not_replicating, sentence, strongest_class
 from polyadic.report.contents import collect_contents
 from polyadic.report.figures import figures
 from polyadic.report.headline import headline, methods_of
@@ -105,17 +107,83 @@ def test_shares_add_up_and_the_largest_comes_first(model, windows, contents):
     assert shares[0] == pytest.approx(100 * explained, rel=1e-4)
 
 
-def test_means_by_class_and_the_windows_that_express_a_component_most(model, windows, contents):
+def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):
     Z = model.coefficients(windows).astype(np.float64)
     for component in contents.components:
         own = Z[:, component.number - 1]
-        scaled = (own - own.mean()) / own.std()
-        assert component.levels == pytest.approx([scaled[windows.label == c].mean() for c in range(4)])
+        assert component.means == pytest.approx([own[windows.label == c].mean() for c in range(4)])
         assert component.effects == pytest.approx(effect_sizes(own, windows.label).tolist())
         # Without centring all coefficients of a component may be negative: most of it is then the lowest.
         upright = -own if own.mean() < -own.std() else own
         assert upright[component.windows] == pytest.approx(np.sort(upright)[::-1][:3])
     assert contents.fit == pytest.approx(model.score(windows))
+    assert (contents.unit, contents.quantity) == ("SD", "coefficient")
+    assert "Values are coefficients in standard deviations, which may fall where the power" in render(model, windows)
+
+
+@pytest.fixture(scope="module")
+def plain(windows):
+    """A default model with components for people, and one component of each rhythm."""
+    model = CPD(rank=3).fit(windows)
+    own = CPD(rank=4, readout=None, nonnegative=True).fit(windows)
+    own.replicability_ = Replicability([0.99] * 4, [1.0] * 4, refits=4)
+    bands = [np.stack([0.9 * profiles(factor), 1.1 * profiles(factor)]) for factor in own.factors_]
+    model.components_ = Components(own, 6, 2, {16: 3, 6: 4}, 12, bands)
+    return model
+
+
+def test_a_default_model_shows_level_and_relative_expression_of_its_components_for_people(plain, windows):
+    contents = collect_contents(plain, windows, probe_kind="plain", transductive=True)
+    relative = expression(plain, windows, relative=True)
+    assert relative.shape == (300, 4)
+    assert contents.level == pytest.approx(level(plain, windows))
+    assert len(contents.components) == 4
+    for component in contents.components:
+        own = relative[:, component.number - 1]
+        means = [own[windows.label == c].mean() for c in range(4)]
+        assert component.means == pytest.approx(means)
+        assert own[component.windows] == pytest.approx(np.sort(own)[::-1][:3])
+        told = sentence(component, contents.classes)
+        best, worst = (pick(component.effects) for pick in (np.argmax, np.argmin))
+        assert f"Highest in {best} ({means[best]:+.1f} dB".replace("-", "−") in told
+        assert f"lowest in {worst} ({means[worst]:+.1f} dB".replace("-", "−") in told
+        # The sign is that of the power: louder on these channels, at these frequencies and times.
+        absolute = expression(plain, windows)[:, component.number - 1] - level(plain, windows)
+        assert np.sign(component.effects[best]) == np.sign(effect_sizes(absolute, windows.label)[best])
+    page = " ".join(render(plain, windows, probe="plain", transductive=True).split())
+    assert "These 4 components are found again in at least half of 4 refits on halves of the 12 subjects" in page
+    assert "at rank 6; 2 others of it did not replicate or nearly copied one of these, and are not shown" in page
+    assert "Bands contain 90 % of bootstrap samples of the subjects." in page
+    drawn = content(page)["figures"]
+    assert drawn["component-1-classes"]["layout"]["xaxis"]["title"]["text"] == "relative expression (dB)"
+    assert len(drawn["component-1-1"]["data"]) == 3  # a band and a line
+    assert drawn["level"]["layout"]["xaxis"]["title"]["text"] == "level (dB)"
+    none = copy(plain)
+    none.components_ = Components(None, 0, 0, {1: 0}, 12, None)
+    page = render(none, windows, probe="plain", transductive=True)
+    assert "No component replicates in halves of the 12 subjects, so none is shown" in page
+
+
+def test_components_that_vary_together_are_named(plain, windows):
+    twin = copy(plain)
+    own = plain.components_.model
+    doubled = with_bases(own, [factor[:, [0, 0, 1]] for factor in own.factors_], Replicability([1] * 3, [1] * 3, 4))
+    twin.components_ = Components(doubled, 3, 0, {3: 3}, 12, None)
+    found = {one.number: one.alike for one in collect_contents(twin, windows[:60], transductive=True).components}
+    assert (2 in found[1], 1 in found[2]) == (True, True)
+
+
+def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, windows):
+    group = np.where(windows.label < 2, "low", "high")
+    compared = compare(plain, windows, group, paired=True, permutations=99)
+    page = " ".join(render(plain, windows, comparison=compared, probe="plain", transductive=True).split())
+    assert html.unescape(page).index(compared.words()) < page.index('class="headline"')
+    assert content(page)["figures"]["groups"]["data"]
+    few = np.isin(windows.subject, np.unique(windows.subject)[:3])
+    compared = compare(plain, windows[few], group[few], paired=True, permutations=9)
+    page = " ".join(render(plain, comparison=compared).split())
+    assert "3 pairs. Too few for a test or an interval" in page
+    assert "95 % interval" not in page
 
 
 def place(text: str, weights: list[float], step: float = 0.5) -> str:
@@ -166,7 +234,7 @@ def test_components_that_do_not_replicate_are_last_and_a_large_one_is_named(mode
     # At too high a rank a rhythm is split between components, in each refit in another way.
     found = apart(model)
     checked = Replicability([0.85, 0.95, 0.85, 0.99], [0.4, 1.0, 0.4, 1.0], refits=10)
-    components = describe_components(found, found.axes(), with_shares(found, [60, 20, 15, 5]), None, checked)
+    components = describe_components(found, found.axes(), with_shares(found, [60, 20, 15, 5]), checked=checked)
     assert [one.share for one in components] == pytest.approx([20, 5, 60, 15])
     assert [(one.number, one.replicates) for one in components] == [(2, True), (4, True), (1, False), (3, False)]
     assert [one.number for one in large_but_not_replicating(components)] == [1]
@@ -223,37 +291,32 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert list(probe.curve) == sorted(probe.curve)
 
 
-def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, probe, contents):
-    values = 100 * np.array(list(probe.per_subject.values()))
+def test_the_headline_is_the_number_of_evaluate_with_an_interval_over_subjects(model, windows, probe, contents):
     best = headline([], 0, probe)
-    assert (best.value, best.spread) == pytest.approx((values.mean(), values.std(ddof=1)))
-    assert f"over {len(values)} subjects, from {values.min():.1f} to {values.max():.1f} %" in best.words
+    assert best.value == 100 * cross_validate(model, windows, "loso", rows=probe.rows).balanced_accuracy
+    ends = f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %"
+    assert best.words.startswith(f"{ends}, by resampling {probe.groups} subjects; leave-one-subject-out")
     page, probe = " ".join(render(model, windows, probe="plain").split()), contents.probe
-    assert f"{100 * probe.over_subjects['mean']:.1f}<span" in page
-    assert f"± {100 * probe.over_subjects['std']:.1f}" in page
-    assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
+    assert f'class="big">{100 * probe.scores["balanced_accuracy"]:.1f}<span' in page
+    assert "Chance: 25.0 %." in page
     assert f"<dd>{probe.n_test}</dd><dt>windows tested, each by a probe trained on {probe.n_train} windows of" in page
     assert (f"<dd>{len(windows)}</dd><dt>windows</dt>" in page) == (probe.n_test != len(windows))
     assert "a pattern over channels, frequencies and time; " in page
-    assert "see it in physical units" in page
     explained = 1 - (1 - contents.fit) ** 2
     assert f"<dd>{100 * explained:.1f} %</dd><dt>of the variation explained" in page
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
 
 
-def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
+def test_subjects_of_one_class_are_part_of_the_headline_as_of_evaluate(windows):
     label, subject = windows.label % 2, np.arange(300) % 6
     label = np.where(subject == 2, 0, label)
     some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
     probe = score_probe(model, some, None, 0, "plain", transductive=True)
-    values = np.array([value for name, value in probe.per_subject.items() if name != "S2"])
-    assert probe.over_subjects["mean"] == pytest.approx(values.mean())
-    assert probe.over_subjects["std"] == pytest.approx(values.std(ddof=1))
-    assert (probe.spread_over, probe.groups) == (5, 6)
-    assert "over 5 subjects with two classes or more, from" in headline([], 0, probe).words
-    one = Windows(windows.X, windows.fs, subject=some.subject, label=np.where(subject < 3, subject % 2, label))
-    assert score_probe(model, one, None, 0, "plain", transductive=True).over_subjects == {}
+    expected = cross_validate(model, some, "loso", probe="plain", transductive=True)
+    assert headline([], 0, probe).value == 100 * expected.balanced_accuracy
+    assert probe.over_subjects == expected.over_subjects
+    assert len(probe.per_subject) == 6
 
 
 @pytest.mark.parametrize(("people", "folds", "repeats"), [(6, 6, 1), (30, 5, 2)])
@@ -288,15 +351,12 @@ def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows)
     typo = Windows(windows.X, windows.fs, subject=subject, label=label, classes=names)
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(typo)
     probe = score_probe(model, typo, None, 0, "plain", transductive=True)
-    assert (probe.classes_differ, probe.of_one_subject) == (True, ("w<lak",))
-    assert "Not every subject has every class: each is scored on its own classes" in headline([], 0, probe).words
+    assert probe.of_one_subject == ("w<lak",)
     page = " ".join(render(model, typo, probe="plain", transductive=True).split())
     assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
     assert "on the features, on subjects it was not trained on" in page
     same = Windows(windows.X, windows.fs, subject=subject, label=windows.label, classes=names[:4])
-    probe = score_probe(model, same, None, 0, "plain", transductive=True)
-    assert (probe.classes_differ, probe.of_one_subject) == (False, ())
-    assert "Not every subject" not in headline([], 0, probe).words
+    assert score_probe(model, same, None, 0, "plain", transductive=True).of_one_subject == ()
 
 
 @pytest.mark.parametrize(
@@ -376,7 +436,7 @@ def test_intervals_over_seeds_are_students(model, windows):
     first = methods_of(result())[0]
     assert (first["low"], first["high"]) == pytest.approx((91 - 4.302653 / np.sqrt(3), 91 + 4.302653 / np.sqrt(3)))
     best = headline(methods_of(result()), 3, None)
-    assert (best.value, best.spread) == (91.0, None)
+    assert best.value == 91.0
     assert best.words.startswith("Mean over 3 seeds, each with its own random start and split; ")
     assert f"95 % interval {first['low']:.1f} to" in best.words
     wide = result()
@@ -455,7 +515,7 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
         assert np.array_equal(one.windows.start, named.start[rows])
         expected = dict(zip(contents.probe.rows.tolist(), contents.probe.predicted[0].tolist(), strict=True))
         assert one.predicted.tolist() == [expected[row] for row in rows.tolist()]
-        columns = [number - 1 for number in one.components]
+        columns = [int(name.removeprefix("component ")) - 1 for name in one.names]
         scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
         assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)
     able = [name for name in np.unique(named.recording) if (named.recording == name).sum() >= 8]
@@ -464,7 +524,7 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     assert f"12 of {len(able)} recordings, evenly spaced." in page
     figure = content(page)["figures"]["timeline-0"]
     titles = [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")]
-    assert titles == ["predicted", "true", "probability", "components"]
+    assert titles == ["predicted", "true", "probability", ""]
 
 
 def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, windows):

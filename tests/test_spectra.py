@@ -53,23 +53,6 @@ def test_parts_that_are_not_logarithms_have_the_unit_of_the_channel(rhythm, part
         assert found.scale(3).unit == "rad"
 
 
-def test_a_component_adds_as_many_decibels_as_windows_differ_by(model, rhythm):
-    # Levels of 20 and 26 dB in equal numbers: a standard deviation of 3 dB.
-    found = typical(model, rhythm)
-    half = 10 * np.log10(4) / 2
-    assert found.effect(model, 0, 1)[8] == pytest.approx(half, rel=0.05)
-    assert found.effect(model, 0, 0)[1] == pytest.approx(half, rel=0.05)
-    assert found.added(model, 0, 1)[8] == pytest.approx(half, rel=0.05)
-    figure = plot.profile(model, 0, 1, rhythm, found)
-    assert [trace.name for trace in figure.data] == ["1 SD less", "1 SD more", "typical", "added"]
-    less, more, middle, added = (np.asarray(trace.y) for trace in figure.data)
-    assert more[8] - less[8] == pytest.approx(2 * half, rel=0.05)
-    assert middle[8] == pytest.approx((more[8] + less[8]) / 2)
-    assert added == pytest.approx(found.effect(model, 0, 1), rel=1e-4)
-    assert figure.layout.yaxis.title.text == "added (dB)"
-    assert figure.layout.yaxis2.title.text == "O1 (dB re 1 µV)"
-
-
 def test_classes_have_their_own_spectra(model, rhythm):
     figure = plot.spectrum_by_class(typical(model, rhythm), "O1", band=(7.0, 9.0))
     assert [trace.name for trace in figure.data] == ["open", "closed"]
@@ -131,7 +114,6 @@ def test_tensors_without_a_unit_stay_unchanged():
     found = typical(model, X)
     assert found.mean == pytest.approx(X.mean(axis=0), abs=1e-6)
     assert found.scale(0).unit == ""
-    assert plot.profile(model, 0, 1, typical=found).layout.yaxis.title.text == "added"
     signals = synthetic(20)
     named = typical(paper(SALS, rank=2, max_sweeps=1).fit(signals), signals)
     assert named.scale(0) == (1.0, 0.0, "")

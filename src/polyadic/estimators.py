@@ -63,7 +63,7 @@ from polyadic.readout import PREFIX, FittedReadout, Readout
 from polyadic.scale.cluster import ChunkSource, chunks_of, lazily
 from polyadic.scale.gpu import kernels
 from polyadic.scale.moments import Moments as SavedMoments
-from polyadic.scale.moments import MomentsSource
+from polyadic.scale.moments import MomentsSource, group_masks, most_groups
 from polyadic.spectral import recommended_stft
 from polyadic.statistics import levels, rounding, statistic_names, window_statistics
 
@@ -82,6 +82,8 @@ _MOST_ROUNDS = 10_000
 _RESTART = 0x5E7A  # separates the random stream of further restarts from all others
 _RESUMABLE_CHANGES = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; `random_state` is compared by its seed."""
+_FEWEST_GROUPS = 10
+"""With less room for moments of groups, a pass of their own collects smaller ones."""
 _RESOLVED = ("solver_", "batch_size_", "nonnegative_", "compression_", "attempt_", "converged_")
 """Values of "auto" parameters and the outcome of the fit, stored for information only."""
 
@@ -475,6 +477,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
     probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
     replicability_ : which components replicate in other subjects, as found by `polyadic.explain.replicability`
+    components_ : components for people, as found by `polyadic.explain.components`; the command `fit` sets it
     fit_seconds_, waited_ : total seconds of all sweeps and restarts, and the seconds of I/O wait among them
 
     Examples
@@ -493,6 +496,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     _memory: Statistics | None
     _n_seen: int
     compression_: dict[str, Any] | None
+    _masks_of: Callable[[int], list[Tensor]] | None = None
+    _passes: Any = None
     _collects: ClassVar[bool] = True
     """Whether a fit collects moments in two passes; otherwise its sweeps read the data."""
 
@@ -608,6 +613,40 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             self._fit_readout(source, moments)
         return self
 
+    def fit_with_moments(self, X: Any, groups: Any, **options: Any) -> SavedMoments:
+        """Fit as `fit` does, and return moments of the subjects from the same passes, for `explain.components`.
+
+        Parameters
+        ----------
+        X, options : as for `fit`, but no Dask arrays, stores in lists or moments
+        groups : (N,), the subject of each window
+
+        Examples
+        --------
+        >>> from polyadic.data import synthetic
+        >>> windows = synthetic(60)
+        >>> CPD(rank=2).fit_with_moments(windows, windows.subject)
+        <Moments of stage 'core', 60 windows>
+        """
+        if not self._collects or isinstance(X, SavedMoments | list):
+            raise PolyadicError("fit_with_moments needs a CPD and windows that it reads itself")
+        names: list[str] = []
+
+        def masks_of(width: int) -> list[Tensor]:
+            # Of few windows the fit keeps more axes than moments of subjects have room for.
+            found, masks = group_masks(groups, self._n_seen, most_groups(width))
+            names[:] = found if most_groups(width) >= _FEWEST_GROUPS else []
+            return masks[: len(names)]
+
+        self._masks_of = masks_of
+        try:
+            self.fit(X, **options)
+            if not names:
+                return SavedMoments.collect(X, tensorize=self.tensorize_, groups=groups)
+            return SavedMoments.of_fit(self, self._passes, names)
+        finally:
+            self._masks_of = self._passes = None
+
     def _source(self, X: Any, reset: bool = True, calibrate: bool = True) -> Any:
         if isinstance(X, SavedMoments):
             return self._known_by_moments(X)
@@ -643,6 +682,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             missing = Missing(self.fs_, self._keeps_flat)
             words = self.tensorize_, self.units_, self.compression, self._statistics(source)
             passes = Passes(source, *words, missing=missing, apart=True)
+            passes.masks_of = self._masks_of
             if saved is not None:
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
@@ -652,6 +692,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 saved.save_passes(passes, now=True)
             keep_shared(key, passes, passes.moments.nbytes)
         self.tensorize_ = source.tensorize = passes.tensorize
+        self._passes = passes if self._masks_of is not None else None
         collected: Moments = passes.moments
         if collected.n_incomplete:
             redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
@@ -855,7 +896,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             )
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
-        for name in ("readout_", "prior_", "probe_", "replicability_"):  # they belong to the previous bases
+        # They belong to the previous bases.
+        for name in ("readout_", "prior_", "probe_", "replicability_", "components_"):
             if hasattr(self, name):
                 delattr(self, name)
         if self.readout is None:
@@ -1295,6 +1337,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         readout = getattr(self, "readout_", None)
         arrays |= {} if readout is None else readout.arrays()
         arrays |= self.prior_.arrays() if hasattr(self, "prior_") else {}
+        arrays |= self.components_.arrays() if hasattr(self, "components_") else {}
         return arrays | (_packed_probe(self.probe_)[0] if hasattr(self, "probe_") else {})
 
     def _extra(self) -> dict[str, Any]:
@@ -1306,6 +1349,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             "readout": None if readout is None else persist.encode(readout.readout),
             "probe": _packed_probe(self.probe_)[1] if hasattr(self, "probe_") else None,
             "replicability": None if replicability is None else replicability.to_dict(),
+            "components": self.components_.to_dict() if hasattr(self, "components_") else None,
         }
 
     def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
@@ -1325,6 +1369,10 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             from polyadic.explain.replicability import Replicability
 
             self.replicability_ = Replicability.from_dict(header["replicability"], self.rank)
+        if header["components"] is not None:
+            from polyadic.explain.components import Components
+
+            self.components_ = Components.restore(self, arrays, header["components"])
 
     def _restore_factors(self, arrays: dict[str, np.ndarray]) -> None:
         count = sum(name.startswith("factors.") for name in arrays)

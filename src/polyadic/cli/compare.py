@@ -12,7 +12,8 @@ import typer
 from polyadic._util.files import write_atomically
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.files import check_out_file
+from polyadic.cli.files import check_out_file, require
+from polyadic.cli.fit import found_components, tell_components
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
@@ -64,7 +65,13 @@ def compare(
         typer.Option(metavar="NAME", help="Numeric column to adjust for, such as age; repeat for several."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result to this .json file.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Also write the result to this .json file, or a report to this .html file.",
+        ),
     ] = None,
     permutations: Annotated[int, typer.Option(min=1, metavar="N", help="Number of permutations.")] = 10_000,
     seed: options.Seed = 0,
@@ -79,33 +86,42 @@ def compare(
 
     Shows the level (how loud windows are) and the expression of each component relative to it, in dB. Each subject
     counts once. Subjects are permuted, and p values are corrected for all rows of the table. With fewer than 5 subjects
-    in a group there are effect sizes only.
+    in a group there are effect sizes only. If no component replicates, the level alone is compared.
     """
-    from polyadic import explain
+    from polyadic import CPD, explain, report
     from polyadic._util.provenance import provenance
 
     if out is not None:
-        check_out_file(out, model, data, table, endings=(".json",), force=force)
+        check_out_file(out, model, data, table, endings=(".json", ".html"), force=force)
+        if out.suffix == ".html":
+            require("plotly", "a report needs", "report")
     loaded = None if model is None else open_model(model)
     people = _read_people(data, table)
     with opened(data, given, model=loaded, labels=None, on_error=on_error, hidden=quiet or json) as windows:
         group = _groups(windows, by, people)
         columns = {name: _numbers(name, _column(windows, name, people)) for name in covariate or ()}
         if loaded is None:
-            found = explain.components(windows, replicates=0, random_state=seed)
-            if found.model is None:
-                raise PolyadicError(f"{found!r}: give components with --model")
-            loaded = found.model
-            if not json:
-                echo(repr(found))
+            if windows.index.n_subjects < 2:
+                raise PolyadicError(
+                    "a comparison needs subjects, but fewer than two are known: set them with --subject"
+                )
+            loaded = CPD(random_state=seed)
+            collected = loaded.fit_with_moments(windows, windows.subject)
+            loaded.components_ = found_components(collected, seed, quiet or json)
+        if not json and hasattr(loaded, "components_"):
+            only = "; only the level is compared" if loaded.components_.model is None else ""
+            echo(tell_components(loaded.components_) + only)
         if within is not None:
             rows = _rows_with(windows, within)
             windows, group = windows[rows], [group[row] for row in rows]
             columns = {name: [values[row] for row in rows] for name, values in columns.items()}
         settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": seed}
         result = explain.compare(loaded, windows, group, covariates=columns or None, **settings)
+        if out is not None and out.suffix == ".html":
+            title = f"{data.name}: {' and '.join(result.groups)}"
+            report.write(out, loaded, windows, title=title, comparison=result, random_state=seed, transductive=True)
     content = {**result.to_dict(), "by": by, "within": within, **provenance("cpu")}
-    if out is not None:
+    if out is not None and out.suffix == ".json":
         write_atomically(out, (dumps(content, indent=1) + "\n").encode())
     if json:
         print_json(content)

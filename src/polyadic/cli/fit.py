@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polyadic.augment import Augmentation
     from polyadic.data import Windows
     from polyadic.estimators import CPD
+    from polyadic.explain.components import Components
     from polyadic.explain.replicability import Replicability
     from polyadic.presets import Preset
 
@@ -87,6 +88,15 @@ def fit(
     check: Annotated[
         bool, option("Also fit random halves of the subjects, and save which components replicate.", "--check")
     ] = False,
+    components: Annotated[
+        bool,
+        option(
+            "Also find the components that replicate in other subjects, at a rank of their own, for reports and "
+            "comparisons. Needs two subjects and --method cpd.",
+            envvar="POLYADIC_COMPONENTS",
+            show_envvar=False,
+        ),
+    ] = True,
     restarts: Annotated[
         int | None, option("Number of random starts; the fit with the lowest loss is kept.", min=1, metavar="N")
     ] = None,
@@ -186,7 +196,7 @@ def fit(
         if chosen_method != "cpd" or probe is not None or scheduler is not None:
             raise PolyadicError("--moments is for --method cpd, without --probe and --scheduler: no data are read")
         settings = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
-        fit_moments(data, out, check, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
+        fit_moments(data, out, check, components, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
         return
     compares = probe is not None or check
     if scheduler is None:
@@ -229,10 +239,18 @@ def fit(
             default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
+        saving: dict[str, Any] = {"checkpoint": path, "resume": resume, "checkpoint_every": checkpoint_every}
+        components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
         try:
-            model = estimator.fit(unlabelled, checkpoint=path, resume=resume, checkpoint_every=checkpoint_every)
+            model, collected = estimator, None
+            if components:
+                collected = estimator.fit_with_moments(unlabelled, unlabelled.subject, **saving)
+            else:
+                estimator.fit(unlabelled, **saving)
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, recenter, prior, hidden)
+            if collected is not None:
+                model.components_ = found_components(collected, seed, hidden)
             if check:
                 model.replicability_ = checked(model, unlabelled, seed, hidden)
             if hasattr(model, "_batches"):
@@ -315,6 +333,7 @@ def _tell_fit(
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,
         "replicability": model.replicability_.to_dict() if hasattr(model, "replicability_") else None,
+        "components": model.components_.to_dict() if hasattr(model, "components_") else None,
         "reason": getattr(model.probe_, "reason_", None) if trained else None,
         "along": getattr(getattr(model.probe_, "chain_", None), "reason", None) if trained else None,
         "recenter": bool(trained and getattr(model.probe_, "recenter_", False)),
@@ -331,6 +350,8 @@ def _tell_fit(
         f"{seconds:.1f} s ({model.waited_:.1f} s I/O wait)"
     )
     echo(f"windows of {windows.index.describe_subjects()}")
+    if hasattr(model, "components_"):
+        echo(tell_components(model.components_))
     if trained:
         echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} labelled windows")
         if outcome["reason"]:
@@ -355,6 +376,24 @@ def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:
 
     with stage_bar("replicability", hidden, "refits") as show:
         return replicability(model, windows, random_state=seed, progress=lambda done, total: show(done, total, ""))
+
+
+def found_components(moments: Any, seed: int, hidden: bool) -> Components:
+    """Return the components for people; show a progress bar unless hidden."""
+    from polyadic._util.progress import stage_bar
+    from polyadic.explain import components
+
+    with stage_bar("components", hidden, "parts") as show:
+        return components(moments, random_state=seed, progress=show)
+
+
+def tell_components(found: Components) -> str:
+    """Return one line on the components for people."""
+    of = f"in halves of the {counted(found.n_subjects, 'subject')}"
+    if found.model is None:
+        return f"components: none replicate {of}, so there are none to interpret"
+    bands = "with 90 % bands" if found.bands is not None else "without bands (fewer than 10 subjects)"
+    return f"components: {found.model.rank} of {found.rank} replicate {of}, {bands}; see polyadic report"
 
 
 def tell_replicability(result: Replicability) -> None:

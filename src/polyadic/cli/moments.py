@@ -119,15 +119,17 @@ def _tell(collected: Any, out: Path, json: bool) -> None:
     )
 
 
-def fit_moments(path: Path, out: Path, check: bool, parameters: dict[str, Any], json: bool) -> None:
+def fit_moments(path: Path, out: Path, check: bool, components: bool, parameters: dict[str, Any], json: bool) -> None:
     """Fit a model to a file of sums, and write it."""
     from polyadic import CPD
-    from polyadic.cli.fit import checked, tell_replicability
+    from polyadic.cli.fit import checked, found_components, tell_components, tell_replicability
     from polyadic.estimators import describe_fit
     from polyadic.scale.moments import Moments
 
     collected = Moments.load(path)
     model = CPD(**{name: value for name, value in parameters.items() if value is not None}).fit(collected)
+    if components and len(collected.groups) > 1:
+        model.components_ = found_components(collected, parameters["random_state"], json)
     if check:
         model.replicability_ = checked(model, collected, parameters["random_state"], json)
     model.save(out)
@@ -136,5 +138,7 @@ def fit_moments(path: Path, out: Path, check: bool, parameters: dict[str, Any], 
         print_json({"model": out.name, "windows": model._n_seen, "sweeps": sweeps, "loss": losses[-1]})
         return
     echo(f"{out.name}: {describe_fit(model)}")
+    if hasattr(model, "components_"):
+        echo(tell_components(model.components_))
     if check:
         tell_replicability(model.replicability_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,9 @@ A table and a recommendation with its reason; optionally a plot:
 
 EDF files in windows of 30 s:
   polyadic rank recordings --seconds 30
+
+Sums of [bold]polyadic moments[/bold], without reading the data again:
+  polyadic rank sleep.moments
 
 Selected ranks, with the consensus of 30 random starts:
   polyadic rank windows.npz --ranks 2,4,6,8 --restarts 30 --consensus
@@ -71,6 +75,7 @@ def rank(
     from polyadic.explain.rank import suggest_rank
     from polyadic.explain.replicability import REFITS
     from polyadic.presets import settings_for
+    from polyadic.scale.moments import Moments
 
     if out is not None:
         check_out_file(out, data, endings=(".html", ".png", ".svg", ".pdf"), force=force)
@@ -81,14 +86,16 @@ def rank(
         wanted = [int(word) for word in ranks.split(",")]
     except ValueError:
         raise PolyadicError(f"--ranks must be integers separated by commas, such as 2,4,8, but is {ranks!r}") from None
+    sums = data.suffix == ".moments"
     with (
-        opened(data, given, on_error=on_error, hidden=quiet or json) as taken,
+        nullcontext() if sums else opened(data, given, on_error=on_error, hidden=quiet or json) as windows_of_data,
         stage_bar("fitting", quiet or json, "components") as show,
     ):
+        taken = Moments.load(data) if sums else windows_of_data
         found = suggest_rank(
             taken,
             wanted,
-            tensorize=settings_for(taken, preset=preset, n_fft=n_fft, hop=hop).tensorize,
+            tensorize="auto" if sums else settings_for(taken, preset=preset, n_fft=n_fft, hop=hop).tensorize,
             n_windows=windows,
             refits=refits,
             restarts=restarts,

@@ -129,7 +129,8 @@ def _check(model: Any, windows: Any, check: bool | None, seed: int, hidden: bool
     if not can:
         return None
     model._samples(windows)  # raises if the shape of the windows is wrong
-    if check is False or (check is None and getattr(model, "replicability_", None) is not None):
+    known = hasattr(model, "components_") or getattr(model, "replicability_", None) is not None
+    if check is False or (check is None and known):
         return None
     part = own_split(model, windows)
     fitted = windows if part is None else windows[part.unlabelled]

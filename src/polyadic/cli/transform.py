@@ -50,12 +50,13 @@ def transform(
 
     from polyadic._util.files import open_atomically
     from polyadic._util.progress import window_bar
+    from polyadic.explain.expression import shown
 
     check_out_file(out, model, data, endings=(".npy", ".csv"), force=force)
     loaded = open_model(model, device)
     hidden, names = quiet or json, list(loaded.get_feature_names_out())
     if expression:
-        names = ["level", *(f"component {number + 1}" for number in range(loaded.factors_[0].shape[1]))]
+        names = ["level", *(f"component {number + 1}" for number in range(shown(loaded).rank))]
 
     def values_of(part: Windows) -> Any:
         return _decibels(loaded, part) if expression else loaded.transform(part)

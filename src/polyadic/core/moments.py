@@ -275,6 +275,16 @@ class Moments:
             mine, others = getattr(self, name), getattr(other, name)
             setattr(self, name, torch.cat([mine, others.to(mine.device)]))
 
+    @property
+    def second(self) -> Tensor:
+        """Σccᵀ over all windows, (P, P), after `finish`; not if all rows were kept."""
+        assert self._second is not None
+        return self._second
+
+    @second.setter
+    def second(self, second: Tensor) -> None:
+        self._second = second
+
     def to_cpu(self) -> None:
         """Move the sums to the CPU."""
         for name in _SUMS:

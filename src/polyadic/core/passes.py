@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -119,10 +119,14 @@ class Parts:
         self._positions = [torch.cumsum(part, dim=0) - 1 for part in self.parts]
 
     def add(self, ids: Tensor, block: Block) -> None:
-        """Add windows by their ids (b,) to the parts that they belong to."""
+        """Add windows by their ids (b,) to the parts that they belong to.
+
+        A part that does not hold the whole block takes incomplete windows with their missing entries at the mean.
+        """
         for part, position, moments in zip(self.parts, self._positions, self.moments, strict=True):
             inside = part[ids]
-            moments.add(position[ids][inside], block[inside.to(block.squares.device)])
+            some = block if bool(inside.all()) else block[inside.to(block.squares.device)]
+            moments.add(position[ids][inside], some)
 
 
 Sums = Floors | ModeSums | Moments
@@ -345,6 +349,8 @@ class Passes:
     statistics : statistics of raw windows to collect, if any
     after_block : called after each block of each pass
     missing, fill, apart : as for `Stage`
+    masks_of : function of the number of entries of a mean that returns masks (N,) of parts of the windows, whose
+        moments the last pass collects, too, as `parts`
     """
 
     source: RawSource
@@ -356,6 +362,8 @@ class Passes:
     missing: Missing | None = None
     fill: Solver | None = None
     apart: bool = False
+    masks_of: Callable[[int], Sequence[Tensor]] | None = None
+    parts: list[Moments] = field(default_factory=list, init=False)
     done: int = field(default=0, init=False)
     stage: Stage | None = field(default=None, init=False)
     sums: Any = field(default=None, init=False)
@@ -370,9 +378,22 @@ class Passes:
     def run(self) -> Moments:
         """Run the passes that are left, and return the moments; `tensorize` is calibrated afterwards."""
         self._reach_core()
-        self._add()
-        self.moments.finish()
-        return self.moments
+        whole, both = self.moments, None
+        if self.masks_of is not None:
+            assert self.stage is not None
+            if self.done:  # a checkpoint has no parts: repeat the pass
+                self._begin("core", whole.compression)
+                whole = self.moments
+            masks, stage = self.masks_of(len(whole.mean)), replace(self.stage, n_windows=0)
+            self.parts = [stage.start(self.source.example(), self.source.device) for _ in masks]
+            everything = torch.ones(self.source.n_windows, dtype=torch.bool)
+            both = Parts([whole, *self.parts], [everything, *masks])
+        self._add(both)
+        whole.finish()
+        for part in self.parts:
+            part.settle()
+            part.to_cpu()
+        return whole
 
     def filled_by(self, solver: Solver | None) -> Moments:
         """Read the windows again, and return their moments with missing entries filled by a solver, or 0."""
@@ -460,13 +481,14 @@ class Passes:
         on_cpu = self.source.device.type == "cpu" and not hasattr(self.source, "partial_sums")
         self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
 
-    def _add(self) -> None:
+    def _add(self, sums: Any = None) -> None:
         """Add the windows that are left to the sums of this pass."""
         assert self.stage is not None
+        sums = sums or self.sums
         partial = getattr(self.source, "partial_sums", None)
         if partial is None:
             kept = None if self.stage.name == "floor" else self._kept
-            counts = add_windows(self.stage, self.source, self.sums, self.done, kept=kept)
+            counts = add_windows(self.stage, self.source, sums, self.done, kept=kept)
         else:
             counts = self._merge(partial(self.stage, self.done))
         for count in counts:

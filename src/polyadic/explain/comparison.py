@@ -17,15 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from polyadic._util.checks import check_integer
 from polyadic.data.labels import known_labels
 from polyadic.errors import PolyadicError
-from polyadic.explain.expression import expression, level
+from polyadic.explain.expression import alike, expression, level
 
 __all__ = ["Comparison", "compare", "compare_subjects"]
 
 _FEWEST = 5
 """Minimum number of subjects in each group for a test."""
 _AT_A_TIME = 500
-_ALIKE = 0.8
-"""Correlation above which two components say nearly the same."""
+_LEVEL, _MOST_NAMED = 0.05, 4
 
 _Floats = NDArray[np.float64]
 
@@ -42,7 +41,7 @@ class Comparison:
     names : (V,), "level", "component 1", …
     mean : (k, V), mean over the subjects of each group, in dB
     effect : (k − 1, V), Hedges' g of each other group against the reference
-    interval : (2, k − 1, V), 95 % bootstrap interval of the effect, over subjects
+    interval : (2, k − 1, V), 95 % bootstrap interval of the effect, over subjects; NaN as the statistic
     statistic : (V,), Welch's t (for two groups or pairs) or F; NaN if there are fewer than 5 subjects in a group
     p : (V,), family-wise error over all V values, from permutations of subjects; NaN as the statistic
     paired : whether conditions are compared within subjects
@@ -63,17 +62,47 @@ class Comparison:
     covariates: tuple[str, ...] = ()
     alike: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def tested(self) -> bool:
+        """Whether there are enough subjects for tests and intervals."""
+        return not bool(np.isnan(self.p).all())
+
+    def words(self) -> str:
+        """Return the result in sentences: number of subjects, and which rows differ in which direction.
+
+        Examples
+        --------
+        >>> g, p = np.array([[0.9]]), np.array([0.01])
+        >>> found = Comparison(("rest", "task"), (9, 9), 90, ("level",), np.zeros((2, 1)), g, np.ones((2, 1, 1)), p, p)
+        >>> found.words()
+        '9 rest, 9 task subjects. With a family-wise error of 5 %: level higher in task (g +0.90, p 0.0100).'
+        """
+        counts = ", ".join(f"{count} {name}" for name, count in zip(self.groups, self.n_subjects, strict=True))
+        told = f"{self.n_subjects[0]} pairs." if self.paired else f"{counts} subjects."
+        if not self.tested:
+            return f"{told} Too few for a test or an interval: the table has effect sizes only, which are no findings."
+        sizes = self.effect[np.abs(self.effect).argmax(axis=0), np.arange(len(self.names))]
+        groups = np.array(self.groups)[1 + np.abs(self.effect).argmax(axis=0)]
+        found = [place for place in np.argsort(-np.abs(sizes)).tolist() if self.p[place] <= _LEVEL]
+        rows = [
+            f"{self.names[place]} {'higher' if sizes[place] > 0 else 'lower'} in {groups[place]} "
+            f"(g {sizes[place]:+.2f}, p {self.p[place]:.4f})".replace("-", "−")
+            for place in found[:_MOST_NAMED]
+        ]
+        more = f"; and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        told += f" With a family-wise error of 5 %: {'; '.join(rows) or 'no difference'}{more}."
+        return told + (" Some components vary together and are not separate findings." if self.alike and found else "")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, with None for tests that were not made."""
-        rows = []
+        rows, tested = [], self.tested
         for place, name in enumerate(self.names):
-            tested = not np.isnan(self.p[place])
             rows.append(
                 {
                     "name": name,
                     "mean_db": self.mean[:, place].tolist(),
                     "hedges_g": self.effect[:, place].tolist(),
-                    "interval_95": self.interval[:, :, place].T.tolist(),
+                    "interval_95": self.interval[:, :, place].T.tolist() if tested else None,
                     "statistic": float(self.statistic[place]) if tested else None,
                     "p_family_wise": float(self.p[place]) if tested else None,
                 }
@@ -94,24 +123,31 @@ class Comparison:
         head = f"{self.n_subjects[0]} subjects in pairs, {' and '.join(self.groups)}" if self.paired else counts
         lines = [f"{head}{'' if self.paired else ' subjects'}; {self.n_windows:,} windows"]
         means = "".join(f"  {name[:12]:>12}" for name in self.groups)
-        lines.append(f"{'in dB':<14}{means}  {'F' if many else 't':>7}  {'p':>7}  Hedges' g [95 %]")
+        tested = self.tested
+        tests = (
+            f"  {'F' if many else 't':>7}  {'p':>7}  Hedges' g [95 %]" if tested else "  Hedges' g (effect size only)"
+        )
+        lines.append(f"{'in dB':<14}{means}{tests}")
         for place, name in enumerate(self.names):
             values = "".join(f"  {value:12.2f}" for value in self.mean[:, place])
-            tested = not np.isnan(self.p[place])
-            test = f"{self.statistic[place]:7.2f}  {self.p[place]:7.4f}" if tested else f"{'–':>7}  {'–':>7}"
+            test = f"  {self.statistic[place]:7.2f}  {self.p[place]:7.4f}" if tested else ""
             effects = "; ".join(
-                f"{value:.2f} [{low:.2f}, {high:.2f}]"
+                f"{value:.2f} [{low:.2f}, {high:.2f}]" if tested else f"{value:.2f}"
                 for value, low, high in zip(self.effect[:, place], *self.interval[:, :, place], strict=True)
             )
-            lines.append(f"{name:<14}{values}  {test}  {effects}")
-        lines.append("Components are relative to the level. p is corrected for all rows (family-wise error).")
-        if np.isnan(self.p).all():
-            lines.append(f"No test with fewer than {_FEWEST} subjects in a group: effect sizes only.")
+            lines.append(f"{name:<14}{values}{test}  {effects}")
+        corrected = " p is corrected for all rows (family-wise error)." if tested else ""
+        lines.append(f"Components are relative to the level.{corrected}")
+        if not tested:
+            lines.append(
+                f"Fewer than {_FEWEST} subjects in a group: effect sizes only, no test and no interval. These are no "
+                "findings."
+            )
         if self.covariates:
             lines.append(f"Adjusted for {', '.join(self.covariates)} (Freedman-Lane permutations, approximate).")
         if self.alike:
             pairs = ", ".join(f"{first} and {second}" for first, second in self.alike)
-            lines.append(f"Correlation above {_ALIKE}, so not separate findings: components {pairs}.")
+            lines.append(f"Correlation above 0.8, so not separate findings: components {pairs}.")
         return "\n".join(lines)
 
 
@@ -130,7 +166,7 @@ def compare(
 
     Parameters
     ----------
-    model : as for `expression`; `polyadic.explain.components(...).model` has components that replicate
+    model : as for `expression`. If no component replicates, the level alone is compared
     X : windows, as for `expression`
     by : (N,), the group or condition of each window; by default the labels of X. Windows without one are left out
     subject : (N,), the subject of each window; by default those of X
@@ -171,11 +207,9 @@ def compare(
     if not paired and len(set(people.tolist())) < len(people):
         raise PolyadicError("some subjects have windows in several groups: use paired=True to compare within subjects")
     found = compare_subjects(averaged, codes, people if paired else None, nuisance, permutations, random_state)
-    correlations = np.corrcoef(relative.T).reshape(relative.shape[1], -1)
-    alike = [(int(a) + 1, int(b) + 1) for a, b in np.argwhere(np.triu(correlations, 1) > _ALIKE)]
     rows_of = ("level", *(f"component {number + 1}" for number in range(relative.shape[1])))
     sizes = found.pop("n_subjects")
-    about: dict[str, Any] = {"paired": paired, "covariates": tuple(extra), "alike": tuple(alike)}
+    about: dict[str, Any] = {"paired": paired, "covariates": tuple(extra), "alike": tuple(alike(relative))}
     return Comparison(tuple(names), sizes, len(rows), rows_of, **found, **about)
 
 
@@ -239,7 +273,7 @@ def compare_subjects(
         "n_subjects": sizes,
         "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
         "effect": _hedges(adjusted[None], codes)[0],
-        "interval": _interval(adjusted, codes, pairs is not None, bootstrap, random),
+        "interval": _interval(adjusted, codes, pairs is not None, bootstrap * (min(sizes) >= _FEWEST), random),
         "statistic": statistic,
         "p": p,
     }
@@ -371,7 +405,7 @@ def _hedges(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
 def _interval(values: _Floats, codes: NDArray[np.intp], paired: bool, samples: int, random: Any) -> _Floats:
     """Return 95 % bootstrap intervals of Hedges' g: (2, k − 1, V); subjects are sampled within groups, pairs whole."""
     places = [np.flatnonzero(codes == code) for code in range(int(codes.max()) + 1)]
-    if min(map(len, places)) < 2 or not samples:
+    if not samples:
         return np.full((2, len(places) - 1, values.shape[1]), np.nan)
     drawn = [random.integers(len(rows), size=(samples, len(rows))) for rows in places]
     if paired:

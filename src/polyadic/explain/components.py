@@ -7,9 +7,8 @@ from moments of the subjects, without another pass over the data.
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +23,9 @@ from polyadic._util.torch_state import plain_torch
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.step import Objective, State
 from polyadic.data.labels import known_labels
-from polyadic.errors import PolyadicError
+from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD
-from polyadic.explain.expression import profiles
+from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.matching import match
 from polyadic.explain.rank import distinct_components
 from polyadic.explain.replicability import Replicability, replicability
@@ -42,9 +41,11 @@ _NOISE = 3.0
 """How many times more than noise of the same spectrum a component must vary."""
 _FEWEST = 10
 """Minimum number of subjects for a bootstrap."""
-_SWEEPS = 20
+_SWEEPS = 10
 _NOISE_WINDOWS = 512
 _EULER = 0.5772156649015329
+_TENTHS = 10
+_PREFIX = "components."
 
 _Floats = NDArray[np.float64]
 
@@ -84,6 +85,41 @@ class Components:
             f"Components: {self.model.rank} of {self.rank} replicate in halves of the {self.n_subjects} subjects{bands}"
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers about the components for the header of a model file, and for JSON."""
+        found = None if self.model is None else self.model.replicability_.to_dict()
+        tried = {str(rank): count for rank, count in self.tried.items()}
+        about = {"rank": self.rank, "left_out": self.left_out, "tried": tried, "n_subjects": self.n_subjects}
+        return {**about, "replicability": found}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return bases and bands for a model file."""
+        factors = [] if self.model is None else self.model.factors_
+        parts = {"factors": factors, "bands": self.bands or []}
+        return {f"{_PREFIX}{name}.{mode}": array for name, arrays in parts.items() for mode, array in enumerate(arrays)}
+
+    @classmethod
+    def restore(cls, model: CPD, arrays: Mapping[str, NDArray[Any]], header: dict[str, Any]) -> Components:
+        """Build from `to_dict` and `arrays`, for the model of a file; raise ModelFileError if they do not fit."""
+
+        def listed(name: str) -> list[NDArray[Any]]:
+            keys = [f"{_PREFIX}{name}.{mode}" for mode in range(len(model.factors_))]
+            return [arrays[key] for key in keys if key in arrays]
+
+        factors, bands = listed("factors"), listed("bands")
+        rank = factors[0].shape[-1] if factors else 0
+        shapes = [(len(factor), rank) for factor in model.factors_]
+        if (factors and [array.shape for array in factors] != shapes) or (
+            bands and [array.shape for array in bands] != [(2, *shape) for shape in shapes]
+        ):
+            raise ModelFileError("the file's components do not have the shapes of its model")
+        shown = None
+        if factors:
+            shown = with_bases(model, factors, Replicability.from_dict(header["replicability"], rank))
+        tried = {int(rank): int(count) for rank, count in header["tried"].items()}
+        rank, left_out, subjects = (int(header[name]) for name in ("rank", "left_out", "n_subjects"))
+        return cls(shown, rank, left_out, tried, subjects, bands or None)
+
 
 @plain_torch()
 def components(
@@ -93,8 +129,9 @@ def components(
     rank: int | None = None,
     restarts: int = 8,
     refits: int = 4,
-    replicates: int = 200,
+    replicates: int = 100,
     random_state: int = 0,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Components:
     """Find the components that replicate in other subjects, at the largest rank at which at least 70 % of them do.
 
@@ -105,13 +142,15 @@ def components(
 
     Parameters
     ----------
-    source : windows as for `CPD.fit`, or `polyadic.scale.Moments` collected with groups, which are not read again
+    source : windows as for `CPD.fit`; or moments of the subjects, of `polyadic.scale.Moments.collect` with groups or of
+        `CPD.fit_with_moments`, for which no data are read
     groups : (N,), the subject of each window; by default the subjects of the windows
     rank : use this rank and all of its components that replicate, however few
     restarts : number of starts of each consensus
     refits : number of refits to halves of the subjects, two for each split
     replicates : number of bootstrap samples of the subjects for 90 % bands; 0 for none
     random_state : seed of starts, halves and bootstrap
+    progress : called with the number of parts done, the total, and what is done next
 
     Examples
     --------
@@ -125,7 +164,14 @@ def components(
     moments = source if isinstance(source, Moments) else _collect(source, groups)
     whole, noise = moments.of(), _noise_tensors(moments)
     tried: dict[int, int] = {}
-    for wanted in _RANKS if rank is None else (int(rank),):
+    ranks = _RANKS if rank is None else (int(rank),)
+
+    def tell(done: int, what: str) -> None:
+        if progress is not None:
+            progress(done, len(_RANKS) + _TENTHS, what)
+
+    for place, wanted in enumerate(ranks):
+        tell(place, f"rank {wanted}")
         model, varies = _consensus(moments, whole, noise, wanted, restarts, random_state)
         tried[wanted] = int(varies.sum())
         least = _SHARE * wanted if rank is None else 1.0
@@ -136,8 +182,9 @@ def components(
         kept = np.array(distinct_components(model.factors_, found), np.intp)
         tried[wanted] = len(kept)
         if tried[wanted] >= least:
-            bands = _bands(model, moments, kept, replicates, random_state)
-            shown = _part(model, found, kept)
+            found = Replicability(found.match[kept], found.returned[kept], refits, found.threshold)
+            shown = with_bases(model, [np.ascontiguousarray(factor[:, kept]) for factor in model.factors_], found)
+            bands = _bands(model, moments, kept, replicates, random_state, tell)
             return Components(shown, wanted, wanted - len(kept), tried, len(moments.groups), bands)
     return Components(None, 0, 0, tried, len(moments.groups), None)
 
@@ -186,16 +233,9 @@ def _noise_tensors(moments: Moments) -> torch.Tensor | None:
     return (T - T.mean(dim=(0, 3), keepdim=True)).flatten(1)
 
 
-def _part(model: CPD, found: Replicability, kept: NDArray[np.intp]) -> CPD:
-    """Return a copy of a model with some of its components."""
-    part = copy.copy(model)
-    part.rank = len(kept)
-    part.factors_ = [np.ascontiguousarray(factor[:, kept]) for factor in model.factors_]
-    part.replicability_ = Replicability(found.match[kept], found.returned[kept], found.refits, found.threshold)
-    return part
-
-
-def _bands(model: CPD, moments: Moments, kept: NDArray[np.intp], replicates: int, seed: int) -> list[_Floats] | None:
+def _bands(
+    model: CPD, moments: Moments, kept: NDArray[np.intp], replicates: int, seed: int, tell: Callable[[int, str], None]
+) -> list[_Floats] | None:
     """Return 90 % bands of the profiles, (2, I, R) for each mode, from refits to bootstrap samples of the subjects.
 
     Each refit starts from the consensus and is matched with it. At an entry of zero the band is one-sided.
@@ -205,9 +245,10 @@ def _bands(model: CPD, moments: Moments, kept: NDArray[np.intp], replicates: int
         return None
     random, objective = np.random.default_rng([seed, 1]), Objective(float(model.alpha), nonnegative=True)
     drawn: list[list[_Floats]] = []
+    counts = random.multinomial(len(names), np.full(len(names), 1 / len(names)), size=replicates)
     with thread_pool():
-        for _ in range(replicates):
-            sample = moments.of(random.choice(names, len(names)).tolist())
+        for number, sample in enumerate(moments.resampled(counts)):
+            tell(len(_RANKS) + _TENTHS * number // replicates, "bands")
             state = State([torch.from_numpy(factor.copy()) for factor in model.factors_])
             for _ in range(_SWEEPS):
                 sample.sweep(state, objective)

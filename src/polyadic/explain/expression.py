@@ -7,6 +7,7 @@ component's profiles.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -23,10 +24,11 @@ from polyadic.data.channels import match_signals
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
-__all__ = ["expression", "level"]
+__all__ = ["alike", "expression", "level", "profiles", "shown", "with_bases"]
 
 _DECIBELS = 20 / math.log(10)
 _BATCH_BYTES = 2**25
+_ALIKE = 0.8
 
 _Floats = NDArray[np.float64]
 
@@ -40,7 +42,8 @@ def expression(model: Any, X: Any, relative: bool = False) -> _Floats:
 
     Parameters
     ----------
-    model : fitted, with non-negative components of log amplitudes, as by default
+    model : fitted, with non-negative components of log amplitudes, as by default. If it has components for people,
+        `components_`, the expression is theirs
     X : (N, channels, time), as for `model.transform`. NaN marks missing channels and times: the weights of the rest
         are scaled to sum 1
     relative : subtract the `level` of each window. Loud windows are loud in all components: their expressions differ
@@ -60,8 +63,8 @@ def expression(model: Any, X: Any, relative: bool = False) -> _Floats:
     >>> gain.mean().round(1)
     np.float64(3.0)
     """
-    values = _expressed(model, X, uniform=relative)
-    return values[:, :-1] - values[:, -1:] if relative else values
+    values = _expressed(model, X)
+    return values[:, :-1] - values[:, -1:] if relative else values[:, :-1]
 
 
 def level(model: Any, X: Any) -> _Floats:
@@ -79,21 +82,20 @@ def level(model: Any, X: Any) -> _Floats:
     >>> bool(abs(level(CPD(rank=2).fit(windows), windows).mean()) < 1e-3)
     True
     """
-    return _expressed(model, X, uniform=True)[:, -1]
+    return _expressed(model, X)[:, -1]
 
 
 @plain_torch()
-def _expressed(model: Any, X: Any, uniform: bool) -> _Floats:
-    """Return the expression of the components and, in a last column if `uniform`, of uniform profiles: (N, R (+ 1))."""
-    stft, factors = _checked(model)
+def _expressed(model: Any, X: Any) -> _Floats:
+    """Return the expression of the components and, in the last column, of uniform profiles: (N, R + 1)."""
+    stft, factors = _checked(shown(model))
     samples = Samples(match_signals(X, model.fs_, model.channel_names_, units=model.units_))
     if samples.shape[1:] != model._sample_shape:
         raise PolyadicError(
             f"X must have shape (N, {', '.join(map(str, model._sample_shape))}) as in fit, but has shape "
             f"{samples.shape}"
         )
-    if uniform:
-        factors = [np.column_stack([factor, np.ones(len(factor))]) for factor in factors]
+    factors = [np.column_stack([factor, np.ones(len(factor))]) for factor in factors]
     device, dtype = choose_device(model.device, samples.data), samples.dtype
     weights = khatri_rao([torch.as_tensor(profiles(factor), dtype=dtype, device=device) for factor in factors])
     baseline = torch.as_tensor(stft.baseline, dtype=dtype, device=device)[:, :, None]
@@ -120,6 +122,44 @@ def _weighted_mean(T: Tensor, weights: Tensor) -> Tensor:
     if bool(known.all()):
         return T @ weights
     return (torch.where(known, T, 0.0) @ weights) / (known.to(T.dtype) @ weights)
+
+
+def alike(relative: NDArray[Any]) -> list[tuple[int, int]]:
+    """Return the pairs of components (from 1) whose relative expressions (N, R) correlate above 0.8.
+
+    Examples
+    --------
+    >>> alike(np.array([[0.0, 1.0, 3.0], [1.0, 2.0, 1.0], [2.0, 3.0, 2.0]]))
+    [(1, 2)]
+    """
+    known = relative[np.isfinite(relative).all(axis=1)]
+    if relative.shape[1] < 2 or len(known) < 2:
+        return []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlations = np.nan_to_num(np.corrcoef(known.T))
+    return [(int(a) + 1, int(b) + 1) for a, b in np.argwhere(np.triu(correlations, 1) > _ALIKE)]
+
+
+def shown(model: Any) -> Any:
+    """Return the model whose components a person reads: that of `model.components_`, or the model if it has none.
+
+    If no component replicates, the result has rank 0.
+    """
+    found = getattr(model, "components_", None)
+    if found is None:
+        return model
+    return found.model or with_bases(model, [np.empty((len(factor), 0)) for factor in model.factors_], None)
+
+
+def with_bases(model: Any, factors: list[NDArray[Any]], replicability: Any) -> Any:
+    """Return a copy of a model with other bases, and without what belongs to its own."""
+    part = copy.copy(model)
+    part.rank, part.factors_, part.readout, part.readout_ = factors[0].shape[1], factors, None, None
+    for name in ("probe_", "components_", "replicability_"):
+        vars(part).pop(name, None)
+    if replicability is not None:
+        part.replicability_ = replicability
+    return part
 
 
 def profiles(factor: NDArray[Any]) -> _Floats:

@@ -1,8 +1,4 @@
-"""The mean tensor of a data set, overall and by class, and what each component adds to it in physical units.
-
-The coefficients of a component have no unit. Their standard deviation times the component's profiles has the unit of
-the tensors, such as dB for log amplitudes.
-"""
+"""The mean tensor of a data set, overall and by class, and the peaks, effect sizes and shares of components."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Typical:
-    """Mean tensors of windows, and the standard deviation of their coefficients.
+    """Mean tensors of windows.
 
     Parameters
     ----------
@@ -37,7 +33,6 @@ class Typical:
     mean : (I, J, …), over all windows, on the tensors' scale
     by_class : (classes, I, J, …), over the windows of each class
     classes, codes : names and numbers of the classes that windows have
-    spread : (R,), standard deviation of each component's coefficients
     units : units of the channels, "" where they are not known
     scales : for each part of the first axis and each channel, the conversion to a physical unit; None if there is none
     """
@@ -47,14 +42,13 @@ class Typical:
     by_class: _Floats
     classes: tuple[str, ...]
     codes: tuple[int, ...]
-    spread: _Floats
     units: tuple[str, ...]
     scales: tuple[tuple[Scale | None, ...], ...]
 
     def __repr__(self) -> str:
         sizes = " × ".join(str(size) for size in self.mean.shape)
         count = len(self.classes)
-        return f"<Typical of {sizes} and {len(self.spread)} components, {count} class{'es' * (count != 1)}>"
+        return f"<Typical of {sizes}, {count} class{'es' * (count != 1)}>"
 
     def scale(self, row: int) -> Scale:
         """Return the conversion of a row of the first mode to a physical unit; the identity if it has none."""
@@ -74,33 +68,14 @@ class Typical:
         factor, offset, _ = self.scale(row)
         return np.asarray(factor * mean[row].mean(axis=others) + offset)
 
-    def peak_row(self, model: Any, r: int) -> int:
-        """Return the row of the first mode in which a component has its largest weight."""
-        return int(np.abs(model.factors_[0][:, r]).argmax())
 
-    def effect(self, model: Any, r: int, mode: int) -> _Floats:
-        """Return what one SD of component r adds along a mode, where it is strongest in the others: (n,)."""
-        columns = [np.asarray(factor[:, r], np.float64) for factor in model.factors_]
-        others = [column[np.abs(column).argmax()] for number, column in enumerate(columns) if number != mode]
-        # The sign of the strongest entries applies to all profiles.
-        factor = self.scale(self.peak_row(model, r)).factor
-        return np.asarray(factor * self.spread[r] * np.prod(others) * columns[mode])
-
-    def added(self, model: Any, r: int, row: int, mode: int = 1) -> _Floats:
-        """Return what one SD of a component adds to `spectrum(row, mode)`: (J,)."""
-        columns = [np.asarray(factor[:, r], np.float64) for factor in model.factors_]
-        others = [column.mean() for number, column in enumerate(columns) if number not in (0, mode)]
-        return np.asarray(self.scale(row).factor * self.spread[r] * columns[0][row] * np.prod(others) * columns[mode])
-
-
-def typical(model: Any, windows: Any, x: Any = None) -> Typical:
-    """Compute the mean tensor of windows, overall and by class, and the standard deviation of their coefficients.
+def typical(model: Any, windows: Any) -> Typical:
+    """Compute the mean tensor of windows, overall and by class.
 
     Parameters
     ----------
     model : fitted
     windows : `Windows`, a `WindowStore`, or an array as for `model.transform`
-    x : (N, rank), their coefficients, if already computed
 
     Examples
     --------
@@ -126,7 +101,6 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
     for first in range(0, len(data), _AT_A_TIME):
         rows = np.arange(first, min(first + _AT_A_TIME, len(data)))
         np.add.at(sums, group[rows], _tensors_of(model, data, rows))
-    coefficients = np.asarray(model.coefficients(data) if x is None else x, np.float64)
     axes = tuple(model.axes(known))
     count = len(axes[0].positions)
     units = tuple(known.units) if known is not None and len(known.units) == count else ("",) * count
@@ -136,7 +110,6 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
         by_class=sums[:-1] / counts.reshape(-1, *[1] * (sums.ndim - 1)),
         classes=() if known is None else tuple(known.classes[code] for code in codes.tolist()),
         codes=tuple(codes.tolist()),
-        spread=coefficients.std(axis=0),
         units=units,
         scales=_scales(model, axes, units),
     )
@@ -222,8 +195,8 @@ def count_peaks(weights: NDArray[Any]) -> int:
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
     """Compute Cohen's d of each class against all other labelled windows: the difference of means over the pooled SD.
 
-    `values` (N,) are coefficients of one component, `label` (N,) classes from 0, or -1. The result (classes,) is 0 if
-    values do not vary.
+    `values` (N,) are the relative expressions of one component, `label` (N,) classes from 0, or -1. The result
+    (classes,) is 0 if values do not vary.
 
     Examples
     --------

@@ -12,23 +12,27 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic._util.checks import check_integer
 from polyadic.core.tensorizer import Axis
 from polyadic.errors import PolyadicError
-from polyadic.explain.spectra import Typical, effect_sizes, is_flat
-from polyadic.plot.style import LESS, MORE, NEUTRAL, PALETTE, compact, line_up, new_figure, panel, short
+from polyadic.explain.expression import profiles, shown
+from polyadic.explain.spectra import Typical, effect_sizes
+from polyadic.plot.style import NEUTRAL, PALETTE, compact, line_up, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["checked_axes", "class_means", "components", "in_unit", "profile", "spectrum_by_class"]
+__all__ = ["checked_axes", "class_means", "components", "error_bars", "profile", "spectrum_by_class", "weights_of"]
 
 _ROW = 96
-_BAR = 24
+_BAR = 20
 _MOST_SLOPED, _MOST_NAMED = 3, 20
 """Maximum number of channel names below a column: with sloped labels, and with vertical ones."""
-_SHADE = "rgba(136,136,136,.18)"
+_SHADE, _BAND = "rgba(136,136,136,.18)", "rgba(68,119,170,.3)"
+_Floats = NDArray[np.float64]
 
 
 def components(model: Any, data: Any = None, count: int = 12) -> Figure:
-    """Plot the first components: one row per component, one column per mode.
+    """Plot the first components: one row per component, one column per mode, with 90 % bands where the model has them.
+
+    Of a model with `components_`, these are shown.
 
     Parameters
     ----------
@@ -45,7 +49,9 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     """
     check_is_fitted(model)
     check_integer("count", count, 1)
-    axes, rows = model.axes(data), min(int(count), model.rank)
+    axes, rows = model.axes(data), min(int(count), shown(model).rank)
+    if not rows:
+        raise PolyadicError("no component of this model replicates, so there is none to plot")
     figure = new_figure(height=60 + _ROW * rows, showlegend=False)
     width = 1 / len(axes)
     for row, column in np.ndindex(rows, len(axes)):
@@ -55,46 +61,63 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
         if axis.kind == "channel":
             # Of many names only some are shown; hovering shows the others.
             names = [short(name) for name in axis.labels]
-            shown = range(0, len(names), -(-len(names) // _MOST_NAMED))
+            ticks = range(0, len(names), -(-len(names) // _MOST_NAMED))
             slope = {"tickangle": -40} if len(names) <= _MOST_SLOPED else {"tickangle": -90, "tickfont": {"size": 10}}
-            x |= {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
+            x |= {"tickvals": list(ticks), "ticktext": [names[number] for number in ticks], **slope}
         y = {"domain": [1 - (row + 0.88) / rows, 1 - row / rows], "showticklabels": False}
         y |= {"title": {"text": str(row + 1)}} if column == 0 else {}
         where = panel(figure, row * len(axes) + column, x, y)
-        for part, weights in enumerate(axis.by_part(model.factors_[column][:, row])):
+        weights, band, _ = weights_of(model, row, column)
+        for part, values in enumerate(axis.by_part(weights)):
             if axis.kind == "channel":
                 figure.add_bar(
-                    y=compact(weights),
+                    y=compact(values),
                     marker_color=PALETTE[part],
                     customdata=names,
                     hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
                     name=axis.parts[part],
+                    **error_bars("error_y", values, band),
                     **where,
                 )
             else:
-                _add_line(figure, axis, weights, name=axis.parts[part], **where)
+                _add_line(figure, axis, values, band, name=axis.parts[part], **where)
     return figure
 
 
-def _add_line(figure: Figure, axis: Axis, weights: NDArray[Any], **settings: Any) -> None:
-    figure.add_scatter(
-        x=compact(axis.positions),
-        y=compact(weights),
-        mode="lines",
-        line={"color": PALETTE[0], "width": 2},
-        fill="tozeroy",
-        fillcolor="rgba(68,119,170,.15)",
-        hovertemplate=f"%{{x:.3g}} {axis.unit}: %{{y:.3g}}<extra></extra>",
-        **settings,
-    )
+def weights_of(model: Any, r: int, mode: int) -> tuple[_Floats, _Floats | None, str]:
+    """Return a profile (I,), its 90 % band (2, I) if known, and a title of their axis.
+
+    Non-negative profiles are in percent of the total weight, others as they are in the bases.
+    """
+    people = shown(model)
+    if any((factor < 0).any() for factor in people.factors_):
+        return np.asarray(people.factors_[mode][:, r], np.float64), None, "weight"
+    bands = getattr(getattr(model, "components_", None), "bands", None)
+    band = None if bands is None else 100 * bands[mode][:, :, r]
+    return 100 * profiles(people.factors_[mode])[:, r], band, "weight (%)"
 
 
-def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | None = None) -> Figure:
-    """Plot the weights of one component along one mode, such as frequency or time, in physical units if known.
+def error_bars(name: str, weights: NDArray[Any], band: _Floats | None) -> dict[str, Any]:
+    """Return the argument that adds the band of a profile to its bars, if there is one."""
+    if band is None:
+        return {}
+    low, high = np.maximum(weights - band[0], 0), np.maximum(band[1] - weights, 0)
+    return {name: {"type": "data", "array": compact(high), "arrayminus": compact(low), "thickness": 1, "width": 0}}
 
-    With `typical`, the line shows how much one standard deviation of the component adds where the component is
-    strongest. For a frequency mode, a panel above it shows the mean spectrum of the strongest channel, with ±1 SD of
-    the component.
+
+def _add_line(figure: Figure, axis: Axis, weights: NDArray[Any], band: _Floats | None, **settings: Any) -> None:
+    x, line = compact(axis.positions), {"color": PALETTE[0], "width": 2}
+    if band is not None:
+        quiet: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+        figure.add_scatter(x=x, y=compact(band[0]), **quiet, **settings)
+        figure.add_scatter(x=x, y=compact(band[1]), fill="tonexty", fillcolor=_BAND, **quiet, **settings)
+    fill = {"fill": "tozeroy", "fillcolor": "rgba(68,119,170,.15)"} if band is None else {}
+    hover = f"%{{x:.3g}} {axis.unit}: %{{y:.3g}}<extra></extra>"
+    figure.add_scatter(x=x, y=compact(weights), mode="lines", line=line, hovertemplate=hover, **fill, **settings)
+
+
+def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
+    """Plot the weights of one component along one mode, such as frequency or time, with a 90 % band if it is known.
 
     Parameters
     ----------
@@ -102,7 +125,6 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
     r : number of the component, from 0
     mode : number of the mode, from 0
     data : as for `components`
-    typical : result of `polyadic.explain.typical`
 
     Examples
     --------
@@ -115,22 +137,10 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
     check_integer("mode", mode, 0)
     if mode >= len(axes):
         raise PolyadicError(f"mode must be below {len(axes)}, the number of modes, but is {mode}")
-    axis, weights = axes[mode], np.asarray(model.factors_[mode][:, r])
+    axis, (weights, band, title) = axes[mode], weights_of(model, r, mode)
     figure = new_figure(height=240, showlegend=False)
-    figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text="weight")
-    if typical is None:
-        _add_line(figure, axis, weights)
-    else:
-        unit = typical.scale(typical.peak_row(model, r)).difference_unit
-        figure.update_layout(yaxis={"title": {"text": in_unit("added", unit)}, "rangemode": "tozero"})
-        if axis.kind == "frequency" and axes[0].kind == "channel":
-            _add_typical_spectrum(figure, model, r, mode, axes, typical)
-        _add_line(figure, axis, typical.effect(model, r, mode), name="added", showlegend=False)
-        if is_flat(weights):
-            figure.add_annotation(
-                text="no distinct peak", x=1, y=0.02, xref="paper", yref="paper", xanchor="right", yanchor="bottom",
-                showarrow=False, font={"size": 11},
-            )  # fmt: skip
+    figure.update_layout(xaxis_title_text=axis.title, yaxis={"title": {"text": title}, "rangemode": "tozero"})
+    _add_line(figure, axis, weights, band)
     if axis.kind == "time" and model.tensorize_ is not None:
         # The whole window, because the centres of frames do not reach its ends.
         rate = getattr(data, "fs", None) or model.fs_ or 1.0
@@ -138,37 +148,9 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
     return figure
 
 
-def in_unit(what: str, unit: str) -> str:
+def _in_unit(what: str, unit: str) -> str:
     """Return the title of an axis, with the unit in parentheses if there is one."""
     return f"{what} ({unit})" if unit else what
-
-
-def _add_typical_spectrum(
-    figure: Figure, model: Any, r: int, mode: int, axes: Sequence[Axis], typical: Typical
-) -> None:
-    """Add a panel above a profile: the mean spectrum of the component's strongest channel, with ±1 SD of it."""
-    row = typical.peak_row(model, r)
-    middle, added, unit = typical.spectrum(row, mode), typical.added(model, r, row, mode), typical.scale(row).unit
-    channel = short(axes[0].labels[row % len(axes[0].labels)], 14)
-    figure.update_layout(height=380, showlegend=None, xaxis_anchor="y", yaxis={"domain": [0, 0.36], "anchor": "x"})
-    above = {"domain": [0.44, 1], "title": {"text": in_unit(channel, unit)}}
-    where = panel(figure, 1, {"matches": "x", "showticklabels": False}, above)
-    for name, values, colour in (
-        ("1 SD less", middle - added, LESS),
-        ("1 SD more", middle + added, MORE),
-        ("typical", middle, NEUTRAL),
-    ):
-        line = {"color": colour, "width": 1.5, "dash": "dash" if name == "typical" else "solid"}
-        fill = {"fill": "tonexty", "fillcolor": _SHADE} if name == "1 SD more" else {}
-        _add_spectrum(figure, axes[mode], values, unit, name, line, **where, **fill)
-
-
-def _add_spectrum(
-    figure: Figure, axis: Axis, values: NDArray[Any], unit: str, name: str, line: dict[str, Any], **settings: Any
-) -> None:
-    hover = f"%{{x:.3g}} {axis.unit}: %{{y:.3g}} {unit}<extra>%{{fullData.name}}</extra>"
-    x, y = compact(axis.positions), compact(values)
-    figure.add_scatter(x=x, y=y, mode="lines", name=name, line=line, hovertemplate=hover, **settings)
 
 
 def spectrum_by_class(
@@ -207,39 +189,42 @@ def spectrum_by_class(
     figure = new_figure(height=300, showlegend=True)
     for code, name, values in zip(typical.codes, typical.classes, typical.spectra_by_class(row, mode), strict=True):
         line = {"color": PALETTE[code % len(PALETTE)], "width": 2, "dash": "dash" if code >= len(PALETTE) else "solid"}
-        _add_spectrum(figure, axis, values, unit, short(name), line)
+        hover = f"%{{x:.3g}} {axis.unit}: %{{y:.3g}} {unit}<extra>%{{fullData.name}}</extra>"
+        x, y = compact(axis.positions), compact(values)
+        figure.add_scatter(x=x, y=y, mode="lines", name=short(name), line=line, hovertemplate=hover)
     if band is not None:
         figure.add_vrect(x0=band[0], x1=band[1], fillcolor=_SHADE, line_width=0, layer="below")
-    return figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text=in_unit(short(labels[number], 14), unit))
+    return figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text=_in_unit(short(labels[number], 14), unit))
 
 
-def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] = ()) -> Figure:
-    """Plot the mean strength of one component in each class, in standard deviations from the mean of all windows.
+def class_means(
+    values: ArrayLike, label: ArrayLike, classes: Sequence[str] = (), title: str = "relative expression (dB)"
+) -> Figure:
+    """Plot the mean of a component, or of the level, in each class.
 
     Error bars show the standard deviation within the class. The label of a class includes its effect size, Cohen's d
     against all other labelled windows.
 
     Parameters
     ----------
-    Z : (N, rank), coefficients
+    values : (N,), a column of `expression(model, X, relative=True)`, or `level(model, X)`
     label : (N,), classes from 0; -1 for unlabelled windows
-    r : number of the component, from 0
     classes : names of the classes
+    title : what the values are
 
     Examples
     --------
-    >>> class_means([[1.0], [3.0], [5.0]], [0, 0, 1], 0).layout.yaxis.ticktext
+    >>> class_means([1.0, 3.0, 5.0], [0, 0, 1]).layout.yaxis.ticktext
     ('0, d −2.1', '1, d +2.1')
     """
-    values, codes = np.asarray(Z, np.float64)[:, r], np.asarray(label)
-    values = (values - values.mean()) / (values.std() or 1.0)
+    column, codes = np.asarray(values, np.float64), np.asarray(label)
     present = np.unique(codes[codes >= 0]).tolist()
-    groups = [values[codes == code] for code in present]
+    groups = [column[codes == code] for code in present]
     names = [
         f"{short(classes[code]) if len(classes) else code}, d {effect:+.1f}".replace("-", "−")
-        for code, effect in zip(present, effect_sizes(values, codes), strict=True)
+        for code, effect in zip(present, effect_sizes(column, codes), strict=True)
     ]
-    figure = new_figure(height=70 + _BAR * max(4, len(present)), showlegend=False)
+    figure = new_figure(height=56 + _BAR * max(4, len(present)), showlegend=False)
     figure.add_scatter(
         x=compact([group.mean() for group in groups]),
         y=list(range(len(present))),
@@ -249,14 +234,14 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
         hovertemplate="%{y}: %{x:.3g} ± %{error_x.array:.2g}<extra></extra>",
     )
     figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
-    return figure.update_layout(xaxis_title_text="strength (SD)", yaxis=line_up(names))
+    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names))
 
 
 def checked_axes(model: Any, r: int, data: Any) -> list[Axis]:
     """Check that `r` is a component of the model, and return the model's axes."""
     check_is_fitted(model)
     check_integer("r", r, 0)
-    if r >= model.rank:
-        raise PolyadicError(f"r must be below {model.rank}, the rank of the model, but is {r}")
+    if r >= (rank := shown(model).rank):
+        raise PolyadicError(f"r must be below {rank}, the rank of the model, but is {r}")
     axes: list[Axis] = model.axes(data)
     return axes

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
-from polyadic.explain.spectra import Typical
-from polyadic.plot.components import checked_axes, in_unit
+from polyadic.plot.components import checked_axes, error_bars, weights_of
 from polyadic.plot.electrodes import positions, site
 from polyadic.plot.style import PALETTE, compact, line_up, new_figure, panel, short
 
@@ -28,7 +27,7 @@ _LETTERS = 72
 _Places = dict[int, tuple[float, float]]
 
 
-def channels(model: Any, r: int, data: Any = None, typical: Typical | None = None) -> Figure:
+def channels(model: Any, r: int, data: Any = None) -> Figure:
     """Plot the weights of one component on the channels: scalp maps for known electrodes, bars otherwise.
 
     Parts of an STFT, such as amplitude and phase, are shown as separate maps or in separate colours. Channels that are
@@ -39,8 +38,6 @@ def channels(model: Any, r: int, data: Any = None, typical: Typical | None = Non
     model : fitted
     r : number of the component, from 0
     data : as for `components`
-    typical : result of `polyadic.explain.typical`; if given, the plot shows how much one standard deviation of the
-        component adds to each channel, where the component is strongest
 
     Examples
     --------
@@ -52,15 +49,13 @@ def channels(model: Any, r: int, data: Any = None, typical: Typical | None = Non
     'heatmap'
     """
     axis = checked_axes(model, r, data)[0]
-    parts = axis.by_part(model.factors_[0][:, r] if typical is None else typical.effect(model, r, 0))
-    title = "weight"
-    if typical is not None:
-        title = in_unit("added", typical.scale(typical.peak_row(model, r)).difference_unit)
+    weights, band, title = weights_of(model, r, 0)
+    parts = axis.by_part(weights)
     places = positions(axis.labels) if axis.kind == "channel" else {}
-    return _scalp_maps(axis, parts, places, title) if places else _bars(axis, parts, title)
+    return _scalp_maps(axis, parts, places, title) if places else _bars(axis, parts, title, band)
 
 
-def _bars(axis: Axis, parts: NDArray[Any], title: str) -> Figure:
+def _bars(axis: Axis, parts: NDArray[Any], title: str, band: NDArray[np.float64] | None) -> Figure:
     count = parts.shape[1]
     figure = new_figure(height=70 + max(4, count) * max(24, 16 * len(parts)), barmode="group", bargap=0.25)
     for number, weights in enumerate(parts):
@@ -70,6 +65,7 @@ def _bars(axis: Axis, parts: NDArray[Any], title: str) -> Figure:
             name=axis.parts[number],
             marker_color=PALETTE[number],
             hovertemplate="%{y}: %{x:.3g}<extra>%{fullData.name}</extra>",
+            **error_bars("error_x", weights, band),
         )
     names = [short(name) for name in axis.labels] or [f"{position:g}" for position in axis.positions]
     return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names), showlegend=len(parts) > 1)

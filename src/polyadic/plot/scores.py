@@ -22,13 +22,13 @@ _MOST_COUNTED = 12
 _MOST_LETTERS = 40
 
 
-def comparison(values: Mapping[str, tuple[float, float, float]], measure: str = "accuracy") -> Figure:
-    """Plot the scores of several methods with their intervals, the first one highlighted.
+def comparison(values: Mapping[str, tuple[float, float, float]], title: str = "accuracy (%)") -> Figure:
+    """Plot scores or effect sizes with their intervals, the first one highlighted.
 
     Parameters
     ----------
-    values : for each method, its score and the limits of its interval, in percent
-    measure : name of the score, for the axis
+    values : for each method or row, its value and the limits of its interval
+    title : what the values are
 
     Examples
     --------
@@ -44,9 +44,9 @@ def comparison(values: Mapping[str, tuple[float, float, float]], measure: str = 
         mode="markers",
         marker={"size": 10, "color": [PALETTE[0]] + [NEUTRAL] * (len(names) - 1)},
         error_x={"type": "data", "array": high - middle, "arrayminus": middle - low, "thickness": 1.5},
-        hovertemplate="%{x:.2f} %<extra></extra>",
+        hovertemplate="%{x:.2f}<extra></extra>",
     )
-    return figure.update_layout(xaxis_title_text=f"{measure} (%)", yaxis=line_up(names))
+    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names))
 
 
 def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:

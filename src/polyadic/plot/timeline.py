@@ -18,7 +18,7 @@ __all__ = ["timeline"]
 
 _ROW, _BAND, _GAP = 17, 110, 34
 _STRONG = 3.0
-"""Limit of the colour scale of strengths, in standard deviations."""
+"""Smallest limit of the colour scale of strengths."""
 _FAINT = 0.35
 """Opacity of the classes of windows by themselves, behind those along the recording."""
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
@@ -31,6 +31,7 @@ def timeline(
     strengths: ArrayLike | None = None,
     names: Sequence[str] = (),
     alone: ArrayLike | None = None,
+    unit: str = "dB",
 ) -> Figure:
     """Plot one recording over time: a hypnogram for sleep data, an activity strip for wearables.
 
@@ -42,9 +43,10 @@ def timeline(
     windows : `Windows` of one recording, in any order
     predicted : (N,), classes from 0; -1 for windows without a prediction
     probability : (N, classes), probability of each class of `windows.classes`; NaN for windows without a prediction
-    strengths : (N, n), strengths of components, in standard deviations
-    names : names of these components
+    strengths : (N, n), the level and relative expressions of components
+    names : names of these columns
     alone : (N,), with `predicted` along the recording: the class of each window by itself, drawn faintly behind
+    unit : unit of the strengths
 
     Examples
     --------
@@ -79,7 +81,7 @@ def timeline(
         bottom, last = max(0.0, top - sizes.get(kind, _ROW * len(classes)) / height), number == len(panels)
         x = {"showticklabels": last, "title": {"text": title if last else ""}, "zeroline": False}
         x |= {"showgrid": False} | ({} if last else {"matches": f"x{len(panels)}"})
-        y: dict[str, Any] = {"range": [0, 1], "title": {"text": "components" if kind == "strengths" else kind}}
+        y: dict[str, Any] = {"range": [0, 1], "title": {"text": "" if kind == "strengths" else kind}}
         if kind != "probability":
             rows = [short(name) for name in names] if kind == "strengths" else classes
             y |= line_up(rows) | {"tickfont": {"size": 11}}
@@ -92,9 +94,10 @@ def timeline(
             _add_probabilities(figure, on_grid, first, step, classes, where)
         elif kind == "strengths":
             bar = {"thickness": 8, "y": (bottom + top) / 2, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
-            bar |= {"tickvals": [-_STRONG, 0, _STRONG], "ticktext": [f"−{_STRONG:g} SD", "0", f"+{_STRONG:g} SD"]}
-            figure.update_layout(coloraxis={"cmin": -_STRONG, "cmax": _STRONG, "autocolorscale": True, "colorbar": bar})
-            hover = {"hovertemplate": "%{y}: %{z:+.1f} SD<extra></extra>", "hoverongaps": False}
+            limit = max(_STRONG, float(np.ceil(np.nanpercentile(np.abs(values), 98)))) if values.size else _STRONG
+            bar |= {"tickvals": [-limit, 0, limit], "ticktext": [f"−{limit:g} {unit}", "0", f"+{limit:g} {unit}"]}
+            figure.update_layout(coloraxis={"cmin": -limit, "cmax": limit, "autocolorscale": True, "colorbar": bar})
+            hover = {"hovertemplate": f"%{{y}}: %{{z:+.1f}} {unit}<extra></extra>", "hoverongaps": False}
             figure.add_heatmap(z=compact(on_grid.T), **cells, coloraxis="coloraxis", **hover, **where)
         else:
             codes, layers = np.arange(len(classes))[:, None], [(on_grid, 1.0)]

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
+from polyadic.explain.expression import alike
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import band, count_peaks, effect_sizes, is_flat, shares
 from polyadic.plot.electrodes import positions
 
-__all__ = ["Component", "Place", "describe_components", "large_but_not_replicating", "strongest_class"]
+__all__ = ["Component", "Place", "describe_components", "large_but_not_replicating", "sentence", "strongest_class"]
 
 _EXPRESSING = 3
+_ENDS = (("highest", 1), ("lowest", -1))
 _NOTABLE = 0.2
 """Cohen's d of a small effect; if all effects are smaller, no class is named."""
 _RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0, "beta": 16.0, "gamma": 30.0}
@@ -37,18 +39,19 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Component:
-    """The description of one component."""
+    """The description of one component. Values are relative expressions in dB or, if it has none, coefficients."""
 
     number: int  # from 1
     share: float | None  # of the explained variation, in percent; None without data
     places: list[Place]  # for each mode
     band: tuple[float, float, float] | None  # peak, lowest and highest frequency; None without a distinct peak
-    levels: list[float]  # mean strength in each class, in standard deviations from the mean of all windows
+    means: list[float]  # mean value in each class
     effects: list[float]  # Cohen's d of each class against all other windows
-    windows: NDArray[np.intp]  # rows of the sample with the largest coefficients
+    windows: NDArray[np.intp]  # rows of the sample with the largest values
     match: float | None  # median match in the refits; None if replicability has not been checked
     returned: float | None  # fraction of the refits with a match
     replicates: bool  # True if replicability has not been checked
+    alike: tuple[int, ...] = ()  # numbers of components whose relative expressions correlate above 0.8 with this one
 
     @property
     def reliable_share(self) -> float:
@@ -57,43 +60,79 @@ class Component:
 
 
 def describe_components(
-    model: Any, axes: list[Axis], x: NDArray[Any] | None, label: NDArray[Any] | None, checked: Replicability | None
+    model: Any,
+    axes: list[Axis],
+    x: NDArray[Any] | None = None,
+    values: NDArray[Any] | None = None,
+    label: NDArray[Any] | None = None,
+    checked: Replicability | None = None,
 ) -> list[Component]:
     """Describe all components, sorted by share times match, with those that do not replicate last.
 
     Parameters
     ----------
-    model : fitted
+    model : fitted, whose components are shown
     axes : axes of the model
-    x : (n, rank), coefficients of windows, or None
+    x : (n, rank), coefficients of windows, for the shares, or None
+    values : (n, rank), relative expressions in dB of these windows; by default their coefficients
     label : (n,), classes of these windows, or None
     checked : replicability of the components, or None
     """
     components = []
-    explained = None if x is None else shares(model, x)
+    explained = None if x is None or not model.rank else shares(model, x)
+    shown = x if values is None else values
+    pairs = [] if values is None else alike(values)
     codes = np.empty(0, int) if label is None else np.unique(label[label >= 0])
     for r in range(model.rank):
         columns = [np.asarray(factor[:, r]) for factor in model.factors_]
         bands = [band(axis, column) for axis, column in zip(axes, columns, strict=True) if axis.kind == "frequency"]
-        values = np.empty(0) if x is None else x[:, r]
-        scaled = (values - values.mean()) / (values.std() or 1.0) if len(values) else values
-        # Without centring, most coefficients may be negative.
-        upright = -values if len(values) and values.mean() < -values.std() else values
+        own = np.empty(0) if shown is None else np.nan_to_num(shown[:, r])
+        # Coefficients without centring may mostly be negative.
+        upright = -own if values is None and len(own) and own.mean() < -own.std() else own
         components.append(
             Component(
                 number=r + 1,
                 share=None if explained is None else float(explained[r]),
                 places=[_place(axis, column, axes) for axis, column in zip(axes, columns, strict=True)],
                 band=bands[0] if bands else None,
-                levels=[float(scaled[label == code].mean()) for code in codes],
-                effects=[] if label is None else effect_sizes(values, label).tolist(),
+                means=[float(own[label == code].mean()) for code in codes],
+                effects=[] if label is None else effect_sizes(own, label).tolist(),
                 windows=np.argsort(-upright, kind="stable")[:_EXPRESSING],
                 match=None if checked is None else float(checked.match[r]),
                 returned=None if checked is None else float(checked.returned[r]),
                 replicates=checked is None or bool(checked.replicates[r]),
+                alike=tuple(sum(pair) - r - 1 for pair in pairs if r + 1 in pair),
             )
         )
     return sorted(components, key=lambda each: (not each.replicates, -each.reliable_share, each.number))
+
+
+def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
+    """Return what the numbers of a component say: where it is, and in which class it is highest and lowest.
+
+    Examples
+    --------
+    >>> places = [Place("O1", "O1"), Place("10 Hz (9–11)", 10.0), Place("throughout", -1.0)]
+    >>> rows = np.arange(3)
+    >>> alpha = Component(1, 50.0, places, None, [1.5, -2.0], [0.9, -0.9], rows, None, None, True, (3,))
+    >>> sentence(alpha, ["rest", "task"])
+    'O1; 10 Hz (9–11); throughout. Highest in rest (+1.5 dB, d +0.9), lowest in task (−2.0 dB, d −0.9). Varies with 3.'
+    """
+    told = "; ".join(place.text for place in component.places) + "."
+    if component.effects and len(component.effects) > 1:
+        if max(map(abs, component.effects)) < _NOTABLE:
+            told += " No difference between classes."
+        else:
+            ends = [(name, int(np.argmax(sign * np.array(component.effects)))) for name, sign in _ENDS]
+            parts = [
+                f"{word} in {classes[row]} ({component.means[row]:+.1f} {unit}, d {component.effects[row]:+.1f})"
+                for word, row in ends
+            ]
+            told += f" {', '.join(parts)}.".replace("(-", "(−").replace("d -", "d −")
+            told = told.replace(" highest", " Highest")
+    if component.alike:
+        told += f" Varies with {', '.join(map(str, component.alike))}."
+    return told
 
 
 def large_but_not_replicating(components: list[Component]) -> list[Component]:
@@ -140,7 +179,7 @@ def _rounded(axis: Axis, value: float) -> str:
 
 
 def strongest_class(component: Component, classes: list[str]) -> tuple[str, str]:
-    """Return the class with the largest effect size, and a text with both; "" and "no class" if no class stands out."""
+    """Return the class with the largest effect size, and a text with both; "" and "no class" if all are small."""
     if not component.effects or max(component.effects) < _NOTABLE:
         return "", "no class" if component.effects else ""
     best = int(np.argmax(component.effects))

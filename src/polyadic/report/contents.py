@@ -15,6 +15,7 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
+from polyadic.explain.expression import expression, level, shown
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import Typical, typical
 from polyadic.report.components import Component, describe_components
@@ -37,8 +38,8 @@ class Timeline(NamedTuple):
     windows: Windows  # in order of time
     predicted: NDArray[np.int64] | None  # (n,), -1 where a window was not tested; None without a probe
     probability: NDArray[np.float32] | None  # (n, classes)
-    strengths: NDArray[np.float64]  # (n, components), in standard deviations
-    components: list[int]  # the numbers of these components, from 1
+    strengths: NDArray[np.float64]  # (n, rows), level and relative expressions in dB; or coefficients, in SD
+    names: list[str]  # of these rows: level, component 1, …
     alone: NDArray[np.int64] | None = None  # (n,), the class of each window by itself, if predicted is a path
 
 
@@ -47,13 +48,16 @@ class ReportContents:
     """Everything that a report shows. The sample is evenly spaced: a large store takes no longer than a small one."""
 
     model: Any
+    people: Any  # the model whose components are shown
     axes: list[Axis]
     checked: Replicability | None
     total: int = 0  # number of windows in the data; 0 without data
     windows: Windows | None = None  # the sample; None without data, or for plain tensors
-    x: NDArray[Any] | None = None  # (n, rank), its coefficients
+    level: NDArray[Any] | None = None  # (n,), its level in dB; None if components have no expression
+    values: NDArray[Any] | None = None  # (n, rank), its relative expressions in dB, or standardised coefficients
+    no_expression: str = ""  # why components have no expression, if so
     Z: NDArray[Any] | None = None  # (n, features), its features, after the readout
-    fit: float = float("nan")  # 1 − relative error of the bases on the first 1,024 windows of the sample
+    fit: float = float("nan")  # 1 − relative error of the model's bases on the first 1,024 windows of the sample
     typical: Typical | None = None  # mean tensors of the sample, for units
     classes: list[str] = field(default_factory=list)  # names of the classes in the sample
     components: list[Component] = field(default_factory=list)  # in display order
@@ -62,6 +66,16 @@ class ReportContents:
     timelines: list[Timeline] = field(default_factory=list)
     recordings: int = 0  # number of recordings that timelines could show
     store: WindowStore | None = None  # the store that contains the windows
+
+    @property
+    def unit(self) -> str:
+        """Unit of the values of components."""
+        return "SD" if self.level is None else "dB"
+
+    @property
+    def quantity(self) -> str:
+        """What the values of components are."""
+        return "coefficient" if self.level is None else "relative expression"
 
 
 def collect_contents(
@@ -75,15 +89,19 @@ def collect_contents(
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ReportContents:
     """Collect the contents of a report from a model and, if given, data; parameters as for `polyadic.report.render`."""
-    whole, label = as_windows(model, data), None
-    contents = ReportContents(model, model.axes(whole), replicability or getattr(model, "replicability_", None))
+    whole, label, people = as_windows(model, data), None, shown(model)
+    own = getattr(people, "replicability_", None)
+    checked = own if people is not model else replicability or own
+    contents = ReportContents(model, people, model.axes(whole), checked)
+    x = None
     if data is not None:
         source = data if whole is None else whole
         sample = source[thinned(np.arange(len(source)), _SAMPLED)]
-        contents.x = np.asarray(model.coefficients(sample), dtype=np.float64)
+        x = np.asarray(people.coefficients(sample), np.float64) if people.rank else None
+        contents.level, contents.values, contents.no_expression = _decibels(model, sample, x, x)
         contents.Z = np.asarray(model.transform(sample), dtype=np.float64)
         contents.total, contents.fit = len(source), model.score(sample[:_SCORED])
-        contents.typical = typical(model, sample[thinned(np.arange(len(sample)), _SCORED)], contents.x)
+        contents.typical = typical(model, sample[thinned(np.arange(len(sample)), _SCORED)])
         if isinstance(sample, Windows):
             contents.windows, label = sample, sample.label
             contents.classes = [sample.classes[code] for code in np.unique(label[label >= 0])]
@@ -92,11 +110,24 @@ def collect_contents(
             contents.probe = score_probe(model, whole, protocol, random_state, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             contents.trouble = str(error)
-    contents.components = describe_components(model, contents.axes, contents.x, label, contents.checked)
+    values = None if contents.level is None else contents.values
+    contents.components = describe_components(people, contents.axes, x, values, label, checked)
     if whole is not None:
         contents.store = whole._samples if isinstance(whole._samples, WindowStore) else None
-        contents.timelines, contents.recordings = _timelines(contents, whole)
+        contents.timelines, contents.recordings = _timelines(contents, whole, x)
     return contents
+
+
+def _decibels(model: Any, X: Any, x: NDArray[Any] | None, sample: NDArray[Any] | None) -> tuple[Any, Any, str]:
+    """Return level (n,) and relative expressions (n, rank) in dB; or None, coefficients as SD of a sample, and why."""
+    try:
+        loud = level(model, X)
+        return loud, expression(model, X, relative=True), ""
+    except PolyadicError as error:
+        if x is None or sample is None:
+            return None, None, str(error)
+        spread = sample.std(axis=0)
+        return None, (x - sample.mean(axis=0)) / np.where(spread > 0, spread, 1.0), str(error)
 
 
 def as_windows(model: Any, data: Any) -> Windows | None:
@@ -110,12 +141,12 @@ def as_windows(model: Any, data: Any) -> Windows | None:
     return None
 
 
-def _timelines(contents: ReportContents, windows: Windows) -> tuple[list[Timeline], int]:
+def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | None) -> tuple[list[Timeline], int]:
     """Return timelines of at most twelve evenly spaced recordings, and the number of recordings to choose from.
 
     Recordings with fewer than eight windows, or without a prediction although there is a probe, are skipped.
     """
-    probe, components, x = contents.probe, contents.components, np.asarray(contents.x)
+    probe, components = contents.probe, contents.components
     names = windows.recording if (windows.recording != "").any() else windows.subject
     tested = np.full(len(windows), probe is None)
     predicted = probability = alone = None
@@ -135,17 +166,20 @@ def _timelines(contents: ReportContents, windows: Windows) -> tuple[list[Timelin
     chosen = [each for each in components if each.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
     numbers = [each.number for each in chosen]
     room = _MOST_NUMBERS // (len(windows.classes) + len(chosen) + 2)
-    shown, mean, spread = list[Timeline](), x.mean(axis=0), x.std(axis=0)
+    columns = [number - 1 for number in numbers]
+    names_of_rows = [*["level"] * (contents.level is not None), *(f"component {number}" for number in numbers)]
+    drawn = list[Timeline]()
     for place in thinned(np.arange(len(groups)), _MOST_RECORDINGS).tolist():
         name, rows = groups[place]
         rows = rows[np.argsort(windows.start[rows], kind="stable")]
         if len(rows) > room:
             continue
         room -= len(rows)
-        strengths = (np.asarray(contents.model.coefficients(windows[rows]), np.float64) - mean) / np.where(
-            spread > 0, spread, 1.0
-        )
-        codes, shares, single = (None if values is None else values[rows] for values in (predicted, probability, alone))
-        columns = strengths[:, [number - 1 for number in numbers]]
-        shown.append(Timeline(name, windows[rows], codes, shares, columns, numbers, single))
-    return shown, len(groups)
+        part = windows[rows]
+        own = np.asarray(contents.people.coefficients(part), np.float64) if contents.people.rank else None
+        loud, values, _ = _decibels(contents.model, part, own, x)
+        strengths = np.empty((len(rows), 0)) if values is None else values[:, columns]
+        strengths = strengths if loud is None else np.column_stack([loud, strengths])
+        codes, shares, single = (None if each is None else each[rows] for each in (predicted, probability, alone))
+        drawn.append(Timeline(name, part, codes, shares, strengths, names_of_rows, single))
+    return drawn, len(groups)

@@ -11,6 +11,7 @@ import numpy as np
 
 from polyadic import plot
 from polyadic.data.windows import Windows
+from polyadic.explain.comparison import Comparison
 from polyadic.explain.spectra import where_strongest
 from polyadic.plot.windows import HALF_ROW, MOST_CHANNELS, outlines, scale_texts
 from polyadic.report.components import Component
@@ -34,6 +35,7 @@ _DRAWN_CHANNELS = 8
 def figures(
     contents: ReportContents,
     methods: list[dict[str, Any]],
+    compared: Comparison | None = None,
     begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> dict[str, Any]:
     """Build all figures in the order in which they are shown. Figures of component n are named `component-n-…`.
@@ -41,6 +43,7 @@ def figures(
     Parameters
     ----------
     methods : the methods to compare, as from `methods_of`
+    compared : the comparison of groups, if there is one
     begin : called with the number of parts done (each component is one) and the name of the next part
     """
     drawn: dict[str, Figure] = {}
@@ -51,7 +54,11 @@ def figures(
             method["name"]: (method["accuracy"], *(method[end] or method["accuracy"] for end in ("low", "high")))
             for method in scored
         }
-        drawn["comparison"] = plot.comparison(values, methods[0]["measure"])
+        drawn["comparison"] = plot.comparison(values, f"{methods[0]['measure']} (%)")
+    if compared is not None and compared.tested:
+        rows = zip(compared.names, compared.effect[0], *compared.interval[:, 0], strict=True)
+        ends = {name: (float(g), float(low), float(high)) for name, g, low, high in rows}
+        drawn["groups"] = plot.comparison(ends, f"Hedges' g, {compared.groups[1]} against {compared.groups[0]}")
     # These take longest, so they come first: otherwise the estimate of the remaining time would be too low.
     begin(0, "maps and scores")
     readout = getattr(model, "readout_", None)
@@ -65,10 +72,11 @@ def figures(
         if probe.probability is not None:
             drawn["reliability"] = plot.reliability(probe.probability.max(axis=1), probe.correct)
     for number, each in enumerate(contents.timelines):
-        names = [f"component {component}" for component in each.components]
-        drawn[f"timeline-{number}"] = plot.timeline(
-            each.windows, each.predicted, each.probability, each.strengths, names, each.alone
-        )
+        strengths = each.strengths if each.names else None
+        shown = (each.predicted, each.probability, strengths, each.names, each.alone, contents.unit)
+        drawn[f"timeline-{number}"] = plot.timeline(each.windows, *shown)
+    if contents.level is not None and windows is not None and len(contents.classes) > 1:
+        drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
     if contents.Z is not None and readout is not None:
         drawn["readout"] = plot.readout(model, contents.Z)
         if readout.n_statistics and windows is not None and len(contents.classes) > 1:
@@ -98,33 +106,35 @@ def _profiles(contents: ReportContents, component: Component) -> dict[str, Figur
     """Build the figures of a component: its profile along each mode, and its strength by class."""
     model, windows, typical, r = contents.model, contents.windows, contents.typical, component.number - 1
     by_channel = contents.axes[0].kind == "channel"
-    drawn = {str(mode): plot.profile(model, r, mode, windows, typical) for mode in range(1, len(contents.axes))}
-    drawn["0"] = plot.channels(model, r, windows, typical) if by_channel else plot.profile(model, r, 0, None, typical)
-    if windows is None or contents.x is None or len(contents.classes) < 2:
+    drawn = {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
+    drawn["0"] = plot.channels(model, r, windows) if by_channel else plot.profile(model, r, 0)
+    if windows is None or contents.values is None or len(contents.classes) < 2:
         return drawn
-    drawn["classes"] = plot.class_means(contents.x, windows.label, r, windows.classes)
+    title = f"{contents.quantity} ({contents.unit})"
+    drawn["classes"] = plot.class_means(contents.values[:, r], windows.label, windows.classes, title)
     if typical is not None and by_channel and any(axis.kind == "frequency" for axis in contents.axes):
-        part, channel = divmod(typical.peak_row(model, r), len(contents.axes[0].labels))
+        row = int(np.abs(contents.people.factors_[0][:, r]).argmax())
+        part, channel = divmod(row, len(contents.axes[0].labels))
         band = None if component.band is None else component.band[1:]
         drawn["spectra"] = plot.spectrum_by_class(typical, channel, part, band)
     return drawn
 
 
 def _expressing_windows(contents: ReportContents, component: Component, windows: Windows) -> Figure:
-    """Plot the windows with the largest coefficients of a component, around the time where it is strongest.
+    """Plot the windows in which a component is strongest, around the time where it is strongest.
 
     The channels are those with the largest weights, in the order of the data. The number of samples per channel is
     bounded, and so is the size of the page.
     """
     r, channels = component.number - 1, None
     if contents.axes[0].kind == "channel":
-        weights = np.abs(contents.axes[0].by_part(contents.model.factors_[0][:, r])).max(axis=0)
+        weights = np.abs(contents.axes[0].by_part(contents.people.factors_[0][:, r])).max(axis=0)
         channels = np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
     lines = 3 * min(_DRAWN_COMPONENTS, len(contents.components)) * min(windows.shape[1], _DRAWN_CHANNELS)
     points = min(_DRAWN_NUMBERS // lines, _POINTS)
     centre = None
     if windows.shape[2] > points:
-        centre = where_strongest(contents.model, windows[component.windows], r)
+        centre = where_strongest(contents.people, windows[component.windows], r)
     return plot.signals(windows, component.windows, points, channels, centre)
 
 

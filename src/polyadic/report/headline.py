@@ -76,43 +76,28 @@ class Headline(NamedTuple):
 
     measure: str
     value: float  # in percent
-    spread: float | None  # standard deviation over subjects
-    words: str  # the spread, how the score was measured, and what makes it uncertain
+    words: str  # its interval, how it was measured, and what makes it uncertain
 
 
 def headline(methods: list[dict[str, Any]], seeds: int, probe: ProbeResult | None) -> Headline | None:
     """Return the score of the probe on unseen subjects, or else of the first method of a run; None without labels."""
     scored = [method for method in methods[:1] if method["accuracy"] is not None]
-    if probe is not None and (probe.over_subjects or not scored):
+    if probe is not None and (probe.protocol == "subject" or not scored):
         return _probe_headline(probe)
     if not scored:
         return None
     best = scored[0]
     words = f"Mean over {seeds} seeds, each with its own random start and split" if seeds > 1 else "1 seed, no interval"
     ends = "" if best["low"] is None else f"; 95 % interval {best['low']:.1f} to {best['high']:.1f} %"
-    return Headline(best["measure"], best["accuracy"], None, f"{words}{ends}.")
+    return Headline(best["measure"], best["accuracy"], f"{words}{ends}.")
 
 
 def _probe_headline(probe: ProbeResult) -> Headline:
+    """Return the balanced accuracy over all windows, the first number of `polyadic evaluate`, with an interval."""
     few = f" Only {probe.n_test} windows were tested, so the score is uncertain." if probe.n_test < _FEW_TESTED else ""
-    over = {name: 100 * value for name, value in probe.over_subjects.items()}
-    if over:
-        spread = over["std"] if over["std"] > 0 else None
-        whom = f"{probe.spread_over} subjects"
-        whom += " with two classes or more" if probe.spread_over < probe.groups else ""
-        words = f"Equal for all {whom}"
-        if spread is not None:
-            words = f"Mean and standard deviation over {whom}, from {over['min']:.1f} to {over['max']:.1f} %"
-        lacking = (
-            " Not every subject has every class: each is scored on its own classes, so this number gives a class of "
-            "few subjects less weight than the score over all windows."
-            if probe.classes_differ
-            else ""
-        )
-        return Headline("balanced accuracy", over["mean"], spread, f"{words}; {probe.how}.{lacking}{few}")
     whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"
     words = f"No interval: every resample of the {whom} gives the same score"
     if probe.low is not None and probe.high is not None:
         words = f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
     score = 100 * probe.scores["balanced_accuracy"]
-    return Headline("balanced accuracy", score, None, f"{words}; {probe.how}.{few}")
+    return Headline("balanced accuracy", score, f"{words}; {probe.how}.{few}")

@@ -21,11 +21,13 @@ from polyadic.data.splits import PROTOCOLS, Protocol
 from polyadic.data.windows import Windows
 from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.scoring import own_split
+from polyadic.explain.comparison import Comparison
+from polyadic.explain.expression import shown
 from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import positions
 from polyadic.plot.sketches import picture
 from polyadic.plot.style import new_figure
-from polyadic.report.components import large_but_not_replicating, strongest_class
+from polyadic.report.components import large_but_not_replicating, sentence, strongest_class
 from polyadic.report.contents import ReportContents, as_windows, collect_contents
 from polyadic.report.figures import figures, previews
 from polyadic.report.headline import headline, methods_of
@@ -97,6 +99,7 @@ def render(
     transductive: bool = False,
     source: str = "",
     replicability: Replicability | None = None,
+    comparison: Comparison | None = None,
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
     """Return the report of a model as HTML.
@@ -118,12 +121,13 @@ def render(
     source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the
         model
     replicability : result of `polyadic.explain.replicability`; by default that of the model, if it has one
+    comparison : result of `polyadic.explain.compare`, shown first
     on_stage : called with the number of parts done, the total and the name of the next; each component is a part
     """
 
     def begin(done: int, stage: str) -> None:
         if on_stage is not None:
-            on_stage(done, model.rank + 3, stage)
+            on_stage(done, shown(model).rank + 3, stage)
 
     new_figure()  # fails early if plotly is not installed
     begin(0, "features and probe")
@@ -134,9 +138,9 @@ def render(
     contents = collect_contents(model, data, protocol, random_state, probe, transductive, replicability, on_fold)
     methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
     compared = [method for method in methods if method["protocol"] == methods[0]["protocol"]]
-    drawn = figures(contents, compared, lambda done, stage: begin(1 + done, stage))
+    drawn = figures(contents, compared, comparison, lambda done, stage: begin(1 + done, stage))
     shown_windows = previews(contents.windows)
-    begin(model.rank + 2, "page")
+    begin(shown(model).rank + 2, "page")
     file = resources.files("polyadic.report")
     maps = [name.split(" ")[1:] for name in drawn if name.startswith("map ")]
     plural = {"channel": "channels", "frequency": "frequencies"}
@@ -148,7 +152,10 @@ def render(
         "contents": contents,
         "probe": contents.probe,
         "checked": contents.checked,
-        "checked_here": replicability is not None,
+        "checked_here": replicability is not None and contents.people is model,
+        "found": getattr(model, "components_", None),
+        "comparison": comparison,
+        "comparison_words": "" if comparison is None else comparison.words(),
         "converged": getattr(model, "converged_", None),
         "methods": methods,
         "compared": compared,
@@ -201,11 +208,11 @@ def _template() -> Any:
 def _component_rows(contents: ReportContents) -> list[dict[str, Any]]:
     """Return the rows of the component table: cells, words to search for, and CSS classes."""
     rows = []
-    largest = max((abs(level) for component in contents.components for level in component.levels), default=0.0) or 1.0
+    largest = max((abs(mean) for component in contents.components for mean in component.means), default=0.0) or 1.0
     for place, component in enumerate(contents.components):
         cells = [
             {"picture": picture(axis, factor[:, component.number - 1]), "at": at.text, "value": at.value}
-            for axis, factor, at in zip(contents.axes, contents.model.factors_, component.places, strict=True)
+            for axis, factor, at in zip(contents.axes, contents.people.factors_, component.places, strict=True)
         ]
         name, text = strongest_class(component, contents.classes)
         folded = not component.replicates or place >= _SHOWN
@@ -216,6 +223,7 @@ def _component_rows(contents: ReportContents) -> list[dict[str, Any]]:
                 "cells": cells,
                 "strongest": name,
                 "text": text.replace("-", "−"),
+                "sentence": sentence(component, contents.classes, contents.unit),
                 "spread": max(map(abs, component.effects), default=0.0),
                 "words": " ".join([str(component.number), *(at.text for at in component.places), name]).lower(),
                 "largest": largest,

@@ -18,7 +18,7 @@ from polyadic.evaluate.classifier import groups_of, partly_labelled
 from polyadic.evaluate.probe import AUTO, features_of, own_prior, statistic_columns, train_probe
 from polyadic.evaluate.scoring import MEASURES, default_protocol
 from polyadic.evaluate.unlabelled import pool_rows
-from polyadic.evaluate.validation import Fold, default_folds, spread, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import Fold, default_folds, subjects_to_test, unseen_rows
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
@@ -52,9 +52,7 @@ class ProbeResult:
     curve: dict[int, list[float]]  # for each number of labels, the accuracies of random draws, in percent
     curve_of: str  # the folds or draws of the curve, such as "5 of the 6 folds"
     per_subject: dict[str, float] = field(default_factory=dict)  # balanced accuracy over the classes of each subject
-    over_subjects: dict[str, float] = field(default_factory=dict)  # spread over subjects with two classes or more
-    spread_over: int = 0  # number of these subjects; 0 if fewer than four
-    classes_differ: bool = False  # whether some tested subjects lack a class that others have
+    over_subjects: dict[str, float] = field(default_factory=dict)  # mean, SD, extremes of these, as by `evaluate`
     of_one_subject: tuple[str, ...] = ()  # classes of one tested subject only, on which no probe was trained
     by_people: bool = False  # whether the subjects of all test windows are known
     groups: int = 0  # number of tested subjects, or of windows if subjects are not known
@@ -174,9 +172,7 @@ def _by_subject(
     result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
     subject, label = windows.subject[rows], windows.label[rows]
     per_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
-    several = [name for name in per_subject if len(np.unique(label[subject == name])) > 1]
     holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
-    enough = len(several) >= _FEWEST_SUBJECTS
     path = path_probability = None
     if result.along is not None and result.along["used"] > 0.5:
         path = np.array([codes[str(name)] for name in result.along["predicted"][0]])
@@ -203,9 +199,7 @@ def _by_subject(
         curve=curve,
         curve_of=curve_of,
         per_subject=per_subject,
-        over_subjects=spread([per_subject[name] for name in several]) if enough else {},
-        spread_over=len(several) if enough else 0,
-        classes_differ=min(holders.values()) < len(per_subject),
+        over_subjects=result.over_subjects,
         of_one_subject=tuple(windows.classes[code] for code, count in holders.items() if count == 1),
         along=result.along_the_recording,
         path=path,

@@ -205,6 +205,8 @@
   }
   all("button.sort").forEach((head) => head.addEventListener("click", () => sort(head.parentNode)));
 
+  if (one("#component-table")) components();
+  function components() {
   const rows = () => all("#component-table tbody tr");
   const table = one("#component-table");
   const isShown = (row) => getComputedStyle(row).display !== "none";
@@ -253,13 +255,7 @@
     current = row;
     const number = Number(row.dataset.component);
     one("#detail-h").textContent = `Component ${number}`;
-    const told = all("td", row).map((cell) => {
-      const text = (cell.querySelector(".at") || cell.querySelector("span")).textContent.trim();
-      if (cell.dataset.label === "by class") return text === "no class" ? "no difference between classes" : `strongest in ${text}`;
-      if (cell.dataset.label === "match") return `median match ${cell.querySelector("span").textContent}, found ${text} of refits`;
-      return `${cell.dataset.label} ${text}`;
-    });
-    one("#detail-words").textContent = told.join(" · ");
+    one("#detail-words").textContent = row.dataset.sentence;
     if (!detail.open) detail.showModal();
     detail.scrollTop = 0;
     ready.then(() => {
@@ -288,6 +284,8 @@
   });
   detail.addEventListener("click", (event) => { if (event.target === detail) detail.close(); });
   detail.addEventListener("close", () => current?.querySelector("button.open").focus());
+
+  }
 
   // ----------------------------------------------------------------- sections
 

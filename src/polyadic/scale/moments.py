@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,12 +34,13 @@ from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.scale.checkpoints import differences
 from polyadic.statistics import statistic_names, window_statistics
 
-__all__ = ["FEWEST_SUBJECTS", "Moments", "MomentsSource"]
+__all__ = ["FEWEST_SUBJECTS", "Moments", "MomentsSource", "group_masks", "most_groups"]
 
 FEWEST_SUBJECTS = 5
 """Default minimum number of subjects in sums that leave a site."""
 _GROUPS_BYTES = 2**30
 """Memory for the moments of groups; there are fewer groups if each has large ones."""
+_AT_A_TIME = 8
 
 
 @dataclass
@@ -169,6 +170,21 @@ class Moments:
         return replace(moments, sites={_checksum(moments._arrays()): entry}, reading=reading)
 
     @classmethod
+    def of_fit(cls, model: Any, passes: passes.Passes, names: Sequence[str]) -> Moments:
+        """Return the moments of parts of the windows that the passes of a fit collected, by the names of the parts."""
+        windows = {
+            "shape": list(model._sample_shape),
+            "channels": list(model.channel_names_),
+            "units": list(model.units_),
+            "fs": model.fs_,
+            "dtype": str(passes.source.dtype).removeprefix("torch."),
+        }
+        settings = {name: persist.encode(getattr(passes, name)) for name in ("tensorize", "compression")}
+        sums = dict(zip(names, passes.parts, strict=True))
+        compression = passes.moments.compression
+        return cls("core", sums, windows, settings, passes.tensorize, compression, {}, dict(model.reading_))
+
+    @classmethod
     def _begin(cls, X: Any, tensorize: Any, compression: Any) -> Moments:
         """Return the description of windows and settings, without sums."""
         samples = Samples(X)
@@ -217,7 +233,7 @@ class Moments:
             sums = stage.start(example, source.device)
             collected = {site or "all": sums}
         else:
-            names, masks = _masks(groups, source.n_windows, self._most_groups())
+            names, masks = group_masks(groups, source.n_windows, self._most_groups())
             parts = [stage.start(example, source.device) for _ in names]
             sums = Parts(parts, masks)
             collected = {f"{site}/{name}" if site else name: part for name, part in zip(names, parts, strict=True)}
@@ -236,8 +252,8 @@ class Moments:
 
     def _most_groups(self) -> int:
         assert self.compression is not None
-        width = self.compression.size + len(statistic_names([""] * self.windows["shape"][0], self.windows["shape"][-1]))
-        return max(2, _GROUPS_BYTES // (8 * width**2))
+        names = statistic_names([""] * self.windows["shape"][0], self.windows["shape"][-1])
+        return most_groups(self.compression.size + len(names))
 
     # ------------------------------------------------------------------- merging
 
@@ -332,6 +348,25 @@ class Moments:
         total.finish()
         return total
 
+    def resampled(self, counts: NDArray[np.intp]) -> Iterator[core.Moments]:
+        """Yield the second moments of samples in which groups occur several times, for a bootstrap.
+
+        Parameters
+        ----------
+        counts : (B, groups), how often each group occurs in each sample
+        """
+        parts = [self.of([name]) for name in self.groups]
+        sample, size = parts[0], parts[0].compression.size
+        second = torch.stack([part.second.flatten() for part in parts])
+        energies = np.array([part.energy for part in parts])
+        del parts
+        for first in range(0, len(counts), _AT_A_TIME):
+            weights = counts[first : first + _AT_A_TIME]
+            sums = (torch.from_numpy(weights).to(second.dtype) @ second).view(len(weights), size, size)
+            for row, summed in zip(weights, sums, strict=True):
+                sample.second, sample.energy = summed, float(row @ energies)
+                yield sample
+
     def check_complete(self) -> None:
         """Raise if these are not sums of the last stage."""
         if self.stage != "core":
@@ -406,7 +441,12 @@ class Moments:
         return f"<Moments of stage {self.stage!r}, {self.n_windows:,} windows{f' of {names}' if names else ''}>"
 
 
-def _masks(groups: ArrayLike, count: int, most: int) -> tuple[list[str], list[Tensor]]:
+def most_groups(width: int) -> int:
+    """Return how many groups may have moments of their own, with means of `width` entries."""
+    return int(max(2, _GROUPS_BYTES // (8 * width**2)))
+
+
+def group_masks(groups: ArrayLike, count: int, most: int) -> tuple[list[str], list[Tensor]]:
     """Return the names of the groups and the mask (N,) of each; subjects share groups if there are more than `most`.
 
     Windows of unknown subjects are a group of their own.
