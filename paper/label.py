@@ -97,7 +97,7 @@ def _simulate(cell: _Cell) -> dict[str, Any]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = CPD(device="cpu", random_state=cell.run).fit(data[half.train])
     Z = np.asarray(model.transform(data), np.float64)
-    statistics = np.arange(model.readout_.rank, Z.shape[1])
+    statistics = np.arange(model.rank, Z.shape[1])
     rng = np.random.default_rng([cell.run, 1])
     classes = len(np.unique(label))
     # A wrong answer is any of the other classes; the same window always gets the same answer.

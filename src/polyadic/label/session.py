@@ -192,8 +192,11 @@ class Session:
             self.classes.remove(old)
         else:
             self.classes[self.classes.index(old)] = new
+        renamed = {old: new}
         self.answers = [
-            answer._replace(**{name: new for name in ("before", "label") if getattr(answer, name) == old})
+            answer._replace(
+                before=renamed.get(answer.before, answer.before), label=renamed.get(answer.label, answer.label)
+            )
             for answer in self.answers
         ]
 
