@@ -239,8 +239,8 @@ def fit(
     if scheduler is not None and (chosen_method != "cpd" or protocol is not None or are_recordings(data)):
         raise PolyadicError("--scheduler is for --method cpd and all windows of a store: polyadic prepare writes one")
     compares = probe is not None or check
-    reading = {"labels": labels is None, "compares": compares, "on_error": on_error, "shuffle": shuffle}
-    with opened(data, given, **reading, hidden=hidden) as windows:
+    reading: dict[str, Any] = {"labels": labels is None, "on_error": on_error, "shuffle": shuffle}
+    with opened(data, given, compares=compares, hidden=hidden, **reading) as windows:
         if labels is not None:
             windows, note = apply_labels(labels, windows)
             if note:
