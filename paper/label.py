@@ -24,13 +24,14 @@ from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels.people import drawn, halves, read_set
 from paper.results import provenance, run_cells, show, write_result
-from paper.scoring import unthreaded
+from paper.scoring import statistic_columns, unthreaded
 from polyadic import CPD
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.label import Journal, Questions, Session
 from polyadic.label.questions import EVERY, margin
+from polyadic.label.session import follow
 
 SETS = ("har", "sisfall", "geotec", "eegmat")
 STRATEGIES = ("polyadic", "random", "farthest-first", "uncertainty")
@@ -97,7 +98,7 @@ def _simulate(cell: _Cell) -> dict[str, Any]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = CPD(device="cpu", random_state=cell.run).fit(data[half.train])
     Z = np.asarray(model.transform(data), np.float64)
-    statistics = np.arange(model.rank, Z.shape[1])
+    statistics = statistic_columns(model)
     rng = np.random.default_rng([cell.run, 1])
     classes = len(np.unique(label))
     # A wrong answer is any of the other classes; the same window always gets the same answer.
@@ -193,8 +194,6 @@ def latency(out: Path, sizes: tuple[int, ...] = SIZES, answers: int = 60) -> Non
 
 def _measure(size: int, answers: int) -> dict[str, Any]:
     """Measure a session on random features of four classes, as many as those of a 20-channel recording."""
-    from polyadic.label.server import follow
-
     rng = np.random.default_rng(0)
     truth, subject = rng.integers(0, 4, size), np.arange(size) // 100
     Z = rng.normal(size=(size, 150)) + 3 * np.eye(150)[truth]

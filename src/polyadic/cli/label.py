@@ -118,7 +118,8 @@ def _serve(session: Session, host: str, port: int, browser: bool) -> None:
 
     import uvicorn
 
-    from polyadic.label.server import build_app, follow, new_token
+    from polyadic.label.server import build_app, new_token
+    from polyadic.label.session import follow
 
     token = new_token()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

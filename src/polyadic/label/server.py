@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from importlib import resources
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from polyadic.errors import PolyadicError
 from polyadic.label.session import ConflictError, Session
 from polyadic.label.views import Views, encode_array
 
-__all__ = ["Guard", "build_app", "follow", "new_token"]
+__all__ = ["Guard", "build_app", "new_token"]
 
 _FILES = {
     "": ("page.html", "text/html"),
@@ -251,27 +250,3 @@ def build_app(session: Session, token: str, hosts: tuple[str, ...] = ()) -> ASGI
         routes += [Route(f"/api/{name}", partial(_answer, getattr(api, name)), methods=[method]) for name in names]
     inner = Starlette(routes=[Mount(f"/{token}", routes=routes)])
     return Guard(inner, ("localhost", socket.gethostname().lower(), *hosts))
-
-
-def follow(session: Session, on_error: Callable[[str], None]) -> Thread:
-    """Start a thread that refits the predictions whenever there are new answers."""
-
-    def run() -> None:
-        while True:
-            with session.changed:
-                session.changed.wait_for(lambda: session.predictions.version != session.version)
-            try:
-                session.refit()
-                with session.changed:
-                    idle = not session.changed.wait_for(
-                        lambda: session.predictions.version != session.version, timeout=1.0
-                    )
-                if idle:
-                    session.learn_order()
-            except Exception as error:
-                on_error(f"predictions failed: {error}")
-                return
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    return thread

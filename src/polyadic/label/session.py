@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from threading import Condition, RLock
+from threading import Condition, RLock, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.label.journal import Journal, Row, place_rows
 from polyadic.label.questions import EVERY, Question, Questions
 
-__all__ = ["Answer", "ConflictError", "Predictions", "Session", "wilson"]
+__all__ = ["Answer", "ConflictError", "Predictions", "Session", "follow", "wilson"]
 
 FEWEST_RANDOM = 10
 """Minimum number of randomly drawn windows for an estimate of the accuracy."""
@@ -192,12 +193,9 @@ class Session:
             self.classes.remove(old)
         else:
             self.classes[self.classes.index(old)] = new
-        renamed = {old: new}
         self.answers = [
-            answer._replace(
-                before=renamed.get(answer.before, answer.before), label=renamed.get(answer.label, answer.label)
-            )
-            for answer in self.answers
+            Answer(row, new if before == old else before, new if label == old else label, asked)
+            for row, before, label, asked in self.answers
         ]
 
     def _write(self, changes: list[tuple[int, str, str]]) -> None:
@@ -396,3 +394,27 @@ def check_name(name: str) -> str:
     if re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", name) or harmless(name) != name or name == "-1":
         raise PolyadicError("The name of a class must not begin with =, +, -, @, or have control characters.")
     return name
+
+
+def follow(session: Session, on_error: Callable[[str], None]) -> Thread:
+    """Start a thread that refits the predictions whenever there are new answers."""
+
+    def run() -> None:
+        while True:
+            with session.changed:
+                session.changed.wait_for(lambda: session.predictions.version != session.version)
+            try:
+                session.refit()
+                with session.changed:
+                    idle = not session.changed.wait_for(
+                        lambda: session.predictions.version != session.version, timeout=1.0
+                    )
+                if idle:
+                    session.learn_order()
+            except Exception as error:
+                on_error(f"predictions failed: {error}")
+                return
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    return thread
