@@ -202,7 +202,7 @@ def test_an_interrupt_during_the_final_comparison_keeps_the_best_so_far(windows,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(WindowClassifier, "predict", stop)
+        patch.setattr(WindowClassifier, "predict_proba", stop)
         tuning = tune(windows, tries=2, folds=2)
     assert (tuning.interrupted, tuning.nested) == (True, {})
     assert tuning.model.predict(windows[:3]).shape == (3,)
