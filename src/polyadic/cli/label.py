@@ -24,7 +24,7 @@ Label a folder of EDF files in windows of 30 s, in the browser:
   polyadic label recordings --seconds 30
 
 With features of a model that was fitted before; then a classifier from the labels:
-  polyadic label recordings --seconds 30 --model model.safetensors -o labels.csv
+  polyadic label recordings --seconds 30 --model model.safetensors
   polyadic fit recordings --seconds 30 --labels labels.csv --probe
 
 The labels as BIDS events, a file for each recording in the folder labels-events:
