@@ -139,9 +139,42 @@ def test_channels_are_found_by_name_in_recordings_that_have_more(made, here):
     run("predict", "model.safetensors", "more", "-o", "b.csv")
     assert [row["recording"] for row in rows_of(here / "b.csv")] == ["x"] * 30
     assert (here / "b.csv").read_bytes() == (here / "a.csv").read_bytes()
-    recording(here / "less" / "x.edf", 9, channels=("C3",))
-    failed = polyadic("predict", "model.safetensors", "less", cwd=here, code=1)
-    assert "must have the channels 'C4'" in failed.stderr
+
+
+def test_recordings_that_lack_a_channel_are_predicted_and_the_channel_is_named(made, here):
+    recording(here / "x.edf", 9)
+    signals = {signal.label: signal.data for signal in edfio.read_edf(here / "x.edf").signals}
+    for folder, channels, notes in (("full", ["C3", "C4"], []), ("less", ["C3"], ["x: channels missing: 'C4'"])):
+        (here / folder).mkdir()
+        np.savetxt(
+            here / folder / "x.csv",
+            np.transpose([signals[name] for name in channels]),
+            delimiter=",",
+            header=",".join(channels),
+            comments="",
+        )
+        said = polyadic("predict", "model.safetensors", folder, "-o", f"{folder}-labels.csv", cwd=here).stderr
+        assert [line for line in said.splitlines() if "missing" in line] == notes
+    full, less = (rows_of(here / f"{folder}-labels.csv") for folder in ("full", "less"))
+    assert [row["missing"] for row in full] == ["0"] * 30
+    assert [row["missing"] for row in less] == ["0.5"] * 30
+    assert [row["label"] for row in less] == [row["label"] for row in full]
+    assert sum(row["unusual"] == "1" for row in less) <= 3
+
+
+@pytest.mark.filterwarnings("ignore:dead or stuck channels")
+def test_keep_flat_takes_a_channel_that_is_constant_by_nature_as_it_is(here):
+    signals = synthetic(60, 2, 64)
+    X = signals.X.copy()
+    X[::2, 1] = 5.0
+    np.savez(here / "w.npz", X=X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    for name, words, missing in (("a", (), {"0", "0.5"}), ("b", ("--keep-flat",), {"0"})):
+        run("fit", "w.npz", "--probe", "--rank", 2, "--sweeps", 2, "-o", f"{name}.safetensors", *words)
+        run("predict", f"{name}.safetensors", "w.npz", "-o", f"{name}.csv")
+        assert {row["missing"] for row in rows_of(here / f"{name}.csv")} == missing
+    assert load(here / "b.safetensors").readout.keep_flat
+    failed = run("fit", "w.npz", "--preset", "har", "--keep-flat", code=1)
+    assert "--keep-flat does nothing with --preset" in failed.output + repr(failed.exception)
 
 
 # -------------------------------------------------------------------------------------------------------- scores

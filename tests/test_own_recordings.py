@@ -104,7 +104,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mixed = [edfio.EdfSignal(np.arange(1.0, fs * 10 + 1), fs, label=f"at {fs}") for fs in (100, 60)]
     edfio.Edf(mixed).write(folder / "mixed.edf")
     people.night_and_hypnogram(folder / "psg")
-    for name, rate, channels in (("a", 10, "C3 C4"), ("b", 20, "C3 C4"), ("c", 10, "C3 O1")):
+    for name, rate, channels in (("a", 10, "C3 C4"), ("b", 20, "C3 C4"), ("c", 10, "O1 O2")):
         signals = [edfio.EdfSignal(np.arange(100.0), rate, label=label) for label in channels.split()]
         for kind in ("rates", "channels"):
             if (kind == "rates") != (name == "c") or name == "a":
@@ -155,7 +155,7 @@ WRONG = {
     "fit rates": "b is sampled at 20 Hz, but the recordings before it at 10 Hz: --fs 10 --resample polyphase",
     "fit rates --fs 10": "b.edf is sampled at 20 Hz, not at 10 Hz: --resample polyphase filters and resamples it",
     "fit rates --fs 20 --resample nearest": "Invalid value for '--resample'",
-    "fit channels": "c has the channels 'C3', 'O1', but the recordings before it have 'C3', 'C4': --channel C3 selects",
+    "fit channels": "c has the channels 'O1', 'O2', but the recordings before it have 'C3', 'C4': --rename OLD=NEW",
     "fit uneven.csv": "times must be evenly spaced by",
     "fit uneven.csv --fs 100": "interpolate with --resample polyphase",
     "fit codes.csv": "the column 'code' looks like a label (it has only 4 distinct values, all whole numbers)",

@@ -122,7 +122,8 @@ def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_t
 
 def test_a_fit_that_is_refused_leaves_no_checkpoint(here):
     np.savez(here / "zero.npz", X=np.full((20, 2, 64), np.nan, "f4"), fs=10)
-    polyadic("fit", "zero.npz", "-o", "m.safetensors", cwd=here, code=1)
+    refused = polyadic("fit", "zero.npz", "-o", "m.safetensors", cwd=here, code=1)
+    assert "all channels of all windows are missing" in refused.stderr
     assert names(here) == ["w.npz", "zero.npz"]
 
 

@@ -688,6 +688,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 passes.after_block = saved.save_passes
             with self._pool(source.device):
                 passes.run()
+            if 0 < passes.moments.n_incomplete <= passes.moments.lost and not passes.moments.count:
+                raise PolyadicError("X has nothing to fit: all channels of all windows are missing (NaN) or constant")
             if saved is not None:
                 saved.save_passes(passes, now=True)
             keep_shared(key, passes, passes.moments.nbytes)

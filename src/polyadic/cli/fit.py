@@ -44,7 +44,7 @@ The paper's method, on the recommended front end; and with the paper's settings 
 
 From sums alone, on a Dask cluster, and resumed after an interruption:
   polyadic fit --moments sleep.moments -o model.safetensors
-  polyadic fit recordings --seconds 30 --scheduler tcp://host:8786 -o model.safetensors
+  polyadic fit recordings --seconds 30 --scheduler tcp://host:8786
   polyadic fit sleep.store -o model.safetensors --resume
 """
 
@@ -101,6 +101,13 @@ def fit(
         int | None, option("Number of random starts; the fit with the lowest loss is kept.", min=1, metavar="N")
     ] = None,
     consensus: options.Consensus = False,
+    keep_flat: Annotated[
+        bool,
+        option(
+            "Take channels as they are if they are constant, nearly so, or clipped. By default they count as missing.",
+            "--keep-flat",
+        ),
+    ] = False,
     method: Annotated[
         Method | None,
         option(
@@ -172,6 +179,7 @@ def fit(
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.label import apply_labels
     from polyadic.presets import settings_for
+    from polyadic.readout import Readout
     from polyadic.scale.cluster import on_cluster
 
     chosen_method = method or ("cpd" if preset is None else "atd")
@@ -185,6 +193,8 @@ def fit(
         raise PolyadicError("--preset has the paper's settings for atd, sals and gr-sals, but --method is cpd")
     if augment is not None and chosen_method != "atd":
         raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
+    if keep_flat and (preset is not None or moments):
+        raise PolyadicError("--keep-flat does nothing with --preset, which keeps flat channels, or with --moments")
     check_consensus(consensus, restarts)
     check_out_file(out, data, endings=(".safetensors",), force=force)
     if checkpoint is not None:
@@ -227,6 +237,7 @@ def fit(
             max_sweeps=sweeps,
             restarts=restarts,
             consensus=consensus,
+            readout=Readout(keep_flat=True) if keep_flat else None,
             batch_size=batch_size,
             learning_rate=learning_rate,
             solver=solver,

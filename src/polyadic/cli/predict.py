@@ -72,7 +72,8 @@ def predict(
 
     Needs a model with a probe (classifier) from [bold]fit --probe[/bold] or [bold]tune[/bold]. Columns are subject,
     recording, start in seconds, date and time (if the recording has a start time), label, confidence (its probability),
-    unusual (1 for windows unlike those of the fit), and the probability of each class. Along the recording
+    unusual (1 for windows unlike those of the fit), missing (the share of the window that is missing: channels that
+    were not recorded or are dead, and gaps), and the probability of each class. Along the recording
     (--along), label is the most probable sequence, probabilities are given the whole recording, and label_window is
     the label of the window by itself. Recordings are read in the same way as for the fit. A model fitted with
     --recenter needs at least 20 windows per subject.
@@ -108,12 +109,13 @@ def predict(
             raise PolyadicError(
                 f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
             )
-        probabilities, marks = np.empty((count, len(classes))), list[bool | None]()
+        probabilities, missing, marks = np.empty((count, len(classes))), np.empty(count), list[bool | None]()
         for part in parts_of(windows):
             unusual = unusual_windows(classifier.features_, part)
             done = len(marks)
             marks += [None] * len(part) if unusual is None else unusual.tolist()
-            probabilities[done : len(marks)] = classifier.predict_proba(part, means=means)
+            rows = slice(done, len(marks))
+            probabilities[rows], missing[rows] = classifier.probabilities_and_missing(part, means=means)
             on_rows(len(marks))
         alone = labels = [classes[code] for code in probabilities.argmax(axis=1)]
         ordered = _has_order(classifier.chain_, windows, along)
@@ -122,21 +124,22 @@ def predict(
             labels = [str(name) for name in path.tolist()]
         confidence = probabilities[np.arange(count), [classes.index(label) for label in labels]].tolist()
         if as_table:
-            heads = ["label", "confidence", "unusual", *(f"p({name})" for name in classes)]
+            heads = ["label", "confidence", "unusual", "missing", *(f"p({name})" for name in classes)]
+            columns = zip(labels, confidence, marks, missing.tolist(), probabilities.tolist(), strict=True)
             cells = [
-                [label, f"{sure:.6g}", "" if mark is None else str(int(mark)), *(f"{value:.6g}" for value in row)]
-                for label, sure, mark, row in zip(labels, confidence, marks, probabilities.tolist(), strict=True)
+                [label, f"{sure:.6g}", "" if mark is None else str(int(mark)), *(f"{x:.6g}" for x in (share, *row))]
+                for label, sure, mark, share, row in columns
             ]
             if ordered:
-                heads.insert(3, "label_window")
+                heads.insert(4, "label_window")
                 for row, label in zip(cells, alone, strict=True):
-                    row.insert(3, harmless(label))
+                    row.insert(4, harmless(label))
             left = iter(cells)
             write_table(out, windows, heads, lambda part: list(islice(left, len(part))), fs=fs, clock=True)
         else:
             onsets, seconds = (windows.start / (fs or 1.0)).tolist(), windows.shape[-1] / (fs or 1.0)
-            rows = zip(onsets, labels, confidence, marks, strict=True)
-            found = [Labelled(onset, seconds, label, sure, mark) for onset, label, sure, mark in rows]
+            scored = zip(onsets, labels, confidence, marks, strict=True)
+            found = [Labelled(onset, seconds, label, sure, mark) for onset, label, sure, mark in scored]
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
             write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     counts, rare = Counter(labels), sum(map(bool, marks))

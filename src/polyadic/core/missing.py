@@ -250,7 +250,7 @@ class Tally:
         more = f" and {len(found) - 5} more channels" if len(found) > 5 else ""
         warnings.warn(
             f"dead or stuck channels count as missing: {named}{more} of {self.count:,} windows "
-            "(Readout(keep_flat=True) takes them as they are)",
+            "(Readout(keep_flat=True), or fit --keep-flat, takes them as they are)",
             MissingWarning,
             stacklevel=stacklevel,
         )

@@ -179,7 +179,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         means : the mean features of each subject, from `subject_means`, with `recenter=True`; by default computed
             from X
         """
-        Z, covariance = self._features_and_spread(X, groups, means)
+        Z, covariance, _ = self._features_and_spread(X, groups, means)
         if covariance is not None:
             return np.asarray(self.classes_[self.probe_.predict_proba(Z, covariance).argmax(axis=1)])
         predicted: NDArray[Any] = self.probe_.predict(Z)
@@ -198,10 +198,22 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X, groups, means : as for `predict`
         """
-        Z, covariance = self._features_and_spread(X, groups, means)
+        return self.probabilities_and_missing(X, groups, means)[0]
+
+    def probabilities_and_missing(
+        self, X: Any, groups: ArrayLike | None = None, means: Any = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Predict as `predict_proba` (N, classes), and return how much of each window is missing (N,).
+
+        The second is the share of samples, over all channels, that are missing (NaN, or of a dead channel).
+
+        Parameters
+        ----------
+        X, groups, means : as for `predict`
+        """
+        Z, covariance, missing = self._features_and_spread(X, groups, means)
         known = () if covariance is None else (covariance,)
-        probabilities: NDArray[np.float64] = self.probe_.predict_proba(Z, *known)
-        return probabilities
+        return self.probe_.predict_proba(Z, *known), missing
 
     def predict_sequence(
         self, X: Any, groups: ArrayLike | None = None, means: Any = None
@@ -375,16 +387,18 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features_and_spread(
         self, X: Any, groups: ArrayLike | None, means: Any
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return features (N, F) and, if something is missing, the covariance of the logits (N, K, K)."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
+        """Return features (N, F), if something is missing the covariance of the logits (N, K, K), and its share (N,)."""
         check_is_fitted(self)
         windows, covariance = X.windows if isinstance(X, WindowStore) else X, None
         if isinstance(self.features_, CPD) and isinstance(self.probe_, Probe):
-            Z, covariance, missing = self.features_.features_and_spread(windows, self.probe_.coef_)
+            Z, covariance, by_channel = self.features_.features_and_spread(windows, self.probe_.coef_)
+            missing = by_channel.mean(axis=1)
             covariance = covariance if missing.any() else None
         else:
             Z = features_of(self.features_, windows)
-        return recentred(Z, groups_of(windows, groups), means) if self.recenter else Z, covariance
+            missing = np.zeros(len(Z))
+        return recentred(Z, groups_of(windows, groups), means) if self.recenter else Z, covariance, missing
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())

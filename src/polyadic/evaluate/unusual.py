@@ -64,7 +64,7 @@ def _features_and_residuals(
     features, residuals, flat = [], [], []
     with torch.no_grad():
         for batch in model._batches(model._samples(windows)):
-            Z = batch.x if readout is None else readout.features(batch.x, batch.windows)
+            Z, _ = model._features_of(batch, readout)
             features.append(Z.double().cpu().numpy())
             residuals.append(batch.residuals.double().cpu().numpy())
             constant = (batch.windows == batch.windows[..., :1]).flatten(1).all(dim=1)
