@@ -124,7 +124,7 @@ def test_the_name_of_a_file_is_text_in_the_table_and_the_page_of_a_run(tmp_path:
     signals, name = synthetic(40, 2, 32), "[red]<img src=x>|`*a*\x1b[31m.npz"
     np.savez(tmp_path / name, X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     words = ["run", "--data", str(tmp_path / name), "--out", str(tmp_path / "out"), "--seeds", "1", "--rank", "2"]
-    done = CliRunner().invoke(app, [*words, "--sweeps", "1", "--protocol", "paper"], env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
-    assert "[red]<img src=x>|`*a*\ufffd[31m.npz, 1 seed" in done.output
+    assert "[red]<img src=x>|`*a*\ufffd[31m.npz: balanced accuracy" in done.output
     assert "<img src=x>" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

@@ -33,8 +33,8 @@ Small, interpretable features from unlabelled multichannel recordings.
 
 A model describes windows (pieces of recordings) by a few components: patterns over channels, frequencies and time.
 
-No data at hand? [bold]polyadic run[/bold] compares the methods on synthetic signals in less than a minute. With your
-own recordings:
+No data at hand? [bold]polyadic run[/bold] shows few labels and a failing sensor on simulated nights. With your own
+recordings:
 
   recordings ─ ([bold]prepare[/bold]) ─┬─ [bold]fit[/bold] ──┬─▶ model ─┬─ [bold]transform[/bold] ─▶ features
                           └─ [bold]tune[/bold] ─┘          ├─ [bold]predict[/bold] ───▶ labels
