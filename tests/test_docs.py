@@ -60,6 +60,14 @@ BEFORE = {
         events = np.column_stack([np.arange(0, 11000, 500), np.zeros(22, int), 1 + np.arange(22) % 2])
         epochs = mne.Epochs(raw, events, tmin=0, tmax=3.99, baseline=None, preload=True, verbose=False)
         """,
+    "missing.md": """
+        from polyadic.evaluate import WindowClassifier
+        signals = synthetic(120)
+        X = np.array(signals.X)
+        X_new = X[100:].copy()
+        X_new[:, 3] = np.nan
+        classifier = WindowClassifier(SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)).fit(signals)
+        """,
     "rank.md": """
         X = rng.normal(size=(12, 9, 128)).astype(np.float32)
         """,

@@ -177,6 +177,8 @@ def test_chain_is_learned_from_whole_recordings_with_labels():
     assert rows_along(windows, np.array([False, True, False, False, True])).tolist() == [0, 1, 4]
     assert rows_along(windows.X, np.ones(5, bool)).tolist() == []
     assert rows_along(windows[::-1], np.ones(5, bool)).tolist() == []
+    picked = Windows(np.zeros((4, 1, 8)), recording=["night"] * 4, start=[0, 8, 48, 88])  # 40 apart, but two are closer
+    assert rows_along(picked, np.ones(4, bool)).tolist() == []
 
 
 # ---------------------------------------------------------------------------------------------------- learning

@@ -92,6 +92,7 @@ def export(
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
         elif getattr(getattr(loaded, "probe_", None), "chain_", None) is not None:
             lines.append("probabilities are of each window by itself: the order of windows (--along) is not exported")
+        lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
         if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
     if json:

@@ -136,7 +136,7 @@ def segments_of(windows: Windows, step: int, longest: int | None = None) -> Segm
 def rows_along(windows: Any, known: NDArray[np.bool_]) -> _Rows:
     """Return the rows of whole recordings with labels, at most 20,000 windows, to learn a chain from: (n,), sorted.
 
-    There are none if the windows have no known order.
+    There are none if the windows have no known order, or were picked so that most are not next to each other.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def rows_along(windows: Any, known: NDArray[np.bool_]) -> _Rows:
     known : (N,), which windows have a label
     """
     try:
-        usual_step(windows)
+        segments_of(windows, usual_step(windows))
     except PolyadicError:
         return np.zeros(0, np.intp)
     recording = windows.index.recording
