@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import shutil
 from pathlib import Path
 
 import edfio
@@ -89,6 +92,71 @@ def test_a_data_set_written_by_mne_bids_is_fitted_and_evaluated(tmp_path: Path) 
     assert "closed, open" in said.stdout
     polyadic("evaluate", "model.safetensors", "in", "--transductive", "--probe", "plain", cwd=tmp_path)
     polyadic("predict", "model.safetensors", "in", "-o", "labels.csv", cwd=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set written by mne-bids, in `in`, and a model of it."""
+    pytest.importorskip("mne_bids")
+    pytest.importorskip("pybv")
+    here = tmp_path_factory.mktemp("fitted")
+    people.bids(here / "in")
+    polyadic("fit", "in", "--seconds", 4, "--probe", "plain", "--rank", 3, "--sweeps", 3, cwd=here)
+    return here
+
+
+def test_predictions_are_derivatives_that_mne_bids_reads_back(fitted: Path, tmp_path: Path) -> None:
+    import mne_bids
+
+    data, model = tmp_path / "in", fitted / "model.safetensors"
+    shutil.copytree(fitted / "in", data)
+    out = data / "derivatives" / "v0.3"
+    for _ in range(2):  # derivatives are updated, and are no recordings of the data set
+        polyadic("predict", model, "in", "-o", "in/derivatives/v0.3/", cwd=tmp_path)
+    polyadic("predict", model, "in", "-o", "labels.csv", cwd=tmp_path)
+    assert mne_bids.get_entity_vals(out, "subject") == ["01", "02", "03", "04"]
+    root = mne_bids.BIDSPath(root=out, task="rest", description="polyadic", suffix="events", extension=".tsv")
+    found = sorted(root.match(), key=lambda path: str(path.subject))
+    assert [path.fpath.parent.relative_to(out).as_posix() for path in found] == [f"sub-0{n}/eeg" for n in range(1, 5)]
+    rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
+    for path in found:
+        events = list(csv.DictReader(path.fpath.read_text().splitlines(), delimiter="\t"))
+        same = [row for row in rows if row["subject"] == f"sub-{path.subject}"]
+        assert [(float(row["start"]), row["label"]) for row in same] == [
+            (float(event["onset"]), event["trial_type"]) for event in events
+        ]
+        columns = json.loads(path.copy().update(extension=".json").fpath.read_text())
+        assert list(columns) == list(events[0])
+        assert list(columns["trial_type"]["Levels"]) == ["closed", "open"]
+    description = json.loads((out / "dataset_description.json").read_text())
+    assert description["DatasetType"] == "derivative"
+    assert description["GeneratedBy"][0]["Name"] == "polyadic"
+
+
+def test_derivatives_of_other_data_or_in_the_folder_of_another_program_are_refused(
+    fitted: Path, tmp_path: Path
+) -> None:
+    model, data = fitted / "model.safetensors", fitted / "in"
+
+    def refused(*words: object) -> str:
+        return " ".join(polyadic("predict", model, *words, cwd=tmp_path, code=1).stderr.split())
+
+    recording = next((data / "sub-02" / "eeg").glob("*.edf"))
+    assert "has no dataset_description.json: derivatives are for BIDS data sets" in refused(recording, "-o", "out")
+    np.savez(tmp_path / "w.npz", X=np.zeros((2, 2, 200)), fs=50, channels=["Oz", "Cz"])
+    assert "is not a recording of a BIDS data set" in refused("w.npz", "-o", "out/")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "other").mkdir()
+    note = tmp_path / "other" / "note.txt"
+    note.write_text("mine")
+    assert "use --force" in refused(data, "-o", "other")
+    polyadic("predict", model, data, "-o", "other", "--force", cwd=tmp_path)
+    assert note.read_text() == "mine"
+    description = tmp_path / "other" / "dataset_description.json"
+    description.write_text('{"Name": "x", "GeneratedBy": [{"Name": "other"}]}')
+    for words in ((), ("--force",)):
+        assert "a data set that polyadic did not write" in refused(data, "-o", "other", *words)
+        assert "a data set that polyadic did not write" in refused(data, "-o", data, *words)
 
 
 def test_conflicting_rows_of_one_participant_are_an_error_that_names_them(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from command_line import polyadic as command
 
 import polyadic
 from polyadic import CPD, export
@@ -61,3 +62,41 @@ def test_a_model_is_loaded_from_the_cache_of_the_hub(tmp_path, monkeypatch, wind
     np.testing.assert_array_equal(same, classifier.predict_proba(windows[:5]))
     with pytest.raises(PolyadicError, match="hf://user/repository"):
         polyadic.load("hf://walks")
+
+
+def test_the_command_writes_a_folder_with_the_scores_of_evaluate(tmp_path, windows, classifier):
+    classifier.save(tmp_path / "m.safetensors")
+    named = {"X": windows.X, "y": windows.label.astype(str), "subject": windows.subject, "fs": windows.fs}
+    np.savez(tmp_path / "w.npz", **named, channels=windows.channels)
+    words = ("export", "m.safetensors", "-o", "v0.3/", "--data", "w.npz")
+    scored = json.loads(command("evaluate", "m.safetensors", "w.npz", "--json", cwd=tmp_path).stdout)
+    said = json.loads(command(*words, "--json", cwd=tmp_path).stdout)
+    assert said["files"] == ["README.md", "config.json", "model.safetensors"]
+    assert said["scores"]["per_subject"] == scored["per_subject"]
+    card = (tmp_path / "v0.3" / "README.md").read_text("utf-8")
+    assert f"Balanced accuracy {100 * scored['balanced_accuracy']:.1f} %" in card
+    for subject, row in scored["per_subject"].items():
+        assert f"\n| {subject.replace('_', chr(92) + '_')} | {100 * row['balanced_accuracy']:.1f} |" in card
+    assert " windows of w.npz;" in card
+    model = polyadic.load(tmp_path / "v0.3" / "model.safetensors")
+    assert model.get_params() == polyadic.load(tmp_path / "m.safetensors").get_params()
+    same = WindowClassifier.of(model).predict_proba(windows[:5])
+    np.testing.assert_array_equal(same, classifier.predict_proba(windows[:5]))
+    assert "README.md already exists: use --force" in command(*words, cwd=tmp_path, code=1).stderr
+    said = command("export", "m.safetensors", "-o", "v0.3", "--force", cwd=tmp_path).stdout
+    assert "has no scores: give labelled recordings as --data" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("option", ["--fs 50", "--channels a", "--int8", "--header-only", "--stride 8", "--batch 1"])
+def test_options_of_other_formats_are_refused_for_a_folder(tmp_path, classifier, option):
+    classifier.save(tmp_path / "m.safetensors")
+    said = command("export", "m.safetensors", "-o", "folder", *option.split(), cwd=tmp_path, code=1).stderr
+    assert f"{option.split()[0]} is for C or ONNX files" in said
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_folder_never_replaces_the_model_that_it_is_written_from(tmp_path, classifier):
+    classifier.save(tmp_path / "model.safetensors")
+    said = command("export", "model.safetensors", "-o", ".", "--force", cwd=tmp_path, code=1).stderr
+    assert "would overwrite model.safetensors" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]

@@ -4,43 +4,80 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from polyadic._util.files import write_atomically
 from polyadic._util.version import __version__
-from polyadic.errors import DataError
+from polyadic.cli.files import Labelled, check_out_folder, write_labels
+from polyadic.cli.windows import are_recordings
+from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["derivative_name", "write_derivatives"]
+__all__ = ["check_derivatives", "check_recordings", "write_derivatives"]
 
-_SUFFIX = re.compile(r"_[a-zA-Z]+$")
+_DESCRIPTION = "dataset_description.json"
+_RECORDING = re.compile(r"(sub-[^/]+/(?:.+/)?sub-[^/]+)_i?eeg")
+_USE_A_TABLE = "derivatives are for BIDS data sets: use -o labels.csv"
 
 
-def derivative_name(recording: str) -> str:
-    """Return the name of the events table of a recording of a BIDS data set.
+def check_derivatives(out: Path, data: Path, force: bool) -> None:
+    """Raise before any work if `data` is no BIDS data set, or `out` is a folder of something else.
 
-    Examples
-    --------
-    >>> derivative_name("sub-01/eeg/sub-01_task-rest_eeg")
-    'sub-01/eeg/sub-01_task-rest_desc-polyadic_events.tsv'
+    Derivatives of polyadic are updated. With `force`, tables are added to another folder, but never to another data
+    set, whose description they would replace.
     """
-    folder, _, name = recording.rpartition("/")
-    stem = _SUFFIX.sub("", name)
-    if not (stem.startswith("sub-") and folder.startswith("sub-")):
-        raise DataError(
-            f"{recording} is not a recording of a BIDS data set (sub-…/…/sub-…_eeg), so that derivatives cannot be "
-            "written: use -o labels.csv"
+    from polyadic.data.folders import is_bids
+
+    check_out_folder(out, data)
+    if are_recordings(data) and not is_bids(data):
+        raise PolyadicError(f"--out {out.name} is a folder, but {data.name} has no {_DESCRIPTION}: {_USE_A_TABLE}")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if not is_bids(out):
+        if not force:
+            raise PolyadicError(
+                f"--out: the folder {out.name} exists and has no derivatives of polyadic: use --force to write into "
+                "it, or choose another name"
+            )
+    elif not _is_ours(out / _DESCRIPTION):
+        raise PolyadicError(
+            f"--out: the folder {out.name} is a data set that polyadic did not write: choose another, such as "
+            "derivatives/polyadic"
         )
-    return f"{folder}/{stem}_desc-polyadic_events.tsv"
 
 
-def write_derivatives(out: Path, tables: Mapping[str, Sequence[str]], model: str, classes: Sequence[str]) -> None:
+def _is_ours(description: Path) -> bool:
+    """Return whether polyadic wrote the description of a data set."""
+    try:
+        return str(json.loads(description.read_bytes())["GeneratedBy"][0]["Name"]) == "polyadic"
+    except (ValueError, LookupError, TypeError):
+        return False
+
+
+def check_recordings(recordings: Sequence[str]) -> None:
+    """Raise if a recording is not one of a BIDS data set."""
+    for name in dict.fromkeys(recordings):
+        _table_of(name)
+
+
+def _table_of(recording: str) -> str:
+    """Return the path of the events table of a recording: sub-01/eeg/sub-01_desc-polyadic_events.tsv."""
+    found = _RECORDING.fullmatch(recording)
+    if found is None or ".." in recording.split("/"):
+        raise DataError(f"{recording!r} is not a recording of a BIDS data set (sub-…/…/sub-…_eeg), and {_USE_A_TABLE}")
+    return f"{found[1]}_desc-polyadic_events.tsv"
+
+
+def write_derivatives(
+    out: Path, recordings: Sequence[str], labels: Sequence[Labelled], model: str, classes: Sequence[str]
+) -> None:
     """Write a folder of BIDS derivatives.
 
     Parameters
     ----------
     out : the folder, such as derivatives/polyadic
-    tables : the lines of the events table of each recording, by the name of the recording, without the head
+    recordings : for each window, the name of its recording
+    labels : for each window, its label
     model : name of the model file
     classes : names of the classes
     """
@@ -57,12 +94,18 @@ def write_derivatives(out: Path, tables: Mapping[str, Sequence[str]], model: str
         "confidence": {"Description": "Probability of the predicted class."},
         "unusual": {"Description": "1 for a window unlike those that the model was fitted to."},
     }
-    files = {derivative_name(recording): lines for recording, lines in tables.items()}
-    head = "\t".join(columns)
-    for name, lines in files.items():
-        path = out / name
+    # First: a folder without its description would be refused if the command is interrupted and repeated.
+    out.mkdir(parents=True, exist_ok=True)
+    _write_json(out / _DESCRIPTION, description)
+    tables: dict[str, list[Labelled]] = {}
+    for recording, label in zip(recordings, labels, strict=True):
+        tables.setdefault(recording, []).append(label)
+    for recording, found in tables.items():
+        path = out / _table_of(recording)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, "\n".join([head, *lines, ""]).encode())
-        write_atomically(path.with_suffix(".json"), (json.dumps(columns, indent=2) + "\n").encode())
-    # Last: a data set without its description is not complete.
-    write_atomically(out / "dataset_description.json", (json.dumps(description, indent=2) + "\n").encode())
+        write_labels(path, path, found)
+        _write_json(path.with_suffix(".json"), columns)
+
+
+def _write_json(path: Path, content: object) -> None:
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

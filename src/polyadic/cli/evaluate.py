@@ -15,6 +15,7 @@ from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
+    from polyadic.evaluate import CrossValidation
 
 _SPLITS = 5
 _MOST_SHOWN = 30
@@ -115,7 +116,9 @@ def evaluate(
         if not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
             describe(windows, hidden=True)
         if by_subject:
-            outcome = _cross_validate(loaded, windows, probe or "auto", folds, repeats, transductive, hidden)
+            kind = probe or "auto"
+            result = cross_validation(loaded, windows, kind, folds, repeats, transductive, hidden)
+            outcome = {"protocol": "subject", "probe": kind, **result.to_dict(), "summary_text": result.summary()}
         elif folds is not None or transductive:
             raise PolyadicError("--folds and --transductive need --protocol subject and windows with known subjects")
         else:
@@ -132,10 +135,16 @@ def evaluate(
         _show(about | outcome)
 
 
-def _cross_validate(
-    model: Any, windows: Windows, kind: str, folds: str | None, repeats: int | None, transductive: bool, hidden: bool
-) -> dict[str, Any]:
-    """Return the scores of left-out subjects, and a summary in words."""
+def cross_validation(
+    model: Any,
+    windows: Windows,
+    kind: str = "auto",
+    folds: str | None = None,
+    repeats: int | None = None,
+    transductive: bool = False,
+    hidden: bool = False,
+) -> CrossValidation:
+    """Return the scores of left-out subjects, and show progress."""
     from polyadic._util.progress import stage_bar
     from polyadic.evaluate.validation import cross_validate, default_folds, subjects_to_test, unseen_rows
 
@@ -145,8 +154,7 @@ def _cross_validate(
         chosen, repeats = default_folds(subjects_to_test(windows, rows), repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
         on_fold = lambda fold: show(fold.number, fold.count, "")  # noqa: E731
-        result = cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=on_fold)
-    return {"protocol": "subject", "probe": kind, **result.to_dict(), "summary_text": result.summary()}
+        return cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=on_fold)
 
 
 def _score_at_random(

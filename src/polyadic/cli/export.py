@@ -1,18 +1,22 @@
-"""`polyadic export`: write a model as C for microcontrollers, or as an ONNX graph for devices without torch."""
+"""`polyadic export`: write a model as C for microcontrollers, as an ONNX graph, or as a folder for the hub."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.files import check_out_file
+from polyadic.cli.evaluate import cross_validation
+from polyadic.cli.files import check_out_file, check_out_folder, names_folder
 from polyadic.cli.options import option
 from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import DataError, PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.data import Windows
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -21,6 +25,9 @@ An ONNX graph; C (model.c and model.h) with a result every 64 samples; 8-bit wei
   polyadic export model.safetensors -o model.onnx
   polyadic export model.safetensors -o model.c --stride 64
   polyadic export model.safetensors -o model.c --int8 --data labelled.store
+
+A folder for the Hugging Face hub, whose model card has scores by subject:
+  polyadic export model.safetensors -o my-model/ --data labelled.store
 """
 
 _ROWS = 1024
@@ -30,9 +37,15 @@ _ONNX = "ONNX files"
 
 def export(
     model: options.Model,
-    out: Annotated[
-        Path, option("Output file; the extension, .onnx or .c, sets the format.", "--out", "-o", metavar="FILE")
-    ] = Path("model.onnx"),
+    output: Annotated[
+        str,
+        option(
+            "Output file, whose extension, .onnx or .c, sets the format; or a folder, for the Hugging Face hub.",
+            "--out",
+            "-o",
+            metavar="PATH",
+        ),
+    ] = "model.onnx",
     fs: Annotated[
         float | None, option("Sampling rate to store in the file, if the model has none.", min=0.0, metavar="HZ")
     ] = None,
@@ -55,11 +68,21 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Export a model as C code or as an ONNX graph, and compare it with the model on --data.
+    """Export a model as C code or as an ONNX graph, and compare it with the model on --data; or as a folder to share.
 
     The export turns raw windows into features and, if the model has a probe (classifier), into class probabilities. C
-    code needs only math.h and no heap. An ONNX graph needs onnxruntime.
+    code needs only math.h and no heap. An ONNX graph needs onnxruntime. A folder holds the model file, a model card and
+    config.json for the Hugging Face hub. With --data, the card has scores by subject, from the same cross-validation as
+    [bold]evaluate[/bold].
     """
+    out = Path(output)
+    if names_folder(output):
+        of_files = {"--fs": fs, "--channels": channels, "--int8": int8, "--header-only": header_only}
+        for name, value in {**of_files, "--stride": stride, "--units": units, "--batch": batch}.items():
+            if value:
+                raise PolyadicError(f"{name} is for C or ONNX files, but --out {out.name} is a folder: leave it out")
+        _export_folder(model, out, data, force, json, quiet)
+        return
     in_c, header = header_only or out.suffix in (".c", ".h"), out.with_suffix(".h")
     for file in (out,) if not in_c else (header,) if header_only or out == header else (out, header):
         check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
@@ -73,12 +96,7 @@ def export(
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            try:
-                windows = stack.enter_context(opened(data, {}, model=loaded, labels=None, hidden=hidden))
-            except DataError as error:
-                raise DataError(
-                    f"{error}\n(export has no such options: use polyadic prepare, and its store as --data)"
-                ) from error
+            windows = stack.enter_context(_opened(data, loaded, None, hidden))
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
             settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
@@ -100,6 +118,47 @@ def export(
     elif not quiet:
         for line in lines:
             echo(line)
+
+
+@contextmanager
+def _opened(data: Path, model: Any, labels: bool | None, hidden: bool) -> Iterator[Windows]:
+    """Open the windows of --data, as the model was fitted."""
+    with ExitStack() as stack:
+        try:
+            windows = stack.enter_context(opened(data, {}, model=model, labels=labels, hidden=hidden))
+        except DataError as error:
+            raise DataError(
+                f"{error}\n(export has no such options: use polyadic prepare, and its store as --data)"
+            ) from error
+        yield windows
+
+
+def _export_folder(model: Path, out: Path, data: Path | None, force: bool, json: bool, quiet: bool) -> None:
+    """Write a folder for the Hugging Face hub; with data, its card has scores by subject."""
+    from polyadic import load
+    from polyadic.export.hub_folder import HUB_FILES, hub
+
+    check_out_folder(out, data)
+    for name in HUB_FILES if out.is_dir() else ():
+        check_out_file(out / name, model, data, force=force)
+    scores = None
+    if data is not None:
+        loaded, hidden = open_model(model), quiet or json
+        with _opened(data, loaded, True, hidden) as windows:
+            scores = cross_validation(loaded, windows, hidden=hidden)
+    files = hub(load(model), out, data=data.name if data is not None else "", scores=scores)
+    if json:
+        measured = {} if scores is None else {"scores": scores.to_dict()}
+        print_json({"folder": out.name, "files": [file.name for file in files], **measured})
+    elif not quiet:
+        echo(f"{out.resolve().name}: {', '.join(file.name for file in files)}")
+        if scores is None:
+            echo("the model card (README.md) has no scores: give labelled recordings as --data")
+        else:
+            echo(
+                f"the model card (README.md) has the scores of {counted(scores.subjects, 'subject')}: balanced "
+                f"accuracy {100 * scores.balanced_accuracy:.1f} % on left-out subjects"
+            )
 
 
 def _listed(text: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -64,6 +65,17 @@ def check_out_file(
             f"{option}: {out.name} already exists and is not a {out.suffix} file written by polyadic: choose another "
             "name"
         )
+
+
+def names_folder(out: str) -> bool:
+    """Return whether an output path is a folder: it exists, ends in a slash, or has no extension.
+
+    Examples
+    --------
+    >>> names_folder("derivatives/v1.0/"), names_folder("derivatives"), names_folder("labels.csv")
+    (True, True, False)
+    """
+    return out.endswith(("/", os.sep)) or not Path(out).suffix or Path(out).is_dir()
 
 
 def check_out_folder(out: Path, data: Path | None) -> None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
+from polyadic.cli.derivatives import check_derivatives, check_recordings, write_derivatives
 from polyadic.cli.files import (
     LABEL_ENDINGS,
     Labelled,
     check_label_file,
     check_label_texts,
     check_out_file,
+    names_folder,
     parts_of,
     write_labels,
     write_table,
@@ -34,6 +36,9 @@ New recordings of the same kind; and one recording, as an annotated copy or as e
   polyadic predict model.safetensors new-recordings -o labels.csv
   polyadic predict model.safetensors night.edf -o scored.edf
   polyadic predict model.safetensors night.edf -o events.tsv
+
+A BIDS data set, as derivatives with one table of events per recording:
+  polyadic predict model.safetensors bids -o bids/derivatives/polyadic/
 """
 
 
@@ -41,16 +46,16 @@ New recordings of the same kind; and one recording, as an annotated copy or as e
 def predict(
     model: options.Model,
     data: options.Data,
-    out: Annotated[
-        Path,
+    output: Annotated[
+        str,
         option(
             "Output file: .csv; for a single recording also .tsv (BIDS events), .edf or .bdf (annotated copy of the "
-            "recording) or .atr (WFDB annotations).",
+            "recording) or .atr (WFDB annotations). For a BIDS data set also a folder, for BIDS derivatives.",
             "--out",
             "-o",
-            metavar="FILE",
+            metavar="PATH",
         ),
-    ] = Path("labels.csv"),
+    ] = "labels.csv",
     prior: options.Prior = None,
     along: Annotated[
         bool | None,
@@ -84,14 +89,18 @@ def predict(
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import QUANTILE, unusual_windows
 
-    check_out_file(out, model, data, endings=LABEL_ENDINGS, force=force)
-    check_label_file(out, data)
-    as_table = out.suffix.lower() == ".csv"
+    out, as_folder = Path(output), names_folder(output)
+    if as_folder:
+        check_derivatives(out, data, force)
+    else:
+        check_out_file(out, model, data, endings=LABEL_ENDINGS, force=force)
+        check_label_file(out, data)
+    as_table = not as_folder and out.suffix.lower() == ".csv"
     classifier = WindowClassifier.of(open_model(model, device), model.name)
     if prior is not None:
         classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
-    check_label_texts(out, classes)
+    check_label_texts(Path("events.tsv") if as_folder else out, classes)
     hidden = quiet or json
     if along and classifier.chain_ is None:
         raise PolyadicError(
@@ -105,7 +114,10 @@ def predict(
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
         means = classifier.subject_means(windows) if classifier.recenter else None
-        if not as_table and len(set(windows.recording.tolist())) > 1:
+        recordings = windows.recording.tolist()
+        if as_folder:
+            check_recordings(recordings)
+        elif not as_table and len(set(recordings)) > 1:
             raise PolyadicError(
                 f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
             )
@@ -141,7 +153,10 @@ def predict(
             scored = zip(onsets, labels, confidence, marks, strict=True)
             found = [Labelled(onset, seconds, label, sure, mark) for onset, label, sure, mark in scored]
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
-            write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
+            if as_folder:
+                write_derivatives(out, recordings, found, model.name, classes)
+            else:
+                write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     counts, rare = Counter(labels), sum(map(bool, marks))
     numbers = {name: counts[name] for name in classes}
     if json:

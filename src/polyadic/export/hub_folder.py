@@ -16,7 +16,10 @@ from polyadic.core.persist import MODEL_FILE
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD, describe_fit
 
-__all__ = ["hub"]
+__all__ = ["HUB_FILES", "hub"]
+
+HUB_FILES = ("README.md", "config.json", MODEL_FILE)
+"""Files of a folder for the hub."""
 
 _TAGS = ["polyadic", "tensor-decomposition", "time-series", "biosignals", "interpretability"]
 
@@ -31,7 +34,7 @@ def hub(
     model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS`, or a `WindowClassifier`
     folder : created if it does not exist; existing files of these names are replaced
     name : title of the card; by default the name of the folder
-    data : what the model was fitted to, in a few words
+    data : the recordings in a few words: those of the scores or, without scores, those of the fit
     scores : a `polyadic.evaluate.CrossValidation`, whose scores by subject the card then has
 
     Returns
@@ -53,14 +56,11 @@ def hub(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     described = _config(fitted)
-    texts = {
-        "README.md": _card(described, name or target.resolve().name, data, scores),
-        "config.json": json.dumps(described, indent=2, ensure_ascii=False) + "\n",
-    }
-    for file, text in texts.items():
-        write_atomically(target / file, text.encode())
-    fitted.save(target / MODEL_FILE)
-    return [target / file for file in (*texts, MODEL_FILE)]
+    card, config, file = (target / file for file in HUB_FILES)
+    write_atomically(card, _card(described, name or target.resolve().name, data, scores).encode())
+    write_atomically(config, (json.dumps(described, indent=2, ensure_ascii=False) + "\n").encode())
+    fitted.save(file)
+    return [card, config, file]
 
 
 def _config(model: CPD) -> dict[str, Any]:
@@ -97,8 +97,8 @@ def _card(config: dict[str, Any], name: str, data: str, scores: Any) -> str:
         metadata["model-index"] = [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": measured}]}]
     # JSON is YAML, and quotes every name.
     head = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in metadata.items())
-    parts = [f"---\n{head}\n---", f"# {_plain(name)}", _what(config, data), _use(config)]
-    parts.append(_scores(scores) if scores is not None else _NO_SCORES)
+    parts = [f"---\n{head}\n---", f"# {_plain(name)}", _what(config, data if scores is None else ""), _use(config)]
+    parts.append(_scores(scores, data) if scores is not None else _NO_SCORES)
     parts.append(_LIMITS)
     return "\n\n".join(parts) + "\n"
 
@@ -138,18 +138,18 @@ def _use(config: dict[str, Any]) -> str:
     return "## Use\n\n```python\n" + "\n".join(lines) + "\n```"
 
 
-def _scores(scores: Any) -> str:
+def _scores(scores: Any, data: str) -> str:
     rows = [
         f"| {_plain(subject)} | {100 * row['balanced_accuracy']:.1f} | {row['windows']:,.0f} |"
         for subject, row in scores.per_subject.items()
     ]
-    spread = scores.over_subjects
+    spread, source = scores.over_subjects, f" of {_plain(data)}" if data else ""
     return (
         f"## Scores on left-out subjects\n\nBalanced accuracy {100 * scores.balanced_accuracy:.1f} % "
         f"(chance {100 * scores.chance:.1f} %), accuracy {100 * scores.accuracy:.1f} %, by cross-validation over "
-        f"{scores.subjects} subjects and {scores.windows:,} windows; subjects range from {100 * spread['min']:.1f} to "
-        f"{100 * spread['max']:.1f} %.\n\n| subject | balanced accuracy, % | windows |\n|---|---:|---:|\n"
-        + "\n".join(rows)
+        f"{scores.subjects} subjects and {scores.windows:,} windows{source}; subjects range from "
+        f"{100 * spread['min']:.1f} to {100 * spread['max']:.1f} %.\n\n"
+        "| subject | balanced accuracy, % | windows |\n|---|---:|---:|\n" + "\n".join(rows)
     )
 
 
