@@ -393,11 +393,11 @@ def _columns(splits: Sequence[Row]) -> Row:
 
 
 def _with_frozen(request: LabelRequest, rows: list[Row], frozen: Row, splits: dict[str, int]) -> list[Row]:
-    """Add the scores of 0.2.0: its default as another method, and those of frozen methods that were asked for."""
-    asked, known = request.methods or RELEASE, {(row["set"], row["method"], row["labels"]): row for row in rows}
+    """Add the scores of 0.2.0: its default as another method, and those of frozen methods, which cost nothing."""
+    known = {(row["set"], row["method"], row["labels"]): row for row in rows}
     for old in frozen.get("rows", ()):
         name, count = OLD if old["method"] == DEFAULT else old["method"], splits.get(old["set"], 0)
-        if not count or (name != OLD and (name not in request.reuses or name not in asked)):
+        if not count or (name != OLD and name not in request.reuses):
             continue
         scores = {key: old[key][:count] for key in ("score", "score_by_draw")}
         row = known.get((old["set"], name, old["labels"]))
