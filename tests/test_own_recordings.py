@@ -159,7 +159,7 @@ WRONG = {
     "fit uneven.csv": "times must be evenly spaced by",
     "fit uneven.csv --fs 100": "interpolate with --resample polyphase",
     "fit codes.csv": "the column 'code' looks like a label (it has only 4 distinct values, all whole numbers)",
-    "fit short.csv --label activity": "no recording has a complete window of 10 s, so the store would be empty",
+    "fit short.csv --label activity": "no recording has a window of 10 s, so the store would be empty",
     "fit scored --probe --seconds 5": "S1_events.csv: a table of events: use --scoring '*_events.csv' to read",
     "fit wearable": "Did you mean 'wearables'?",
     "fit notes.py": "notes.py is neither windows (.npz, .npy, .mat or a store) nor a recording (.edf,",

@@ -388,7 +388,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _features_and_spread(
         self, X: Any, groups: ArrayLike | None, means: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
-        """Return features (N, F), the covariance of the logits (N, K, K) if something is missing, and its share (N,)."""
+        """Return features (N, F), the covariance of the logits (N, K, K) or None, and the share missing (N,)."""
         check_is_fitted(self)
         windows, covariance = X.windows if isinstance(X, WindowStore) else X, None
         if isinstance(self.features_, CPD) and isinstance(self.probe_, Probe):
