@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed
 import comparison
 
 from paper import compression
-from paper.labels.tables import mean_and_error, paired_tests, split_scores
+from paper.labels.tables import mean_and_error, split_scores
 from polyadic.presets import preset
 from polyadic.spectral import recommended_stft
 
@@ -84,13 +84,11 @@ def whole(path: str) -> str:
 
 METHODS = {
     "polyadic": "**polyadic** (default)",
-    "hand features": "hand-crafted features",
-    "MiniRocket": "MiniRocket",
-    "tangent space": "tangent space (pyRiemann)",
-    "SimCLR-32": "SimCLR (deep, self-supervised)",
-    "CNN, supervised": "CNN (deep, supervised)",
+    "ATD": "ATD on the same front end",
+    "statistics": "statistics of each channel",
     "PCA-32": "PCA of the same spectra",
-    "the paper's ATD, plain probe": "ATD as in the paper",
+    "MiniRocket": "MiniRocket",
+    "the paper's ATD, Probe": "ATD as in the paper",
 }
 
 
@@ -129,14 +127,6 @@ def tuned() -> str:
 
 def _with_minus(cell: str) -> str:
     return f"−{cell[1:]}" if cell.startswith("-") else cell
-
-
-def _statements_on_views() -> Iterable[tuple[str, str]]:
-    """Yield the range of the gain by views in each use, at 10 and all labels per class."""
-    found = paired_tests(_json("labels/labels.json"))
-    for use, text in (("in the fit", "In the fit"), ("whitening", "in whitening"), ("in the probe", "in the probe")):
-        gains = [-gap for (_, name, count), (gap, *_) in found.items() if name.startswith(use) and count != "3"]
-        yield "tune.md", f"{text} {min(gains):+.1f} to {max(gains):+.1f}".replace("-", "−")
 
 
 # ----------------------------------------------------------------------------------------------------- default settings
@@ -485,7 +475,6 @@ def statements() -> list[tuple[str, str]]:
         *_statements_on_speed(),
         *_statements_on_memory(),
         *_statements_on_results(),
-        *_statements_on_views(),
         ("which-tool.md", f"with {_size(_json('labels/labels.json'), 'polyadic')} parameters for HAR"),
     ]
 
