@@ -6,6 +6,7 @@ report.write("report.html", model, windows)
 
 from __future__ import annotations
 
+from polyadic.report.mne import add_to_mne
 from polyadic.report.page import render, write
 
-__all__ = ["render", "write"]
+__all__ = ["add_to_mne", "render", "write"]
