@@ -89,7 +89,7 @@ def test_from_a_folder_of_edf_files_to_labels_in_two_commands_after_the_set_up(m
     said = polyadic("predict", "model.safetensors", "new", cwd=tmp_path).stdout
     assert said.startswith("labels.csv: 30 windows: fast ")
     found = rows_of(tmp_path / "labels.csv")
-    heads = ["subject", "recording", "start", "time", "label", "confidence", "unusual", "p(fast)", "p(slow)"]
+    heads = ["subject", "recording", "start", "time", "label", "confidence", "unusual", "missing", "p(fast)", "p(slow)"]
     assert list(found[0]) == heads
     assert [float(row["start"]) for row in found] == [2.0 * n for n in range(30)]
     truth = ["fast" if n // 5 % 2 else "slow" for n in range(30)]

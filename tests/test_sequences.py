@@ -472,7 +472,7 @@ def test_tables_have_labels_along_the_recording_and_of_each_window_by_itself(nig
         assert json.loads(told)["along"] is (out == "along.csv")
         with (folder / out).open() as file:
             rows[out] = list(csv.DictReader(file))
-    assert list(rows["along.csv"][0])[3:8] == ["time", "label", "confidence", "unusual", "label_window"]
+    assert list(rows["along.csv"][0])[3:9] == ["time", "label", "confidence", "unusual", "missing", "label_window"]
     assert "label_window" not in rows["alone.csv"][0]
     assert [row["label_window"] for row in rows["along.csv"]] == [row["label"] for row in rows["alone.csv"]]
     for row in rows["along.csv"]:

@@ -149,7 +149,7 @@ def test_frozen_scores_are_reused_after_a_check_of_the_draws(data_folder, tmp_pa
         key: old["MiniRocket"][key][:2] for key in ("score", "score_by_draw")
     }
     names = {(row["method"], row["labels"]) for row in rows}
-    assert names == {(name, str(count)) for name in ("MiniRocket", runner.OLD) for count in people.COUNTS}
+    assert names == {(name, str(count)) for name in (*methods.FROZEN, runner.OLD) for count in people.COUNTS}
     altered = json.loads(runner._FROZEN_FILE.read_text())
     next(row for row in altered["drawn"] if row["set"] == "ludb")["rows"][0] += 1
     monkeypatch.setattr(runner, "_FROZEN_FILE", tmp_path / "0.2.0.json")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.terminal import echo, print_json, print_table, printable
 from polyadic.cli import options
 from polyadic.cli.files import check_out_folder
-from polyadic.cli.fit import build_estimator
+from polyadic.cli.fit import build_estimator, found_components
 from polyadic.cli.options import option
 from polyadic.cli.windows import counted
 from polyadic.errors import MissingExtraError, PolyadicError
@@ -54,7 +54,7 @@ def run(
             exists=True,
         ),
     ] = None,
-    seeds: Annotated[int, option("Number of random splits of the subjects.", min=1, metavar="N")] = 2,
+    seeds: Annotated[int, option("Number of random splits of the subjects.", min=1, metavar="N")] = 1,
     rank: options.Rank = None,
     fs: options.Fs = None,
     device: options.Device = "auto",
@@ -236,7 +236,10 @@ def _write_report(out: Path, windows: Windows, result: dict[str, Any], given: di
     from polyadic.evaluate import WindowClassifier
     from polyadic.presets import settings_for
 
-    model = WindowClassifier(build_estimator("cpd", settings_for(windows), **given)).fit(windows).as_model()
+    features = build_estimator("cpd", settings_for(windows), **given)
+    sums = features.fit_with_moments(windows, windows.subject)
+    model = WindowClassifier(features).fit(windows).as_model()
+    model.components_ = found_components(sums, 0, hidden)
     model.save(out / "model.safetensors")
     origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
     try:

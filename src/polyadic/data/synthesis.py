@@ -122,7 +122,7 @@ _RHYTHMS = (
 _BACKGROUND = 6.0
 
 
-def synthetic_nights(n_subjects: int = 16, n_windows: int = 60, n_dead: int = 3, random_state: int = 0) -> Windows:
+def synthetic_nights(n_subjects: int = 12, n_windows: int = 60, n_dead: int = 2, random_state: int = 0) -> Windows:
     """Simulate short nights of several subjects: consecutive windows, stages that last, and electrodes that fail.
 
     Stages follow a Markov chain. Rhythms have a frequency, a topography and a strength of their own in every subject,
