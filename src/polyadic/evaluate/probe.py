@@ -512,7 +512,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         Z : (N, F)
-        covariance : (N, K, K), or (N, 1, 1) for two classes: the covariance of Z · `coef_`ᵀ, over which to average
+        covariance : (N, K, K), or (N, 1, 1) for two classes: the covariance of the logits, over which to average
         """
         scores = self._logits(Z)
         return np.asarray(softmax(scores, axis=1)) if covariance is None else averaged_softmax(scores, covariance)

@@ -30,8 +30,7 @@ class Row(NamedTuple):
     start, duration : of the window, in seconds from the start of the recording
     label : the class; "" if the window was skipped, or its label was taken back
     who, time : who answered, and when (UTC, ISO 8601)
-    asked : why the window was shown: "cover", "unsure", "random", "again", or "picked" by a click; "undo" and "rename"
-        are corrections
+    asked : why it was shown: "cover", "unsure", "random", "again" or "picked"; "undo" and "rename" are corrections
     """
 
     recording: str
