@@ -234,8 +234,12 @@ def run(request: MissingRequest, as_json: bool = False) -> dict[str, Any]:
         }
     done = run_cells("missing values", tasks, request.out / "missing.journal", request.jobs)
     rows = [done[key] for key in tasks]
-    stem, text = f"missing-{who}", page(rows)
-    result = {"experiment": "missing", "subjects": who, "rows": rows, **provenance("cpu")}
+    stem, origin = f"missing-{who}", provenance("cpu")
+    source = f"`{origin['command']}`, {origin['machine']['processor']}, {origin['date']}, commit {origin['commit']}."
+    text = (
+        f"# When a sensor fails\n\nBalanced accuracy in percent, mean over splits. Written by {source}\n\n{page(rows)}"
+    )
+    result = {"experiment": "missing", "subjects": who, "rows": rows, **origin}
     write_result(request.out / f"{stem}.json", result)
     (request.out / f"{stem}.md").write_text(text)
     show(result, text, f"{stem}.json and {stem}.md", as_json)
