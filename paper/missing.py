@@ -236,9 +236,7 @@ def run(request: MissingRequest, as_json: bool = False) -> dict[str, Any]:
     rows = [done[key] for key in tasks]
     stem, origin = f"missing-{who}", provenance("cpu")
     source = f"`{origin['command']}`, {origin['machine']['processor']}, {origin['date']}, commit {origin['commit']}."
-    text = (
-        f"# When a sensor fails\n\nBalanced accuracy in percent, mean over splits: {source}\n\n{page(rows)}"
-    )
+    text = f"# When a sensor fails\n\nBalanced accuracy in percent, mean over splits: {source}\n\n{page(rows)}"
     result = {"experiment": "missing", "subjects": who, "rows": rows, **origin}
     write_result(request.out / f"{stem}.json", result)
     (request.out / f"{stem}.md").write_text(text)

@@ -27,7 +27,7 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.tensorizer import Axis
-from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic
+from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic, synthetic_nights
 from polyadic.data.readers.arrays import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
@@ -638,8 +638,10 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
 
 @pytest.mark.long
 def test_a_run_without_plotly_says_so_and_writes_all_else(tmp_path):
+    windows = synthetic_nights(4, 20)
+    np.savez(tmp_path / "nights.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=windows.fs)
     code = "import sys; sys.modules['plotly'] = None\nfrom polyadic.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "--seeds", "1", "--sweeps", "1", "--quiet", "--out", "out"]
+    command = [sys.executable, "-c", code, "run", "--rank", "4", "--data", "nights.npz", "--quiet", "--out", "out"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert found.returncode == 0, found.stderr
     assert "No report.html: plots need plotly" in " ".join(found.stdout.split())
