@@ -24,6 +24,7 @@ from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import WindowClassifier
 from polyadic.evaluate.probe import averaged_softmax
+from polyadic.explain.expression import with_bases
 from polyadic.readout import Readout
 from polyadic.spectral import STFT
 from polyadic.statistics import window_statistics
@@ -363,3 +364,25 @@ def test_windows_along_recordings_with_gaps_are_classified() -> None:
     windows = Windows(X, fs=WINDOWS.fs, label=WINDOWS.label, subject=WINDOWS.subject)
     classifier = WindowClassifier(CPD(rank=4, device="cpu")).fit(windows)
     assert classifier.score(windows) > 0.5
+
+
+def test_the_prior_on_other_bases_is_that_of_the_coefficients_of_reconstructions() -> None:
+    rng = np.random.default_rng(0)
+    bases = [rng.normal(size=(size, 3)) for size in (4, 5, 6)]
+    others = [rng.normal(size=(size, 2)) for size in (4, 5, 6)]
+    root = rng.normal(size=(3, 3))
+    prior = Prior(rng.normal(size=3), root @ root.T, np.array([0.1]), np.zeros((3, 0)), np.zeros((3, 0)))
+    found = prior.of_bases(bases, others, 0.5)
+    K, other = (np.einsum("ir,jr,kr->ijkr", *each).reshape(120, -1) for each in (bases, others))
+    x = rng.multivariate_normal(prior.mean, prior.covariance, 200_000)
+    T = x @ K.T + np.sqrt(0.1) * rng.normal(size=(len(x), 120))
+    y = np.linalg.solve(other.T @ other + 0.5 * np.eye(2), (T @ other).T).T
+    np.testing.assert_allclose(found.mean, y.mean(axis=0), atol=0.02 * y.std())
+    np.testing.assert_allclose(found.covariance, np.cov(y.T), rtol=0.03, atol=0.03 * y.var())
+
+
+def test_components_for_people_have_coefficients_of_windows_with_missing_channels(model: CPD) -> None:
+    part = with_bases(model, [factor[:, :2].copy() for factor in model.factors_], None)
+    X = np.array(WINDOWS.X[:20])
+    X[:, 0] = np.nan
+    assert np.isfinite(part.coefficients(X)).all()

@@ -86,6 +86,26 @@ class Prior:
         noise = residuals.mean()[None].clamp_min(0) / (entries * moments.observed_share)
         return cls(*(part.numpy() for part in (moments.mean[:rank].clone(), own.clone(), noise, loadings, flatness)))
 
+    def of_bases(self, bases: Sequence[_Array], others: Sequence[_Array], alpha: float) -> Prior:
+        """Return the prior of the coefficients on other bases, without statistics.
+
+        Coefficients x on K have the reconstruction Kx, and this has the coefficients V'K'ᵀKx on K'. The residuals, of
+        equal variance, add V'G'V' times that variance.
+
+        Parameters
+        ----------
+        bases, others : of this prior and of the new one: matrices of shapes (I, R), (J, R), … and (I, R'), (J, R'), …
+        alpha : weight of the ridge term
+        """
+        old, new = ([torch.as_tensor(np.asarray(basis, np.float64)) for basis in each] for each in (bases, others))
+        G = gram(new)
+        V = ridge_inverse(G, alpha)
+        M = V @ torch.stack([theirs.T @ ours for theirs, ours in zip(new, old, strict=True)]).prod(dim=0)
+        noise = float(self.noise[0]) * (V @ G @ V)
+        covariance = M @ torch.tensor(self.covariance) @ M.T + noise
+        mean, empty = (M @ torch.tensor(self.mean)).numpy(), np.zeros((len(G), 0))
+        return Prior(mean, covariance.numpy(), self.noise, empty, self.flatness)
+
     @property
     def limits(self) -> Flatness | None:
         """What tells a dead channel, or None if it is not known."""

@@ -155,8 +155,10 @@ def with_bases(model: Any, factors: list[NDArray[Any]], replicability: Any) -> A
     """Return a copy of a model with other bases, and without what belongs to its own."""
     part = copy.copy(model)
     part.rank, part.factors_, part.readout, part.readout_ = factors[0].shape[1], factors, None, None
-    for name in ("probe_", "components_", "replicability_"):
+    for name in ("probe_", "components_", "replicability_", "prior_"):
         vars(part).pop(name, None)
+    if hasattr(model, "prior_") and part.rank:
+        part.prior_ = model.prior_.of_bases(model.factors_, factors, float(model.alpha))
     if replicability is not None:
         part.replicability_ = replicability
     return part

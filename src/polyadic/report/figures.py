@@ -175,7 +175,7 @@ def previews(sample: Windows | None) -> dict[str, Any] | None:
     # Read windows in chunks: a thousand long windows need much more memory than their outlines.
     for rows in np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME)):
         drawn = outlines(windows.read(rows)[:, :count], room)
-        digits.append(np.rint(127 * drawn.values).astype(np.int8))
+        digits.append(np.rint(127 * np.nan_to_num(drawn.values)).astype(np.int8))  # missing samples are drawn at 0
         texts += [scale_texts(windows, np.arange(count), spread) for spread in drawn.spread]
     figure = plot.signals(windows, 0, room).update_layout(margin_t=8)
     figure.layout.annotations = ()  # the page has the title
