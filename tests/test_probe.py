@@ -232,6 +232,19 @@ def test_features_wider_than_the_rows_give_the_result_of_the_direct_fit(scale, c
     np.testing.assert_allclose(logits.squeeze(), direct.decision_function(new), atol=1e-5)
 
 
+@pytest.mark.parametrize(("classes", "weight"), [(2, None), (3, {0: 1.0, 1: 5.0, 2: 0.2}), (4, "balanced")])
+def test_each_regression_of_a_path_is_that_of_scikit_learn(classes, weight):
+    Z, y, _ = example(classes=classes)
+    rows = np.random.default_rng(2).uniform(0.1, 3, len(y))
+    fits = regression.regressions(Z, y, "plain", [0.01, 1.0], weight, 1e-10, sample_weight=rows)
+    if weight == "balanced":  # of the weighted rows
+        rows, weight = rows / np.bincount(y, rows)[y] * rows.sum() / classes, None
+    for C, (coef, intercept) in zip([0.01, 1.0], fits, strict=True):
+        direct = LogisticRegression(C=C, class_weight=weight, tol=1e-10, **NEWTON).fit(Z, y, rows)
+        np.testing.assert_allclose(coef, direct.coef_, atol=1e-5)
+        np.testing.assert_allclose(intercept, direct.intercept_, atol=1e-5)
+
+
 @pytest.mark.parametrize("scale", ["plain", "standardised"])
 def test_statistics_are_multiplied_by_their_weight_and_left_out_with_weight_0(scale):
     Z, y, people = example()

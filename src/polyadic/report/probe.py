@@ -28,7 +28,7 @@ _FEWEST_SUBJECTS = 4
 _DRAWS = 5
 _NO_WIDTH = 1e-9
 _RESAMPLED = 2000
-_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+_STEPS = (1, 3, 10, 30, 100, 300)
 
 
 @dataclass
