@@ -110,13 +110,18 @@ def _median_correlation(values: _Floats) -> float:
 def _compare_eegmat(out: Path, data: Path) -> explain.Comparison:
     """Write eegmat.json: rest and arithmetic of the same people, with the components that replicate."""
     windows = read_set(data, "eegmat").windows
-    found = explain.components(windows, replicates=0)
+    found = explain.components(windows)
     assert found.model is not None
+    assert found.bands is not None
     names = np.where(windows.label == 0, "rest", "arithmetic")
     compared = explain.compare(found.model, windows, names, paired=True)
     tops = np.stack([factor.argmax(axis=0) for factor in found.model.factors_], axis=1).tolist()
     channel, frequency, _ = found.model.axes(windows)
     peaks = [{"channel": channel.labels[row[0]], "hz": float(frequency.positions[row[1]])} for row in tops]
-    about = {"rank": found.rank, "replicating": found.model.rank, "tried": found.tried, "peaks": peaks}
+    about: dict[str, Any] = {"rank": found.rank, "replicating": found.model.rank, "tried": found.tried, "peaks": peaks}
+    # Lower limit, estimate and upper limit of each entry, (3, I, R), in percent.
+    about["channels"], about["frequencies"] = channel.labels, frequency.positions.tolist()
+    for name, profile, (low, high) in zip(("by_channel", "by_frequency"), found.profiles, found.bands, strict=False):
+        about[name] = (100 * np.stack([low, profile, high])).round(3).tolist()
     write_result(out / "eegmat.json", {**provenance("cpu"), **about, **compared.to_dict()})
     return compared
