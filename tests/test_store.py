@@ -544,7 +544,7 @@ def test_parts_come_in_order_and_at_most_three_ahead() -> None:
     disk = Disk()
     for number, (ids, batch, waited) in enumerate(prefetch(Samples(disk), PARTS)):
         assert ids.tolist() == PARTS[number].tolist()
-        assert batch.digits[:, 1, 2].tolist() == PARTS[number].tolist()
+        assert batch[:, 1, 2].tolist() == PARTS[number].tolist()
         assert waited >= 0
         time.sleep(0.005)
         assert number + 1 <= disk.asked <= number + 1 + 3
