@@ -7,9 +7,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from people import read_csv
 
 from polyadic.data.readers.arrays import read_arrays
-from polyadic.data.readers.tables import read_csv
 from polyadic.data.recordings import Recording
 from polyadic.errors import DataError, PolyadicError
 
@@ -255,7 +255,7 @@ def test_a_sampling_rate_must_be_in_the_file_or_given(tmp_path):
     with pytest.raises(PolyadicError, match=r"a.csv does not give its sampling rate: add a first column named time"):
         read_csv(path)
     for fs in (0, -1, np.nan, np.inf):
-        with pytest.raises(PolyadicError, match="fs must be a positive sampling rate"):
+        with pytest.raises(PolyadicError, match="fs must be a positive number"):
             read_csv(path, fs=fs)
 
 

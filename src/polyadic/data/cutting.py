@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
 from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, LabelledRecording, OnError
-from polyadic.data.readers.table_files import typed_frame
-from polyadic.data.readers.tables import TableColumns, find_heads, recording_of_rows
+from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
 from polyadic.data.store import Header, WindowStore
@@ -224,39 +223,37 @@ def windows_of_frame(
     texts = {column for column in roles.values() if column is not None}
     wanted = find_heads(reading.channels, tuple(map(str, frame.columns)))
     table = typed_frame(frame, "the data frame", texts, wanted)
-    names = recording or subject
-    if names is None:
-        table["recording"], names = "", "recording"
-    signals = [name for name in table.columns if name not in {*texts, names}]
-    columns = TableColumns(
-        wanted or signals, label, names, reading.time, resample=reading.resample, missing=reading.missing
-    )
-    pieces = []
-    index: dict[str, list[Any]] = {"subject": [], "recording": [], "label": [], "start": []}
-    for name, rows in table.groupby(names, sort=False).indices.items():
-        piece = recording_of_rows(table, np.sort(rows), columns, reading.fs, "the data frame", str(name), str(name))
+    by = recording or subject
+    signals = wanted or tuple(name for name in table.columns if name not in texts)
+    reading = replace(reading, channels=signals, label=label)
+    pieces, columns = [], []
+    for piece in recordings_in(table, reading, "the data frame", "", by):
         length = samples_in(reading.seconds)(piece.fs)
         starts = _starts(piece, reading, length)
         classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
         numbers = label_windows(piece, starts, length, classes, reading.min_share)
-        people = {"": ""} if subject is None else dict.fromkeys(table[subject].iloc[rows])
+        people = {""} if by is None or subject is None else {*table[subject][table[by] == piece.subject]}
         if len(people) > 1:
-            raise PolyadicError(f"a recording must have one subject, but {str(name)!r} has {listed(people)}")
+            raise PolyadicError(
+                f"a recording must have one subject, but {piece.subject!r} has {listed(sorted(people))}"
+            )
         windows = cut_windows(piece.signal, starts, length)
         kept = observed_windows(windows)
         pieces.append(windows[kept])
-        index["subject"] += list(people) * int(kept.sum())
-        index["recording"] += [str(name)] * int(kept.sum())
-        index["label"] += [([*classes, ""])[number] for number in numbers[kept]]
-        index["start"] += piece.elapsed_samples(starts[kept]).tolist()
+        names = [[*classes, ""][number] for number in numbers[kept]]
+        columns += [
+            (*people, piece.subject, name, start)
+            for name, start in zip(names, piece.elapsed_samples(starts[kept]).tolist(), strict=True)
+        ]
+    people_, recordings, labels, begins = zip(*columns, strict=True) if columns else ((),) * 4
     return Windows(
         np.concatenate(pieces),
         piece.fs,
         units=piece.units if any(piece.units) else (),
-        subject=index["subject"],
-        recording=index["recording"],
-        start=np.array(index["start"], np.int64),
-        label=None if label is None else index["label"],
+        subject=list(people_),
+        recording=list(recordings),
+        start=np.array(begins, np.int64),
+        label=None if label is None else list(labels),
         channels=piece.channels,
     )
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import ending_of, is_table, stem_of
 from polyadic.data.readers.scoring import matches
-from polyadic.data.readers.table_files import read_heads, read_texts
+from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.errors import DataError
 
 ENDINGS = (

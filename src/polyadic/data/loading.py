@@ -28,8 +28,7 @@ from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import choose_channels, ending_of, is_table, stem_of
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
-from polyadic.data.readers.table_files import read_heads
-from polyadic.data.readers.tables import TableColumns, find_heads, read_csv, read_csv_by_subject
+from polyadic.data.readers.tables import read_heads, read_table, recordings_in
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording, mark_missing
 from polyadic.data.resampling import resample_recording
@@ -304,21 +303,14 @@ class FolderReader:
         reading, heads = self.reading, read_heads(path)
         names = [split_unit(head)[0] for head in heads]
         self.channels |= dict.fromkeys(names)
-        columns = TableColumns(
-            find_heads(reading.channels_in(names), heads),
-            self._label_column(path),
-            reading.subject_column if self._has_subject_column(path) else None,
-            reading.time,
-            refuse_labels=True,
-            resample=reading.resample,
-            missing=reading.missing,
-        )
+        label = self._label_column(path)
         notes: _Notes = ()
-        if reading.label is not None and columns.label is None:
+        if reading.label is not None and label is None:
             notes = (f"read without labels, because there is no column {reading.label!r} (--label)",)
-        if columns.subject is not None:
-            return read_csv_by_subject(path, reading.fs, self.name_of(path), columns), notes
-        return [read_csv(path, reading.fs, columns=columns)], notes
+        by = reading.subject_column if self._has_subject_column(path) else None
+        described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
+        frame, described = read_table(path, described)
+        return recordings_in(frame, described, path.name, self.name_of(path), by), notes
 
     def _without_bad(self, recording: Recording, path: Path) -> tuple[Recording, _Notes]:
         """Return a BIDS recording with its bad channels missing, and a note on them."""

@@ -12,7 +12,7 @@ import numpy as np
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import check_file, decode_text, is_table
-from polyadic.data.readers.table_files import read_heads, read_texts
+from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.data.reading import listed
 from polyadic.data.recordings import LATEST, Annotation, Recording
 from polyadic.errors import DataError
