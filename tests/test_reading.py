@@ -294,7 +294,7 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert (store.index.label >= 0).all()
     moved = folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
     assert (moved.index.label < 0).any()
-    assert any("most annotations cross window borders" in note for note in moved.notes)
+    assert any("no label. To label more: shorter windows" in note for note in moved.notes)
     half = folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
     assert any("% of the windows have no label" in note for note in half.notes)
 

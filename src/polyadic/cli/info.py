@@ -283,7 +283,7 @@ def _rates(path: Path) -> dict[str, float]:
     from polyadic.data.readers.common import ending_of
 
     if ending_of(path) in (".edf", ".bdf"):
-        return {name: rate for name, (rate, _) in edf.read_channels(path).items()}
+        return edf.read_rates(path)
     return wfdb.read_rates(path) if ending_of(path) == ".hea" else {}
 
 

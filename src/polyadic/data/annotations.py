@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polyadic.data.labels import UNLABELLED
 from polyadic.data.recordings import Annotation, Recording, nearest_sample
 
-__all__ = ["annotated", "infer_durations", "is_moment", "label_windows", "labelled_share", "scored_phase"]
+__all__ = ["annotated", "infer_durations", "is_moment", "label_windows", "scored_phase"]
 
 _LEAST = 3
 """Minimum number of annotations needed to infer the length of an epoch."""
@@ -138,21 +138,6 @@ def label_windows(
     most = amounts.max(axis=0)
     clear = (most > 0) & ((amounts == most).sum(axis=0) == 1) & (most >= needed - 1e-9)
     return np.where(clear, numbers[amounts.argmax(axis=0)], UNLABELLED).astype(np.int32)
-
-
-def labelled_share(
-    recording: Recording, starts: NDArray[np.int64], labels: NDArray[np.int32], length: int, classes: Mapping[str, int]
-) -> tuple[int, int]:
-    """Return how many samples have a class, and how many of these are in labelled windows; `starts` ascend."""
-    if not classes:
-        return 0, 0
-    edges, covered = _amounts_before(recording, classes)
-    total = covered.sum(axis=0)
-    begins = starts[labels != UNLABELLED]
-    ends = begins + length
-    begins = np.maximum(begins, np.concatenate([[0], ends[:-1]])) if len(begins) else begins  # windows may overlap
-    inside = np.interp(ends, edges, total) - np.interp(begins, edges, total)
-    return int(total[-1]), int(inside.sum())
 
 
 def _amounts_before(

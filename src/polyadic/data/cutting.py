@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
+from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, LabelledRecording, OnError
 from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
@@ -34,7 +34,7 @@ _MOST_CLASSES = 50
 """Maximum number of annotation texts used as classes, unless classes are given."""
 
 _MOSTLY = 0.5
-"""Share of recordings that must have a channel; share of annotated time in labelled windows, below which a note is."""
+"""Share of recordings that must have a channel."""
 
 _LONGEST = 2**31 - 1
 """Maximum number of samples in a window."""
@@ -273,7 +273,6 @@ class _Survey:
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
     lasting : texts of annotations with a duration that may be classes
     notes : notes on how files were read, each with the names of the files
-    labelled, inside : number of samples under annotations that may be classes, and how many are in labelled windows
     """
 
     recordings: int = 0
@@ -284,8 +283,6 @@ class _Survey:
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
     notes: dict[str, list[str]] = field(default_factory=dict)
-    labelled: int = 0
-    inside: int = 0
 
     def read_all(self, reader: FolderReader, on_error: OnError) -> None:
         """Add all recordings."""
@@ -317,17 +314,12 @@ class _Survey:
         for text, count in moments.items():
             self.moments[text] = max(count, self.moments.get(text, 0))
         numbers = reading.class_numbers or {text: number for number, text in enumerate(texts)}
-        lasting = {
-            one.text: 0 for one in recording.annotations if not is_moment(one, recording.fs) and one.text in numbers
+        self.lasting |= {
+            one.text for one in recording.annotations if not is_moment(one, recording.fs) and one.text in numbers
         }
-        self.lasting |= lasting.keys()
         marked = label(classes={text: numbers[text] for text in moments if text in numbers}, by_moments=True)
         self.marking.update({text: int((marked == numbers[text]).sum()) for text in moments if text in numbers})
-        covered = {text: int((label(classes={text: 0}) == 0).sum()) for text in texts}
-        self.covering.update(covered)
-        found = label(classes={text: numbers[text] for text in lasting if covered[text]})
-        labelled, inside = labelled_share(recording, starts, found, length, lasting)
-        self.labelled, self.inside = self.labelled + labelled, self.inside + inside
+        self.covering.update({text: int((label(classes={text: 0}) == 0).sum()) for text in texts})
 
     def choose_channels(self, reading: Reading, reader: FolderReader | None) -> tuple[str, ...]:
         """Return the channels of the store: those given, or those that at least half of the recordings have.
@@ -383,17 +375,11 @@ class _Survey:
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
-        share = self.inside / self.labelled if self.labelled else 1.0
-        if share < _MOSTLY:
-            found.append(
-                f"most annotations cross window borders: only {100 * share:.0f} % of the annotated time is in "
-                "labelled windows. To label more, use shorter windows (--seconds), a stride (--stride), another start "
-                "(--offset) or --min-share 0.5"
-            )
-        if reading.classes and len(store.index.label):
-            unlabelled = float((store.index.label < 0).mean())
-            if unlabelled:
-                found.append(f"{100 * unlabelled:.1f} % of the windows have no label")
+        unlabelled = float((store.index.label < 0).mean())
+        if reading.classes and unlabelled:
+            more = "To label more: shorter windows (--seconds), a stride (--stride), --offset or --min-share 0.5"
+            hint = f". {more}" if unlabelled > _MOSTLY else ""
+            found.append(f"{100 * unlabelled:.1f} % of the windows have no label{hint}")
         lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
         if lost and reading.classes:
             found.append(

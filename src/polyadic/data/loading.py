@@ -284,20 +284,16 @@ class FolderReader:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if is_table(path):
             return self._read_table(path)
-        if ending in (".edf", ".bdf"):
-            rates = {channel: rate for channel, (rate, _) in edf.read_channels(path).items()}
-            self.channels |= dict.fromkeys(rates)
-            channels, how, notes = _without_slow(rates, reading)
-            fs = reading.fs if reading.resample is not None else None
-            return [edf.read_edf(path, channels=channels, fs=fs, resample=how, missing=reading.missing)], notes
+        if ending not in (".edf", ".bdf", ".hea"):
+            return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)], ()
+        rates = (wfdb if ending == ".hea" else edf).read_rates(path)
+        self.channels |= dict.fromkeys(rates)
+        channels, how, notes = _without_slow(rates, reading)
+        options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
         if ending == ".hea":
-            rates = wfdb.read_rates(path)
-            self.channels |= dict.fromkeys(rates)
-            channels, how, notes = _without_slow(rates, reading)
             beside = [kind for kind in ("ann", "atr") if path.with_suffix(f".{kind}").exists()]
-            options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
             return [wfdb.read_wfdb(path, annotations=beside, **options)], notes
-        return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)], ()
+        return [edf.read_edf(path, fs=reading.fs if reading.resample is not None else None, **options)], notes
 
     def _read_table(self, path: Path) -> tuple[Sequence[Recording], _Notes]:
         reading, heads = self.reading, read_heads(path)

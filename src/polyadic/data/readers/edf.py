@@ -27,10 +27,9 @@ __all__ = [
     "common_ending",
     "is_marked",
     "mark_copy",
-    "outline",
     "read_annotations",
-    "read_channels",
     "read_edf",
+    "read_rates",
     "read_start",
 ]
 
@@ -232,10 +231,10 @@ def read_annotations(path: str | Path) -> tuple[Annotation, ...]:
     return file.times[2]
 
 
-def read_channels(path: str | Path) -> dict[str, tuple[float, str]]:
-    """Read the sampling rate in Hz and the unit of every channel, by name; empty if the file has only annotations."""
+def read_rates(path: str | Path) -> dict[str, float]:
+    """Read the sampling rate in Hz of every channel, by name; empty if the file has only annotations."""
     file = _File(path)
-    return dict(zip(file.labels, zip(file.rates, file.units, strict=True), strict=True))
+    return dict(zip(file.labels, file.rates, strict=True))
 
 
 def read_start(path: str | Path) -> str:
@@ -270,13 +269,3 @@ def is_marked(path: str | Path) -> bool:
     """Whether a file is a copy of a recording that polyadic wrote."""
     with Path(path).open("rb") as file:
         return file.read(256)[_IDENTIFICATION].rstrip().endswith(_MARK)
-
-
-def outline(path: Path) -> tuple[Any, ...] | None:
-    """Return what copies of a file have in common: start, length, signals, first data record; None if it is damaged."""
-    try:
-        file = _File(path)
-    except DataError:
-        return None
-    first = tuple(signal.get_digital_slice(0, file.duration).tobytes() for signal in file.signals)
-    return file.head[_START], file.records * file.duration, tuple(file.labels), first
