@@ -328,18 +328,8 @@ class FolderReader:
         return recording.with_channels(choose_channels(recording.name, recording.channels, wanted))
 
     def _at_rate(self, recording: Recording, path: Path) -> Recording:
-        """Resample a recording as requested."""
-        reading = self.reading
-        if reading.fs is None or abs(recording.fs - reading.fs) <= 1e-6 * reading.fs:
-            return recording
-        if reading.resample is None:
-            whole = abs((ratio := reading.fs / recording.fs) - round(ratio)) <= 1e-9 * ratio and ratio >= 1
-            held = "--resample hold repeats its samples, " if whole else ""
-            raise DataError(
-                f"{path.name} is sampled at {recording.fs:g} Hz, not at {reading.fs:g} Hz: {held}--resample "
-                "polyphase filters and resamples it"
-            )
-        return resample_recording(recording, reading.fs, reading.resample)
+        fs = self.reading.fs
+        return recording if fs is None else resample_recording(recording, fs, self.reading.resample, path.name)
 
 
 def _without_slow(rates: dict[str, float], reading: Reading) -> tuple[list[str] | None, dict[str, str | None], _Notes]:
