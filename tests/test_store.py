@@ -190,9 +190,9 @@ def test_quality_is_recorded_and_summed_over_recordings(tmp_path: Path) -> None:
         writer.add(recording(2, signal=flat), *places(2))
     store = WindowStore(tmp_path / "s")
     assert [entry["quality"] for entry in store.recordings] == [
-        {"flat": {"EOG": 40}},
+        {"flat": {"EOG": 18}},  # the samples of its windows
         {"clipped": {"C3": 4}},
-        {"flat": {"EOG": 40}},
+        {"flat": {"EOG": 30}},
     ]
     assert store.quality() == {"flat": {"EOG": 2}, "clipped": {"C3": 1}}
 
