@@ -333,8 +333,8 @@ DAMAGE = {
     "no samples": (lambda raw: put(raw, field(3, "samples", 0), b"0       "), "damaged or incomplete"),
     "records of no time": (lambda raw: put(raw, 244, b"0       "), "damaged or incomplete"),
     "records of nan": (lambda raw: put(raw, 244, b"nan     "), "do not give a valid sampling rate"),
-    "values of one value": (lambda raw: put(raw, field(3, "bottom", 1), b"500     "), "range of 'B' must be numbers"),
-    "values with a comma": (lambda raw: put(raw, field(3, "top", 0), b"500,5   "), "range of 'A' must be numbers"),
+    "values of one value": (lambda raw: put(raw, field(3, "bottom", 1), b"500     "), "ranges of 'B' must be numbers"),
+    "values with a comma": (lambda raw: put(raw, field(3, "top", 0), b"500,5   "), "ranges of 'A' must be numbers"),
     "onset not a number": (lambda raw: put(raw, raw.index(b"+3\x14"), b"+x"), "annotations of data record 4"),
 }
 

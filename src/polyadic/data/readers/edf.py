@@ -154,12 +154,9 @@ class _File:
             (low, high), (bottom, top) = signal.digital_range, signal.physical_range
             scale = (top - bottom) / (high - low)
         except (ValueError, ZeroDivisionError):
-            scale = bottom = 0.0
-        if not 0 < abs(scale) < 1e30 > abs(bottom):  # float32 would overflow
-            raise DataError(
-                f"{self.name}: the digital and the physical range of {self.labels[number]!r} must be numbers and not "
-                "empty or huge"
-            )
+            scale = 0.0
+        if not scale:
+            raise DataError(f"{self.name}: the ranges of {self.labels[number]!r} must be numbers and not empty")
 
         def values(digits: NDArray[Any]) -> NDArray[np.float32]:
             return np.asarray((digits - float(low)) * scale + bottom, np.float32)
