@@ -170,6 +170,14 @@ class WindowStore:
                 totals.setdefault(kind, Counter()).update(channels.keys())
         return {kind: dict(counts) for kind, counts in totals.items()}
 
+    def recorded_rates(self) -> dict[str, dict[str, int]]:
+        """Return the original sampling rates of resampled channels: by channel, the number of recordings per rate."""
+        totals: dict[str, Counter[str]] = {}
+        for recording in self.recordings:
+            for channel, rate in recording.get("rates", {}).items():
+                totals.setdefault(channel, Counter())[f"{rate:g} Hz"] += 1
+        return {channel: dict(counts) for channel, counts in totals.items()}
+
 
 def is_store(folder: Path) -> bool:
     """Return whether a folder is a store."""
