@@ -57,14 +57,7 @@ def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] 
     Hidden files and folders (names that begin with a dot) are skipped. Links to files and folders are followed after
     everything else, but nothing is read twice.
 
-    Parameters
-    ----------
-    root : folder to search
-    on_error : what to do about a subfolder that cannot be listed: "raise", or "skip" it and add it to `left_out`
-
-    Raises
-    ------
-    DataError : if `root` is not a folder, or a folder cannot be listed
+    A subfolder that cannot be listed is an error or, with `on_error="skip"`, added to `left_out`.
     """
     base = Path(root)
     if not base.is_dir():
@@ -108,14 +101,7 @@ def find_recordings(
     Tables of metadata, tables written by polyadic and files of other formats are skipped, with the reason. In a BIDS
     dataset, only raw EEG and iEEG files are recordings.
 
-    Parameters
-    ----------
-    pattern : glob pattern for paths relative to the folder; other files are not recordings
-    scoring : glob pattern for files with labels, which are not recordings
-
-    Raises
-    ------
-    DataError : if there are no recordings
+    `pattern` selects recordings by their path relative to the folder; files that match `scoring` have labels.
     """
     base = Path(root)
     if base.exists() and not base.is_dir():

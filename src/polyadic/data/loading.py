@@ -297,7 +297,7 @@ class FolderReader:
         frame, described = read_table(path, described)
         return recordings_in(frame, described, path.name, self.name_of(path), by)
 
-    def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[list[str] | None, dict[str, str | None]]:
+    def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[Sequence[str] | None, dict[str, str | None]]:
         """Return the channels to read, and the method to resample each.
 
         Channels are slow relative to the fastest one, or to the target rate if that is lower. Channels that are named

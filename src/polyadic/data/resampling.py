@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from polyadic.data.recordings import Recording, Segment, Unread
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["at_one_rate", "resample_polyphase", "resample_recording"]
-
 _FACTOR = 10_000
 """Maximum factor of resampling: a damaged record duration must not exhaust the memory."""
 

@@ -23,16 +23,6 @@ from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clo
 from polyadic.data.resampling import at_one_rate
 from polyadic.errors import DataError, MissingExtraError
 
-__all__ = [
-    "common_ending",
-    "is_marked",
-    "mark_copy",
-    "read_annotations",
-    "read_edf",
-    "read_rates",
-    "read_start",
-]
-
 _IDENTIFICATION = slice(88, 168)
 """Bytes of the recording identification in the header; copies written by polyadic are marked at its end."""
 _START = slice(168, 184)
@@ -191,22 +181,15 @@ def read_edf(
     resample: str | Mapping[str, str | None] | None = None,
     missing: float | None = None,
 ) -> Recording:
-    """Open an EDF, EDF+ or BDF file; a file that declares itself continuous (EDF+C) is read without gaps.
+    """Open an EDF, EDF+ or BDF file; samples are read when they are needed.
+
+    A file that declares itself continuous (EDF+C) is read without gaps.
 
     Parameters
     ----------
     channels : names of channels to read, in this order; all signals except annotations if None
     fs, resample : as for `polyadic.data.resampling.at_one_rate`
     missing : value of missing samples
-
-    Returns
-    -------
-    recording named after the file, whose samples are read when they are needed
-
-    Raises
-    ------
-    DataError : if the file is damaged, or does not have the requested channels or rates
-    MissingExtraError : if edfio is not installed
     """
     file = _File(path)
     if not file.signals:

@@ -30,7 +30,6 @@ from polyadic.errors import DataError, MissingExtraError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["find_heads", "read_heads", "read_table", "read_texts", "recordings_in", "typed_frame"]
 
 _FORMATS = {
     ".parquet": ("read_parquet", "pyarrow"),

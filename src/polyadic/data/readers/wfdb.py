@@ -25,16 +25,6 @@ from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clo
 from polyadic.data.resampling import at_one_rate
 from polyadic.errors import DataError, MissingExtraError
 
-__all__ = [
-    "find_segments",
-    "import_wfdb",
-    "is_annotations",
-    "read_annotations",
-    "read_header",
-    "read_rates",
-    "read_wfdb",
-]
-
 _BYTES = {"8": 1.0, "80": 1.0, "310": 4 / 3, "311": 4 / 3, "212": 1.5, "16": 2.0, "61": 2.0, "160": 2.0, "24": 3.0}
 _BYTES |= {"32": 4.0, "508": 0.0, "516": 0.0, "524": 0.0}
 """Bytes of a sample by format; those of the last three, which are compressed, vary."""
@@ -66,11 +56,6 @@ def read_wfdb(
     annotations : extensions of annotation files, such as "atr"
     resample : as for `polyadic.data.resampling.at_one_rate`
     missing : value of missing samples, besides the one of the format
-
-    Raises
-    ------
-    DataError : if a file is missing or damaged, no channel exists, or rates differ and `resample` is None
-    MissingExtraError : if wfdb is not installed
     """
     path = Path(path)
     path = path.with_name(path.name.removesuffix(".hea"))
