@@ -114,7 +114,10 @@ WRONG = {
     "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
     "fs two": ({"X": X, "fs": [1, 2]}, "fs must be one positive number"),
     "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of the same shape and type"),
-    "part length": ({"X_train": X, "X_test": X, "y_test": np.zeros(5)}, r"label must have shape \(12,\), one entry per window, but has shape \(11,\)"),
+    "part length": (
+        {"X_train": X, "X_test": X, "y_test": np.zeros(5)},
+        r"label must have shape \(12,\), one entry per window, but has shape \(11,\)",
+    ),
     "position": ({"X_train": X, "X_test": X, "exp_pos_test": np.zeros((6, 3))}, r"exp_pos must have shape \(N, 2\)"),
 }
 

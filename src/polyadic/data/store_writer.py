@@ -186,7 +186,7 @@ class StoreWriter:
         -------
         the number of windows written
         """
-        header, name = self.header, str(windows.recording[:1].sum()) if name is None else name
+        header, name = self.header, "".join(windows.recording[:1]) if name is None else name
         for what in ("recording", "subject", "part"):
             if len(set(getattr(windows, what).tolist())) != 1:
                 raise DataError(f"{name}: windows added in one call must have the same {what}")

@@ -107,8 +107,8 @@ def read_scoring(path: Path, recording: Recording, source: Path, seconds: float)
 def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
     """Read annotations from a table with the columns onset and duration in seconds, as in BIDS, and a label column.
 
-    By default, the label is in the first column that the table has of trial_type, label, description, stage, annotation,
-    event, value, text and class.
+    By default, the label is in the first column of trial_type, label, description, stage, annotation, event, value,
+    text and class that the table has.
     """
     import pandas as pd
 
