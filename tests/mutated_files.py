@@ -12,6 +12,7 @@ import edfio
 import numpy as np
 import trees
 from mutations import Target, damage_json
+from people import read_csv
 from problems import paper
 
 from polyadic import ATD, SALS
@@ -20,7 +21,6 @@ from polyadic.augment import Jitter
 from polyadic.data import Header, StoreWriter, WindowStore, synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.edf import read_annotations, read_edf
-from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording
 from polyadic.evaluate.classifier import WindowClassifier

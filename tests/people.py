@@ -5,9 +5,15 @@ from __future__ import annotations
 import csv
 import warnings
 from pathlib import Path
+from typing import Any
 
 import edfio
 import numpy as np
+
+from polyadic.data.readers.common import stem_of
+from polyadic.data.readers.tables import read_table, recordings_in
+from polyadic.data.reading import Reading
+from polyadic.data.recordings import Recording
 
 with warnings.catch_warnings():  # wfdb's own import warns of what pandas will do one day
     warnings.simplefilter("ignore")
@@ -134,3 +140,10 @@ def night_and_hypnogram(root: Path) -> None:
     edfio.Edf([edfio.EdfSignal(rng.normal(size=6000), 50, label="EEG Fpz-Cz")]).write(root / "SC4001E0-PSG.edf")
     notes = [edfio.EdfAnnotation(30 * n, 30, "Sleep stage W") for n in range(4)]
     edfio.Edf([], annotations=notes).write(root / "SC4001EC-Hypnogram.edf")
+
+
+def read_csv(path: Path, **options: Any) -> Recording:
+    """The recording of a table, with the options of `Reading`."""
+    frame, reading = read_table(path, Reading(**options))
+    (recording,) = recordings_in(frame, reading, path.name, stem_of(path))
+    return recording

@@ -7,9 +7,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from people import read_csv
 
 from polyadic.data.readers.arrays import read_arrays
-from polyadic.data.readers.tables import read_csv
 from polyadic.data.recordings import Recording
 from polyadic.errors import DataError, PolyadicError
 
@@ -114,7 +114,10 @@ WRONG = {
     "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
     "fs two": ({"X": X, "fs": [1, 2]}, "fs must be one positive number"),
     "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of the same shape and type"),
-    "part length": ({"X_train": X, "X_test": X, "y_test": np.zeros(5)}, "y must have 6 entries"),
+    "part length": (
+        {"X_train": X, "X_test": X, "y_test": np.zeros(5)},
+        r"label must have shape \(12,\), one entry per window, but has shape \(11,\)",
+    ),
     "position": ({"X_train": X, "X_test": X, "exp_pos_test": np.zeros((6, 3))}, r"exp_pos must have shape \(N, 2\)"),
 }
 
@@ -255,7 +258,7 @@ def test_a_sampling_rate_must_be_in_the_file_or_given(tmp_path):
     with pytest.raises(PolyadicError, match=r"a.csv does not give its sampling rate: add a first column named time"):
         read_csv(path)
     for fs in (0, -1, np.nan, np.inf):
-        with pytest.raises(PolyadicError, match="fs must be a positive sampling rate"):
+        with pytest.raises(PolyadicError, match="fs must be a positive number"):
             read_csv(path, fs=fs)
 
 

@@ -64,7 +64,7 @@ def test_participants_match_with_and_without_the_prefix_and_are_counted(tmp_path
     store = folder(tmp_path / "in", tmp_path / "s", seconds=5, label="group")
     assert store.windows.select(subject="sub-01").label.tolist() == [0] * 8
     assert store.windows.select(subject="sub-02").label.tolist() == [-1] * 8
-    assert "participants.tsv has a 'group' for 1 of 2 subjects (--label)" in store.notes
+    assert "participants.tsv: a 'group' for 1 of 2 subjects (--label)" in store.notes
     table.write_text("participant_id\tgroup\nA\tpatient\n")
     with pytest.raises(DataError, match="for none of the subjects: it describes 'A', the recordings are of '01', '02'"):
         folder(tmp_path / "in", tmp_path / "t", seconds=5, label="group")

@@ -193,7 +193,7 @@ def mixed(tmp_path):
 
 
 def test_mixed_rates_are_an_error_that_lists_them(mixed):
-    with pytest.raises(DataError, match=r"mixed\.edf.*100 Hz.*S20 20 Hz, S100 100 Hz, S1 1 Hz"):
+    with pytest.raises(DataError, match=r"mixed\.edf.*S20 20 Hz, S100 100 Hz, S1 1 Hz.*not at 100 Hz"):
         read_edf(mixed)
     assert read_edf(mixed, channels=["S20"]).fs == 20
     assert read_edf(mixed, channels=["S20"], fs=20).fs == 20
@@ -223,8 +223,8 @@ def test_polyphase_gives_values_at_any_rate(mixed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"fs": 50, "channels": ["S100"]}, r"without resample .* must have 50 Hz, but have S100 100 Hz"),
-        ({"fs": 150, "resample": "hold"}, r"resample='hold' needs integer factors to 150 Hz"),
+        ({"fs": 50, "channels": ["S100"]}, r"S100 100 Hz.* is sampled at 100 Hz, not at 50 Hz"),
+        ({"fs": 150, "resample": "hold"}, r"is sampled at 20 Hz, not at 150 Hz: --resample polyphase filters"),
         ({"fs": 100 * np.pi, "resample": "polyphase"}, r"fs must be in a ratio of whole numbers"),
         ({"channels": ["Nose"]}, r"mixed\.edf.*'Nose'.*'S20', 'S100', 'S1'"),
         ({"channels": "S20"}, r"channels must be a list of distinct names, but is 'S20'"),
@@ -333,8 +333,8 @@ DAMAGE = {
     "no samples": (lambda raw: put(raw, field(3, "samples", 0), b"0       "), "damaged or incomplete"),
     "records of no time": (lambda raw: put(raw, 244, b"0       "), "damaged or incomplete"),
     "records of nan": (lambda raw: put(raw, 244, b"nan     "), "do not give a valid sampling rate"),
-    "values of one value": (lambda raw: put(raw, field(3, "bottom", 1), b"500     "), "range of 'B' must be numbers"),
-    "values with a comma": (lambda raw: put(raw, field(3, "top", 0), b"500,5   "), "range of 'A' must be numbers"),
+    "values of one value": (lambda raw: put(raw, field(3, "bottom", 1), b"500     "), "ranges of 'B' must be numbers"),
+    "values with a comma": (lambda raw: put(raw, field(3, "top", 0), b"500,5   "), "ranges of 'A' must be numbers"),
     "onset not a number": (lambda raw: put(raw, raw.index(b"+3\x14"), b"+x"), "annotations of data record 4"),
 }
 
@@ -368,7 +368,7 @@ def test_a_header_of_huge_numbers_takes_no_memory(plus):
 @pytest.mark.parametrize("resample", ["hold", "polyphase"])
 def test_a_damaged_record_duration_does_not_blow_up_a_requested_sampling_rate(plus, resample):
     patched(plus, 244, b"4000000 ")
-    with pytest.raises(DataError, match=r"rates must be at least 0\.004 Hz, but are A 1e-05 Hz, B 1e-05 Hz"):
+    with pytest.raises(DataError, match=r"rate must be at least 0\.004 Hz, but is 1e-05 Hz"):
         read_edf(plus, fs=40, resample=resample)
 
 

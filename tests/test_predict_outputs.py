@@ -107,7 +107,7 @@ def test_a_labelled_copy_is_not_a_recording_if_its_original_exists(made: Path, t
         polyadic(*words, *more, cwd=tmp_path)
     found = find_recordings(tmp_path / "new")
     assert [path.parent.name for path in found.files] == ["S01", "S02", "S03"]
-    assert found.left_out == {"S01/scored.edf": "a copy of night.edf with labels, written by polyadic"}
+    assert found.left_out == {"S01/scored.edf": "a copy with labels, written by polyadic"}
     (tmp_path / "new" / "S01" / "night.edf").unlink()
     assert len(find_recordings(tmp_path / "new").files) == 3  # the copy may be all that is left
     refused = polyadic(*(*words[:2], "new/S02/night.edf", "-o", "new/S03/night.edf", "--force"), cwd=tmp_path, code=1)

@@ -16,7 +16,7 @@ import people
 import pytest
 import trees
 from command_line import polyadic
-from people import wfdb
+from people import read_csv, wfdb
 
 from paper.datasets import sleep_edf
 from polyadic import load
@@ -25,7 +25,6 @@ from polyadic.data import Windows, WindowStore, folder
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_edf
-from polyadic.data.readers.tables import TableColumns, read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, window_starts
@@ -185,7 +184,7 @@ def test_semicolons_decimal_commas_bom_crlf_and_gzip_are_read(tmp_path):
     with gzip.open(tmp_path / "b.csv.gz", "wb") as file:
         file.write(content)
     for name in ("a.csv", "b.csv.gz"):
-        found = read_csv(tmp_path / name, columns=TableColumns(time="zeit"))
+        found = read_csv(tmp_path / name, time="zeit")
         assert found.fs == 1
         assert found.name == name[0]
         np.testing.assert_array_equal(found.signal[1], -(np.arange(50) + 0.25))
@@ -203,7 +202,7 @@ def test_semicolons_decimal_commas_bom_crlf_and_gzip_are_read(tmp_path):
 )
 def test_times_are_seconds_dates_or_counts_of_smaller_units(head, time, tmp_path):
     (tmp_path / "a.csv").write_text(f"{head},x\n" + "".join(f"{time(n)},{n}\n" for n in range(150)))
-    assert read_csv(tmp_path / "a.csv", columns=TableColumns(time=head)).fs == pytest.approx(50)
+    assert read_csv(tmp_path / "a.csv", time=head).fs == pytest.approx(50)
 
 
 def test_uneven_times_are_refused_or_interpolated_on_request(tmp_path):
@@ -212,10 +211,9 @@ def test_uneven_times_are_refused_or_interpolated_on_request(tmp_path):
     times[300:] += 3
     rows = [f"{t:.5f},{np.sin(t):.6f},{'a' if n < 300 else 'b'}\n" for n, t in enumerate(times)]
     (tmp_path / "a.csv").write_text("time,x,label\n" + "".join(rows))
-    columns = TableColumns(label="label")
     with pytest.raises(DataError, match=r"evenly spaced .* interpolate with --resample polyphase"):
-        read_csv(tmp_path / "a.csv", columns=columns)
-    found = read_csv(tmp_path / "a.csv", columns=TableColumns(label="label", resample="polyphase"))
+        read_csv(tmp_path / "a.csv", label="label")
+    found = read_csv(tmp_path / "a.csv", label="label", resample="polyphase")
     assert found.fs == pytest.approx(50, rel=0.05)
     assert len(found.segments) == 2  # the gap is not filled
     at = found.elapsed_samples(np.arange(found.signal.shape[1])) / found.fs + times[0]
@@ -296,7 +294,7 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert (store.index.label >= 0).all()
     moved = folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
     assert (moved.index.label < 0).any()
-    assert any("most annotations cross window borders" in note for note in moved.notes)
+    assert any("no label. To label more: shorter windows" in note for note in moved.notes)
     half = folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
     assert any("% of the windows have no label" in note for note in half.notes)
 

@@ -9,12 +9,12 @@ import pandas as pd
 import people
 import pytest
 from command_line import polyadic
+from people import read_csv
 
 from polyadic.cli.info import describe
 from polyadic.data import folder
 from polyadic.data.cutting import write_store
 from polyadic.data.readers.scoring import find_scoring, read_scoring
-from polyadic.data.readers.tables import read_csv
 from polyadic.data.reading import Reading
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.errors import DataError, PolyadicError

@@ -249,7 +249,7 @@ def test_samples_that_are_still_in_a_file_cannot_be_taken_for_zeros() -> None:
 @pytest.mark.parametrize(("samples", "fs"), [(1001, 500), (7, 10), (1000, 500)])
 def test_a_resampled_recording_keeps_its_last_sample(samples: int, fs: float) -> None:
     whole = recorded(np.sin(np.arange(samples, dtype=np.float32) / 50)[None], fs)
-    half = resample_recording(whole, fs / 2, "polyphase")
+    half = resample_recording(whole, fs / 2, "polyphase", "r")
     assert half.signal.shape == (1, -(-samples // 2))
 
 

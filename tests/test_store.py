@@ -190,9 +190,9 @@ def test_quality_is_recorded_and_summed_over_recordings(tmp_path: Path) -> None:
         writer.add(recording(2, signal=flat), *places(2))
     store = WindowStore(tmp_path / "s")
     assert [entry["quality"] for entry in store.recordings] == [
-        {"flat": {"EOG": 40}},
+        {"flat": {"EOG": 18}},  # the samples of its windows
         {"clipped": {"C3": 4}},
-        {"flat": {"EOG": 40}},
+        {"flat": {"EOG": 30}},
     ]
     assert store.quality() == {"flat": {"EOG": 2}, "clipped": {"C3": 1}}
 
@@ -544,7 +544,7 @@ def test_parts_come_in_order_and_at_most_three_ahead() -> None:
     disk = Disk()
     for number, (ids, batch, waited) in enumerate(prefetch(Samples(disk), PARTS)):
         assert ids.tolist() == PARTS[number].tolist()
-        assert batch.digits[:, 1, 2].tolist() == PARTS[number].tolist()
+        assert batch[:, 1, 2].tolist() == PARTS[number].tolist()
         assert waited >= 0
         time.sleep(0.005)
         assert number + 1 <= disk.asked <= number + 1 + 3

@@ -125,7 +125,7 @@ def test_limits_are_those_of_the_device_without_the_digit_for_missing_values(wfd
     edit(tmp_path / "r.hea", "200.0(0)/mV 12 0", "200.0(0)/mV 11 1024")
     limits = read_wfdb(tmp_path / "r").limits
     assert limits is not None
-    np.testing.assert_allclose(limits[:2], [[0, 2047 / 200], [-2057 / 100, 2037 / 100]], rtol=1e-6)
+    np.testing.assert_allclose(limits[:2], [[1 / 200, 2047 / 200], [-2057 / 100, 2037 / 100]], rtol=1e-6)
     edit(tmp_path / "r.hea", "mV 11 1024", "mV 0 1024")
     again = read_wfdb(tmp_path / "r").limits
     assert again is not None

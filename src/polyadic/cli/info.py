@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -284,7 +283,7 @@ def _rates(path: Path) -> dict[str, float]:
     from polyadic.data.readers.common import ending_of
 
     if ending_of(path) in (".edf", ".bdf"):
-        return {name: rate for name, (rate, _) in edf.read_channels(path).items()}
+        return edf.read_rates(path)
     return wfdb.read_rates(path) if ending_of(path) == ".hea" else {}
 
 
@@ -367,24 +366,11 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
 
 def _read_table(path: Path, given: Mapping[str, Any]) -> tuple[list[Recording], Facts]:
     """Read a table, and return its recordings and the columns of labels and subjects, which are guessed if need be."""
-    from polyadic.data import read_recording
-    from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject
+    from polyadic.data.readers.common import stem_of
+    from polyadic.data.readers.tables import read_table, recordings_in
     from polyadic.data.reading import Reading
 
-    reading = Reading(**given)
-    shared: dict[str, Any] = {"channels": reading.channels, "time": reading.time, "resample": reading.resample}
-    columns = TableColumns(**shared, label=reading.label, subject=reading.subject_column)
-    if columns.label is columns.subject is None:
-        try:
-            return [read_recording(path, fs=reading.fs, **shared)], {}
-        except DataError:
-            guess = guess_columns(path)
-            if not guess.channels or guess.label is guess.subject is None:
-                raise
-            signals = reading.channels or [name for name in guess.channels if name != reading.time]
-            columns = replace(guess, channels=signals, time=reading.time or guess.time, resample=reading.resample)
-    if columns.subject is None:
-        parts = [read_csv(path, reading.fs, columns=columns)]
-    else:
-        parts = read_csv_by_subject(path, reading.fs, "", columns)
-    return parts, {"label": columns.label, "subject": columns.subject}
+    frame, reading = read_table(path, Reading(**given), guess=True)
+    parts = recordings_in(frame, reading, path.name, stem_of(path), reading.subject_column)
+    columns = {"label": reading.label, "subject": reading.subject_column}
+    return parts, columns if any(columns.values()) else {}

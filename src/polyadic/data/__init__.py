@@ -19,31 +19,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyadic.data.cutting import folder
-    from polyadic.data.loading import read_recording
-    from polyadic.data.readers.arrays import open_windows
-    from polyadic.data.recordings import Annotation, Recording
-    from polyadic.data.splits import Split, split
-    from polyadic.data.store import Header, WindowStore
-    from polyadic.data.store_writer import StoreWriter
-    from polyadic.data.synthesis import synthetic, synthetic_nights
-    from polyadic.data.windows import Windows
-
-__all__ = [
-    "Annotation",
-    "Header",
-    "Recording",
-    "Split",
-    "StoreWriter",
-    "WindowStore",
-    "Windows",
-    "folder",
-    "open_windows",
-    "read_recording",
-    "split",
-    "synthetic",
-    "synthetic_nights",
-]
+    from polyadic.data.cutting import folder as folder
+    from polyadic.data.loading import read_recording as read_recording
+    from polyadic.data.readers.arrays import open_windows as open_windows
+    from polyadic.data.recordings import Annotation as Annotation
+    from polyadic.data.recordings import Recording as Recording
+    from polyadic.data.splits import Split as Split
+    from polyadic.data.splits import split as split
+    from polyadic.data.store import Header as Header
+    from polyadic.data.store import WindowStore as WindowStore
+    from polyadic.data.store_writer import StoreWriter as StoreWriter
+    from polyadic.data.synthesis import synthetic as synthetic
+    from polyadic.data.synthesis import synthetic_nights as synthetic_nights
+    from polyadic.data.windows import Windows as Windows
 
 _MODULES = {
     **dict.fromkeys(("Annotation", "Recording"), "recordings"),
@@ -54,9 +42,9 @@ _MODULES = {
     "folder": "cutting",
     "open_windows": "readers.arrays",
     "read_recording": "loading",
-    "synthetic": "synthesis",
-    "synthetic_nights": "synthesis",
+    **dict.fromkeys(("synthetic", "synthetic_nights"), "synthesis"),
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from polyadic.data.labels import UNLABELLED
 from polyadic.data.recordings import Annotation, Recording, nearest_sample
 
-__all__ = ["annotated", "infer_durations", "is_moment", "label_windows", "labelled_share", "scored_phase"]
-
 _LEAST = 3
 """Minimum number of annotations needed to infer the length of an epoch."""
 
@@ -45,13 +43,8 @@ def infer_durations(recording: Recording, wanted: Container[str] | None) -> tupl
     one epoch, each mark lasts one epoch. Otherwise each lasts until the next, as marks of a change do. Marks between
     epochs stay moments.
 
-    Parameters
-    ----------
-    wanted : texts that may be labels, or None for all; annotations with other texts are not changed
-
-    Returns
-    -------
-    the recording and the length of an epoch in seconds; the unchanged recording and None if the marks are not regular
+    Annotations with a text that is not `wanted` are not changed. Returns the length of an epoch in seconds as well,
+    or None if the marks are not regular.
     """
     marks = [one for one in recording.annotations if wanted is None or one.text in wanted]
     if not marks or not all(is_moment(one, recording.fs) for one in marks):
@@ -85,9 +78,7 @@ def scored_phase(recording: Recording, length: int, step: int | None = None) -> 
 
     Annotations are regular if at least 90 % last a whole number of epochs, and windows fit into epochs or vice versa.
 
-    Parameters
-    ----------
-    length, step : samples in a window, and from one window to the next
+    `length` and `step` are samples in a window, and from one window to the next.
     """
     lasting = [one for one in recording.annotations if one.duration * recording.fs > 1]
     if not lasting:
@@ -114,16 +105,11 @@ def label_windows(
 
     Parameters
     ----------
-    starts : (n,), first samples
-    length : samples in a window
+    starts, length : (n,), first samples of the windows, and their number of samples
     classes : class number of each annotation text; other texts are ignored
     min_share : minimum share of a window that its class must cover, by default all of it; with `by_moments`, minimum
         share of its moments, by default any. No other class may have as much
     by_moments : whether annotations without duration label windows, rather than those with a duration
-
-    Returns
-    -------
-    (n,) int32
     """
     numbers = np.array(sorted(set(classes.values())), np.int32)
     if not len(numbers) or not len(starts):
@@ -138,21 +124,6 @@ def label_windows(
     most = amounts.max(axis=0)
     clear = (most > 0) & ((amounts == most).sum(axis=0) == 1) & (most >= needed - 1e-9)
     return np.where(clear, numbers[amounts.argmax(axis=0)], UNLABELLED).astype(np.int32)
-
-
-def labelled_share(
-    recording: Recording, starts: NDArray[np.int64], labels: NDArray[np.int32], length: int, classes: Mapping[str, int]
-) -> tuple[int, int]:
-    """Return how many samples have a class, and how many of these are in labelled windows; `starts` ascend."""
-    if not classes:
-        return 0, 0
-    edges, covered = _amounts_before(recording, classes)
-    total = covered.sum(axis=0)
-    begins = starts[labels != UNLABELLED]
-    ends = begins + length
-    begins = np.maximum(begins, np.concatenate([[0], ends[:-1]])) if len(begins) else begins  # windows may overlap
-    inside = np.interp(ends, edges, total) - np.interp(begins, edges, total)
-    return int(total[-1]), int(inside.sum())
 
 
 def _amounts_before(

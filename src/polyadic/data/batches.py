@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,14 +30,6 @@ _AHEAD = 3
 _BLOCK_BYTES = {"cpu": 2**25, "cuda": 2**30}
 _KEPT_SHARE = 0.5
 """Share of the free GPU memory that raw windows may take between passes."""
-
-
-class Raw(NamedTuple):
-    """Samples in stored form: value = digit · scale + offset, or the values themselves if scale is None."""
-
-    digits: Tensor
-    scale: Tensor | None = None
-    offset: Tensor | None = None
 
 
 class Samples:
@@ -87,33 +80,28 @@ class Samples:
         """Whether samples are read from files, so that prefetching pays."""
         return bool(getattr(self.data, "on_disk", isinstance(self.data, np.memmap)))
 
-    def read(self, ids: Tensor | slice) -> Raw:
-        """Read samples in stored form: (b, …). Runs no torch kernels, so that another thread can run them meanwhile.
+    def read(self, ids: Tensor | slice) -> Tensor:
+        """Read samples as they are stored: (b, …). Runs no torch kernels, which another thread can run meanwhile.
 
         Parameters
         ----------
         ids : (b,), or a slice
         """
         if isinstance(self.data, Tensor):
-            return Raw(self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)])
+            return self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)]
+        rows = ids if isinstance(ids, slice) else ids.numpy()
         if isinstance(self.data, np.ndarray):
-            return Raw(_to_tensor(self.data[ids if isinstance(ids, slice) else ids.numpy()]))
-        rows = np.arange(len(self))[ids] if isinstance(ids, slice) else ids.numpy()
-        raw = getattr(self.data, "raw", None)
-        parts = (self.data.read(rows),) if raw is None else raw(rows)
-        return Raw(*(None if part is None else _to_tensor(part) for part in parts))  # type: ignore[arg-type]
+            return _to_tensor(self.data[rows])
+        return _to_tensor(self.data.read(np.arange(len(self))[rows] if isinstance(rows, slice) else rows))
 
     def checked(
-        self, raw: Raw, ids: Tensor | slice, device: torch.device, dtype: torch.dtype, missing: bool = False
+        self, batch: Tensor, ids: Tensor | slice, device: torch.device, dtype: torch.dtype, missing: bool = False
     ) -> Tensor:
         """Convert samples that were read to a floating-point batch on the device: (b, …).
 
         They are checked to be finite or, with `missing`, to be finite or NaN.
         """
-        batch = raw.digits.to(device).to(dtype)
-        if raw.scale is not None and raw.offset is not None:
-            # Two operations, each rounded, as in `WindowStore.read`: a fused operation would differ in the last bit.
-            batch = (batch * raw.scale.to(device, dtype)).add_(raw.offset.to(device, dtype))
+        batch = batch.to(device).to(dtype)
         # A sum is finite only if all values are, but a sum of finite values may overflow: test the values then.
         if not math.isfinite(batch.sum().item()):
             invalid = torch.isinf(batch) if missing else ~torch.isfinite(batch)
@@ -194,9 +182,7 @@ class WindowSource:
 
     def order(self, seed: int, sweep: int) -> Tensor:
         """Return the order in which a sweep visits the windows: (N,)."""
-        wanted = getattr(self.samples.data, "order", None)
-        order = None if wanted is None else wanted(seed, sweep)
-        return permutation(self.n_windows, seed, sweep) if order is None else torch.as_tensor(order)
+        return permutation(self.n_windows, seed, sweep)
 
     def example(self) -> Tensor:
         """Return the first raw window, which may hold NaN: (1, …)."""
@@ -216,24 +202,16 @@ class WindowSource:
         kept: list[tuple[Tensor, Tensor]] = []
         keeps = self.device.type == "cuda" and first == 0
         keeps = keeps and size * self.n_windows <= _KEPT_SHARE * torch.cuda.mem_get_info(self.device)[0]
-        for ids, batch, waited in self._read_blocks(parts):
+        for ids, batch, waited in prefetch(self.samples, parts):
             self.waited += waited
             X = self.samples.checked(batch, ids, self.device, self.dtype, missing=True)
             if keeps:
                 kept.append((ids, X))
             yield ids, X
             if self.on_batch is not None:
-                self.on_batch(len(ids), batch.digits.nbytes)
+                self.on_batch(len(ids), batch.nbytes)
         if keeps:
             self._on_device = kept
-
-    def _read_blocks(self, parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, Raw, float]]:
-        """Yield blocks of consecutive windows; those in memory are not copied."""
-        if self.samples.on_disk:
-            yield from prefetch(self.samples, parts)
-            return
-        for ids in parts:
-            yield ids, self.samples.read(slice(int(ids[0]), int(ids[-1]) + 1)), 0.0
 
     def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the windows and views of each part; data on disk are prefetched while the last part is processed.
@@ -246,21 +224,20 @@ class WindowSource:
         ahead = 1 if in_pool() else 0
         buffers: list[Tensor | None] = [None] * (1 + ahead)
         coming: list[tuple[Tensor, int, Callable[[], Tensor]]] = []
-        for number, (ids, batch, waited) in enumerate(prefetch(self.samples, parts)):
-            self.waited += waited
-            build = partial(self._build, ids, batch, sweep, buffers, number % len(buffers))
-            coming.append((ids, batch.digits.nbytes, start(build)))
-            if len(coming) > ahead:
-                yield from self._deliver(*coming.pop(0))
-        for last in coming:
-            yield from self._deliver(*last)
+        read = enumerate(prefetch(self.samples, parts))
+        while True:
+            for number, (ids, batch, waited) in islice(read, 1 + ahead - len(coming)):
+                self.waited += waited
+                build = partial(self._build, ids, batch, sweep, buffers, number % len(buffers))
+                coming.append((ids, batch.nbytes, start(build)))
+            if not coming:
+                return
+            ids, size, built = coming.pop(0)
+            yield ids, built()
+            if self.on_batch is not None:
+                self.on_batch(len(ids), size)
 
-    def _deliver(self, ids: Tensor, size: int, tensors: Callable[[], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        yield ids, tensors()
-        if self.on_batch is not None:
-            self.on_batch(len(ids), size)
-
-    def _build(self, ids: Tensor, batch: Raw, sweep: int, buffers: list[Tensor | None], number: int) -> Tensor:
+    def _build(self, ids: Tensor, batch: Tensor, sweep: int, buffers: list[Tensor | None], number: int) -> Tensor:
         """Build the tensors of the windows and their views, in the buffer of an earlier part if there is one."""
         X = self.samples.checked(batch, ids, self.device, self.dtype)
         layout = None
@@ -316,18 +293,21 @@ def in_mode_order(buffer: Tensor, order: Sequence[int]) -> Tensor:
     return buffer.permute(0, *(1 + order.index(mode) for mode in range(len(order))))
 
 
-def prefetch(samples: Samples, parts: Sequence[Tensor], always: bool = False) -> Iterator[tuple[Tensor, Raw, float]]:
-    """Yield the indices of each part, its raw samples, and the seconds of I/O wait.
+def prefetch(samples: Samples, parts: Sequence[Tensor], always: bool = False) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Yield the indices of each part, its samples as they are stored, and the seconds of I/O wait.
 
     Samples on disk (or with `always`) are read by a background thread, up to three parts ahead; others on demand.
+    Consecutive samples in memory are not copied.
     """
     if not samples.on_disk and not always:
         for ids in parts:
-            yield ids, samples.read(ids), 0.0
+            first, stop = int(ids[0]), int(ids[-1]) + 1
+            consecutive = stop - first == len(ids) and bool((ids.diff() == 1).all())
+            yield ids, samples.read(slice(first, stop) if consecutive else ids), 0.0
         return
     with ThreadPoolExecutor(1, "polyadic-read") as reader:
         try:
-            coming: list[Future[Raw]] = [reader.submit(samples.read, ids) for ids in parts[:_AHEAD]]
+            coming: list[Future[Tensor]] = [reader.submit(samples.read, ids) for ids in parts[:_AHEAD]]
             for number, ids in enumerate(parts):
                 begun = time.perf_counter()
                 batch = coming.pop(0).result()

@@ -98,13 +98,7 @@ def unit_factors(
 ) -> list[float]:
     """Return the factors that convert channels to other units; 1 where a unit is unknown on one side.
 
-    Parameters
-    ----------
-    name, owner : what has the channels, and what has the other units, for error messages
-
-    Raises
-    ------
-    DataError : if a channel measures another quantity
+    Error messages say what has the channels (`name`), and what has the other units (`owner`).
     """
     factors = []
     for channel, unit, target in zip(channels, units, targets, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.annotations import is_moment, label_windows, labelled_share, scored_phase
+from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
-from polyadic.data.loading import FolderReader, LabelledRecording, OnError
-from polyadic.data.readers.table_files import typed_frame
-from polyadic.data.readers.tables import TableColumns, find_heads, recording_of_rows
+from polyadic.data.loading import FolderReader, OnError
+from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
 from polyadic.data.store import Header, WindowStore
@@ -35,7 +33,7 @@ _MOST_CLASSES = 50
 """Maximum number of annotation texts used as classes, unless classes are given."""
 
 _MOSTLY = 0.5
-"""Share of recordings that must have a channel; share of annotated time in labelled windows, below which a note is."""
+"""Share of recordings that must have a channel."""
 
 _LONGEST = 2**31 - 1
 """Maximum number of samples in a window."""
@@ -97,15 +95,15 @@ def write_store(
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
-    survey = _Survey()
+    survey = _Survey(reader)
     if labels or reading.channels is None or reader.reading.subject_column is not None:
-        survey.read_all(reader, on_error)
-    channels = survey.choose_channels(reading, reader if check_classes else None)
+        survey.read_all(on_error)
+    channels = survey.choose_channels(reading, check_classes)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
     reader.reading = cutting = resolved if labels else reader.reading
     written = _write(reader, store, resolved, channels, survey, on_error, force, progress)
     unknown = [] if check_classes else survey.unknown_classes(cutting)
-    written.notes = (*unknown, *reader.notes, *survey.sentences(cutting, written))
+    written.notes = (*unknown, *survey.sentences(cutting, written, reader.notes))
     return written
 
 
@@ -126,7 +124,7 @@ def _write(
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
             try:
-                loaded = [(source, *_cut(source.recording, reading, survey.by_moments)) for source in reader.load(path)]
+                loaded = [(*source, *_cut(source[0], reading, survey.by_moments)) for source in reader.load(path)]
             except MissingExtraError:  # not the fault of the recording
                 raise
             except (PolyadicError, OSError) as error:
@@ -134,14 +132,14 @@ def _write(
                     raise
                 skipped[reader.name_of(path)] = _reason(error)
                 loaded = []
-            for (recording, subject_from, _), starts, labels in loaded:
+            for recording, subject_from, starts, labels in loaded:
                 if writer is None:
                     units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
                     header = Header(
                         recording.fs,
                         channels,
                         tuple(units.get(channel, "") for channel in channels),
-                        samples_in(reading.seconds)(recording.fs),
+                        samples_in(reading.seconds, recording.fs),
                         reading.class_names,
                         settings={"reading": described.to_json()},
                     )
@@ -164,13 +162,13 @@ def _write(
             )
         for name, reason in skipped.items():
             writer.skip(name, reason)
-    survey.notes |= writer.notes
+    reader.notes |= writer.notes
     return WindowStore(store)
 
 
 def _cut(recording: Recording, reading: Reading, by_moments: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the starts and the labels of the windows of a recording."""
-    length = samples_in(reading.seconds)(recording.fs)
+    length = samples_in(reading.seconds, recording.fs)
     starts = _starts(recording, reading, length)
     numbers, share = reading.class_numbers, reading.min_share
     return starts, label_windows(recording, starts, length, numbers, share, by_moments=by_moments)
@@ -182,26 +180,22 @@ def _reason(error: PolyadicError | OSError) -> str:
     return str(error)
 
 
-def samples_in(seconds: float, option: str = "--seconds") -> Callable[[float], int]:
-    """Return a function that converts a sampling rate in Hz to the number of samples in a window, or in a stride."""
-
-    def length(fs: float) -> int:
-        samples = round(seconds * fs)
-        if samples > _LONGEST:
-            raise PolyadicError(f"{option} {seconds:g} s is too long: it must have at most {_LONGEST} samples")
-        if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
-            what = "a window" if option == "--seconds" else "a stride"
-            raise PolyadicError(
-                f"{what} of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
-                f"choose another length ({option}), or give the exact sampling rate (--fs)"
-            )
-        return samples
-
-    return length
+def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
+    """Return the number of samples in a window, or in a stride."""
+    samples = round(seconds * fs)
+    if samples > _LONGEST:
+        raise PolyadicError(f"{option} {seconds:g} s is too long: it must have at most {_LONGEST} samples")
+    if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
+        what = "a window" if option == "--seconds" else "a stride"
+        raise PolyadicError(
+            f"{what} of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
+            f"choose another length ({option}), or give the exact sampling rate (--fs)"
+        )
+    return samples
 
 
 def _starts(recording: Recording, reading: Reading, length: int) -> NDArray[np.int64]:
-    step = None if reading.stride is None else samples_in(reading.stride, "--stride")(recording.fs)
+    step = None if reading.stride is None else samples_in(reading.stride, recording.fs, "--stride")
     phase = scored_phase(recording, length, step) if reading.offset is None else None
     return window_starts(recording, length, step, reading.offset, phase)
 
@@ -224,39 +218,37 @@ def windows_of_frame(
     texts = {column for column in roles.values() if column is not None}
     wanted = find_heads(reading.channels, tuple(map(str, frame.columns)))
     table = typed_frame(frame, "the data frame", texts, wanted)
-    names = recording or subject
-    if names is None:
-        table["recording"], names = "", "recording"
-    signals = [name for name in table.columns if name not in {*texts, names}]
-    columns = TableColumns(
-        wanted or signals, label, names, reading.time, resample=reading.resample, missing=reading.missing
-    )
-    pieces = []
-    index: dict[str, list[Any]] = {"subject": [], "recording": [], "label": [], "start": []}
-    for name, rows in table.groupby(names, sort=False).indices.items():
-        piece = recording_of_rows(table, np.sort(rows), columns, reading.fs, "the data frame", str(name), str(name))
-        length = samples_in(reading.seconds)(piece.fs)
+    by = recording or subject
+    signals = wanted or tuple(name for name in table.columns if name not in texts)
+    reading = replace(reading, channels=signals, label=label)
+    pieces, columns = [], []
+    for piece in recordings_in(table, reading, "the data frame", "", by):
+        length = samples_in(reading.seconds, piece.fs)
         starts = _starts(piece, reading, length)
         classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
         numbers = label_windows(piece, starts, length, classes, reading.min_share)
-        people = {"": ""} if subject is None else dict.fromkeys(table[subject].iloc[rows])
+        people = {""} if by is None or subject is None else {*table[subject][table[by] == piece.subject]}
         if len(people) > 1:
-            raise PolyadicError(f"a recording must have one subject, but {str(name)!r} has {listed(people)}")
+            raise PolyadicError(
+                f"a recording must have one subject, but {piece.subject!r} has {listed(sorted(people))}"
+            )
         windows = cut_windows(piece.signal, starts, length)
         kept = observed_windows(windows)
         pieces.append(windows[kept])
-        index["subject"] += list(people) * int(kept.sum())
-        index["recording"] += [str(name)] * int(kept.sum())
-        index["label"] += [([*classes, ""])[number] for number in numbers[kept]]
-        index["start"] += piece.elapsed_samples(starts[kept]).tolist()
+        names = [[*classes, ""][number] for number in numbers[kept]]
+        columns += [
+            (*people, piece.subject, name, start)
+            for name, start in zip(names, piece.elapsed_samples(starts[kept]).tolist(), strict=True)
+        ]
+    people_, recordings, labels, begins = zip(*columns, strict=True) if columns else ((),) * 4
     return Windows(
         np.concatenate(pieces),
         piece.fs,
         units=piece.units if any(piece.units) else (),
-        subject=index["subject"],
-        recording=index["recording"],
-        start=np.array(index["start"], np.int64),
-        label=None if label is None else index["label"],
+        subject=list(people_),
+        recording=list(recordings),
+        start=np.array(begins, np.int64),
+        label=None if label is None else list(labels),
         channels=piece.channels,
     )
 
@@ -266,7 +258,7 @@ def windows_of_frame(
 
 @dataclass
 class _Survey:
-    """Channels, annotations and notes from the recordings of a folder, collected before their samples are read.
+    """Channels and annotations of the recordings of a folder, collected before their samples are read.
 
     recordings : number of recordings
     channels : number of recordings that have each channel
@@ -275,10 +267,9 @@ class _Survey:
     marking : for each annotation text without duration, the number of windows in which it is the most frequent one
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
     lasting : texts of annotations with a duration that may be classes
-    notes : notes on how files were read, each with the names of the files
-    labelled, inside : number of samples under annotations that may be classes, and how many are in labelled windows
     """
 
+    reader: FolderReader
     recordings: int = 0
     channels: Counter[str] = field(default_factory=Counter)
     units: dict[str, str] = field(default_factory=dict)
@@ -286,25 +277,19 @@ class _Survey:
     marking: Counter[str] = field(default_factory=Counter)
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
-    notes: dict[str, list[str]] = field(default_factory=dict)
-    labelled: int = 0
-    inside: int = 0
 
-    def read_all(self, reader: FolderReader, on_error: OnError) -> None:
+    def read_all(self, on_error: OnError) -> None:
         """Add all recordings."""
-        for path in reader.files:
+        for path in self.reader.files:
             try:
-                for source in reader.load(path):
-                    self.add(source, reader.reading, path)
+                for recording, _ in self.reader.load(path):
+                    self.add(recording, self.reader.reading)
             except (DataError, OSError):
                 if on_error == "raise":
                     raise
 
-    def add(self, source: LabelledRecording, reading: Reading, file: Path) -> None:
+    def add(self, recording: Recording, reading: Reading) -> None:
         """Add one recording."""
-        recording = source.recording
-        for note in source.notes:
-            self.notes.setdefault(note, []).append(file.name)
         if not self.channels or self.channels.keys() & set(recording.channels):
             self.recordings += 1
             self.channels.update(recording.channels)
@@ -313,37 +298,32 @@ class _Survey:
         texts = dict.fromkeys(one.text for one in recording.annotations)
         if not texts:
             return
-        length = samples_in(reading.seconds)(recording.fs)
+        length = samples_in(reading.seconds, recording.fs)
         starts = _starts(recording, reading, length)
         label = partial(label_windows, recording, starts, length, min_share=reading.min_share)
         moments = Counter(one.text for one in recording.annotations if is_moment(one, recording.fs))
         for text, count in moments.items():
             self.moments[text] = max(count, self.moments.get(text, 0))
         numbers = reading.class_numbers or {text: number for number, text in enumerate(texts)}
-        lasting = {
-            one.text: 0 for one in recording.annotations if not is_moment(one, recording.fs) and one.text in numbers
+        self.lasting |= {
+            one.text for one in recording.annotations if not is_moment(one, recording.fs) and one.text in numbers
         }
-        self.lasting |= lasting.keys()
         marked = label(classes={text: numbers[text] for text in moments if text in numbers}, by_moments=True)
         self.marking.update({text: int((marked == numbers[text]).sum()) for text in moments if text in numbers})
-        covered = {text: int((label(classes={text: 0}) == 0).sum()) for text in texts}
-        self.covering.update(covered)
-        found = label(classes={text: numbers[text] for text in lasting if covered[text]})
-        labelled, inside = labelled_share(recording, starts, found, length, lasting)
-        self.labelled, self.inside = self.labelled + labelled, self.inside + inside
+        self.covering.update({text: int((label(classes={text: 0}) == 0).sum()) for text in texts})
 
-    def choose_channels(self, reading: Reading, reader: FolderReader | None) -> tuple[str, ...]:
+    def choose_channels(self, reading: Reading, check: bool) -> tuple[str, ...]:
         """Return the channels of the store: those given, or those that at least half of the recordings have.
 
-        With a reader, a channel that no recording has is an error.
+        With `check`, a channel that no recording has is an error.
         """
         given = reading.channels or ()
         if self.channels:  # the name of a column may have a unit, which is not part of the channel's name
             given = tuple(name if name in self.channels else split_unit(name)[0] for name in given)
         unknown = [channel for channel in given if self.channels and channel not in self.channels]
         unknown += [old for old, new in reading.rename if not given and new not in self.channels]
-        if unknown and reader is not None:
-            names = reader.channels | dict.fromkeys(self.channels)
+        if unknown and check:
+            names = self.reader.channels | dict.fromkeys(self.channels)
             raise DataError(
                 f"no recording has the channel {listed(unknown)}; there are {listed(names)}"
                 f"{close_match(unknown[0], names)}"
@@ -353,7 +333,7 @@ class _Survey:
         rare = {channel: count for channel, count in self.channels.items() if count < _MOSTLY * self.recordings}
         if rare:
             words = ", ".join(f"{channel!r} ({count} of {self.recordings})" for channel, count in rare.items())
-            self.notes.setdefault(f"channels that most recordings lack: {words}", []).append("left out")
+            self.reader.note(f"channels that most recordings lack: {words}", "left out")
         return tuple(channel for channel in self.channels if channel not in rare)
 
     @property
@@ -379,24 +359,18 @@ class _Survey:
             f"{listed(unknown)}. Scores are without {'them' if windows != 1 else 'it'}"
         ]
 
-    def sentences(self, reading: Reading, store: WindowStore) -> tuple[str, ...]:
+    def sentences(self, reading: Reading, store: WindowStore, notes: dict[str, list[str]]) -> tuple[str, ...]:
         """Return notes on how the recordings were read."""
         found = []
-        for note, files in self.notes.items():
+        for note, files in notes.items():
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
-        share = self.inside / self.labelled if self.labelled else 1.0
-        if share < _MOSTLY:
-            found.append(
-                f"most annotations cross window borders: only {100 * share:.0f} % of the annotated time is in "
-                "labelled windows. To label more, use shorter windows (--seconds), a stride (--stride), another start "
-                "(--offset) or --min-share 0.5"
-            )
-        if reading.classes and len(store.index.label):
-            unlabelled = float((store.index.label < 0).mean())
-            if unlabelled:
-                found.append(f"{100 * unlabelled:.1f} % of the windows have no label")
+        unlabelled = float((store.index.label < 0).mean())
+        if reading.classes and unlabelled:
+            more = "To label more: shorter windows (--seconds), a stride (--stride), --offset or --min-share 0.5"
+            hint = f". {more}" if unlabelled > _MOSTLY else ""
+            found.append(f"{100 * unlabelled:.1f} % of the windows have no label{hint}")
         lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
         if lost and reading.classes:
             found.append(
@@ -424,9 +398,8 @@ def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
     if not reading.classes:
         names = survey.classes_found()
         if len(names) > _MOST_CLASSES:
-            survey.notes.setdefault(
-                f"{len(names)} annotation texts cover windows, too many for classes: select some with --class", []
-            ).append("labels are left out")
+            many = f"{len(names)} annotation texts cover windows, too many for classes: select some with --class"
+            survey.reader.note(many, "labels are left out")
             return reading
         return replace(reading, classes=parse_classes({name: [name] for name in names}))
     if check:
@@ -439,5 +412,5 @@ def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
                     f"{close_match(absent[0], survey.covering)}"
                 )
             if absent:
-                survey.notes.setdefault(f"no recording has {listed(absent)}", []).append(f"class {name!r}")
+                survey.reader.note(f"no recording has {listed(absent)}", f"class {name!r}")
     return reading

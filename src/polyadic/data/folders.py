@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -12,7 +11,7 @@ from typing import Literal, NamedTuple
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import ending_of, is_table, stem_of
 from polyadic.data.readers.scoring import matches
-from polyadic.data.readers.table_files import read_heads, read_texts
+from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.errors import DataError
 
 ENDINGS = (
@@ -58,37 +57,23 @@ def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] 
     Hidden files and folders (names that begin with a dot) are skipped. Links to files and folders are followed after
     everything else, but nothing is read twice.
 
-    Parameters
-    ----------
-    root : folder to search
-    on_error : what to do about a subfolder that cannot be listed: "raise", or "skip" it and add it to `left_out`
-
-    Raises
-    ------
-    DataError : if `root` is not a folder, or a folder cannot be listed
+    A subfolder that cannot be listed is an error or, with `on_error="skip"`, added to `left_out`.
     """
     base = Path(root)
     if not base.is_dir():
         raise DataError(f"{base} is not a folder of recordings" if base.exists() else f"{base} does not exist")
     files, left_out = [], {}
-    waiting: list[Path] = [base]
-    links: list[Path] = []
-    visited = set()
+    waiting, links = [base], list[Path]()
+    visited: set[str] = set()
     while waiting or links:
         path = waiting.pop() if waiting else links.pop(0)
-        name = path.relative_to(base).as_posix()
-        try:
-            state = path.stat()
-        except OSError:  # a broken or circular link: its reader raises the error
-            files.append(path)
+        name, real = path.relative_to(base).as_posix(), os.path.realpath(path)
+        if real in visited:
+            left_out[name] = f"a link to a {'folder' if path.is_dir() else 'file'} that is already read"
             continue
-        is_folder = stat.S_ISDIR(state.st_mode)
-        if (state.st_dev, state.st_ino) in visited:
-            left_out[name] = f"a link to a {'folder' if is_folder else 'file'} that is already read"
-            continue
-        visited.add((state.st_dev, state.st_ino))
-        if not is_folder:
-            files.append(path)
+        visited.add(real)
+        if not path.is_dir():
+            files.append(path)  # if the link is broken, its reader raises the error
             continue
         try:
             entries = sorted(path.iterdir())
@@ -116,14 +101,7 @@ def find_recordings(
     Tables of metadata, tables written by polyadic and files of other formats are skipped, with the reason. In a BIDS
     dataset, only raw EEG and iEEG files are recordings.
 
-    Parameters
-    ----------
-    pattern : glob pattern for paths relative to the folder; other files are not recordings
-    scoring : glob pattern for files with labels, which are not recordings
-
-    Raises
-    ------
-    DataError : if there are no recordings
+    `pattern` selects recordings by their path relative to the folder; files that match `scoring` have labels.
     """
     base = Path(root)
     if base.exists() and not base.is_dir():
@@ -142,8 +120,7 @@ def find_recordings(
         and path.name != "participants.tsv"  # known, and read where it is needed
     ]
     reasons = {path: _why_no_recording(path) for path in files}
-    copies = _copies(files)
-    reasons |= {copy: f"a copy of {copies[copy].name} with labels, written by polyadic" for copy in copies}
+    reasons |= dict.fromkeys(_copies(files), "a copy with labels, written by polyadic")
     segments = wfdb.find_segments(path for path in files if ending_of(path) == ".hea")
     reasons |= {segment: f"a segment of {record}, read as part of it" for segment, record in segments.items()}
     left_out |= {names[path]: reason for path, reason in reasons.items() if reason}
@@ -188,13 +165,12 @@ def _why_no_recording(path: Path) -> str:
     return "a table written by polyadic" if any(heads[: len(own)] == own for own in _POLYADIC_TABLES) else ""
 
 
-def _copies(files: Sequence[Path]) -> dict[Path, Path]:
-    """Return the EDF and BDF files that `predict` wrote as copies of other files in the list, with their originals."""
+def _copies(files: Sequence[Path]) -> list[Path]:
+    """Return the EDF and BDF files that `predict` wrote as copies, if others are in the same folder."""
     candidates = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
     marked = [path for path in candidates if edf.is_marked(path)]
-    originals = {edf.outline(path): path for path in candidates if path not in marked} if marked else {}
-    outlines = {path: edf.outline(path) for path in marked}
-    return {path: originals[outline] for path, outline in outlines.items() if outline and outline in originals}
+    originals = {path.parent for path in candidates if path not in marked}
+    return [path for path in marked if path.parent in originals]
 
 
 # --------------------------------------------------------------------------------------------------------------- BIDS

@@ -66,17 +66,9 @@ def as_column(values: Any, name: str, count: int) -> NDArray[Any]:
 
 
 def known_labels(y: Any, count: int, name: str = "y") -> tuple[_Mask, NDArray[Any]]:
-    """Return which windows have a label, and their labels.
+    """Return which windows have a label, (count,) bool, and their labels, (known,).
 
-    Parameters
-    ----------
-    y : (count,), labels of any type: an array, a list, a pandas Series
-    count : number of windows
-    name : name of the argument in error messages
-
-    Returns
-    -------
-    (count,) bool, and (known,): numbers keep their type, everything else becomes strings
+    `y` holds labels of any type. Numbers keep their type, everything else becomes strings.
 
     Examples
     --------
@@ -97,16 +89,9 @@ def known_labels(y: Any, count: int, name: str = "y") -> tuple[_Mask, NDArray[An
 
 
 def encode_labels(label: Any, classes: tuple[str, ...], count: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return labels as class numbers, and the names of the classes.
+    """Return labels as class numbers from 0 (`UNLABELLED` if unknown), (count,), and the names of the classes.
 
-    Parameters
-    ----------
-    label : (count,), names or numbers; numbers are positions in `classes`, if these are given
-    classes : names of the classes; () for all labels that occur, in ascending order
-
-    Returns
-    -------
-    (count,), class numbers from 0, `UNLABELLED` if unknown; and the names
+    Labels are names or numbers, which are positions in `classes`, if these are given; () for all labels that occur.
     """
     known, values = known_labels(label, count, "label")
     codes = np.full(count, UNLABELLED, np.int32)

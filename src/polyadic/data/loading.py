@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,15 +28,14 @@ from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import choose_channels, ending_of, is_table, stem_of
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
-from polyadic.data.readers.table_files import read_heads
-from polyadic.data.readers.tables import TableColumns, find_heads, read_csv, read_csv_by_subject
+from polyadic.data.readers.tables import read_heads, read_table, recordings_in
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording, mark_missing
 from polyadic.data.resampling import resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
-__all__ = ["FolderReader", "LabelledRecording", "OnError", "read_recording"]
+__all__ = ["FolderReader", "OnError", "read_recording"]
 
 OnError = Literal["raise", "skip"]
 
@@ -51,15 +50,6 @@ _SLOW = 4
 """A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
 
 _Path = str | os.PathLike[str]
-_Notes = tuple[str, ...]
-
-
-class LabelledRecording(NamedTuple):
-    """A recording, where its subject was found, and notes on how it was read."""
-
-    recording: Recording
-    subject_from: str
-    notes: _Notes = ()
 
 
 class FolderReader:
@@ -75,7 +65,7 @@ class FolderReader:
     Attributes
     ----------
     files, left_out : recordings of the folder, and other files with the reason why they are not read
-    notes : notes on the folder as a whole
+    notes : notes on how files were read, each with the names of the files
     channels : names of all channels in the files that were loaded, also of those that were not requested
     """
 
@@ -84,7 +74,7 @@ class FolderReader:
         self.reading = reading if labels else reading.without_labels()
         self._label_from = reading.label_from  # subjects must not depend on `labels`
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
-        self.notes: list[str] = []
+        self.notes: dict[str, list[str]] = {}
         self.channels: dict[str, None] = {}
         for name, count in Counter(map(self.name_of, self.files)).items():
             if count > 1:
@@ -98,8 +88,16 @@ class FolderReader:
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
         self._participant_labels = self._find_participant_labels()
-        self._tables_have_label: bool | None = None
+        self._tables_have_label = any(
+            is_table(file) and self.reading.label in read_heads(file)
+            for file in (self.files if self.reading.label is not None else ())
+        )
         self._scorings = self._find_scorings() if self.reading.scoring is not None else {}
+
+    def note(self, text: str, name: str) -> None:
+        """Add a note on a file, once: files may be read twice."""
+        if name not in (names := self.notes.setdefault(text, [])):
+            names.append(name)
 
     def name_of(self, path: Path) -> str:
         """Return the name of a recording: its path relative to the folder, without the extension."""
@@ -109,26 +107,24 @@ class FolderReader:
     def _below(self, path: Path) -> str:
         return path.name if path == self.base else path.relative_to(self.base).as_posix()
 
-    def load(self, path: Path) -> list[LabelledRecording]:
-        """Load the recordings of a file: one, or one per subject for a table with a subject column.
+    def load(self, path: Path) -> list[tuple[Recording, str]]:
+        """Load the recordings of a file, each with where its subject was found.
 
-        Samples are read when they are needed, except those of tables.
+        A file is one recording, or one per subject for a table with a subject column. Samples are read when they are
+        needed, except those of tables.
         """
         who, by_column = self._subject_of(path), self._has_subject_column(path)
-        recordings, notes = self._read(path)
         loaded = []
-        for recording in recordings:
+        for recording in self._read(path):
             if not by_column:
                 recording = replace(recording, name=self.name_of(path), subject=who.name)
-            recording, bad = self._without_bad(recording, path)
-            recording, more = self._labelled(self._at_rate(self._renamed(recording), path), path)
+            recording = self._labelled(self._at_rate(self._renamed(self._without_bad(recording, path)), path), path)
             if self.labels:
                 recording, epoch = infer_durations(recording, self.reading.class_numbers or None)
                 if epoch is not None:
-                    more += (
-                        f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next",
-                    )
-            loaded.append(LabelledRecording(recording, COLUMN if by_column else who.source, (*notes, *bad, *more)))
+                    words = f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next"
+                    self.note(words, path.name)
+            loaded.append((recording, COLUMN if by_column else who.source))
         return loaded
 
     # ----------------------------------------------------------------------------------------------------- subjects
@@ -177,15 +173,6 @@ class FolderReader:
 
     # ------------------------------------------------------------------------------------------------------- labels
 
-    def _label_column(self, path: Path) -> str | None:
-        """Return the label column of a table, or None for a table without it if other tables have the column."""
-        column = self.reading.label
-        if column is None or column in (heads := read_heads(path)):
-            return column
-        if self._tables_have_label is None:
-            self._tables_have_label = any(is_table(file) and column in read_heads(file) for file in self.files)
-        return None if self._tables_have_label and heads else column
-
     def _path_label(self, below: str) -> str:
         rule = str(self._label_from)
         label = self._folder_of(below) if rule == "folder" else find_in_path(rule, below, "--label-from")
@@ -193,28 +180,29 @@ class FolderReader:
             raise PolyadicError(f"--label-from folder needs one folder per class, but {below} is not in a subfolder")
         return label
 
-    def _labelled(self, recording: Recording, path: Path) -> tuple[Recording, _Notes]:
-        """Return a recording with the annotations that the label options find, and notes on it."""
+    def _labelled(self, recording: Recording, path: Path) -> Recording:
+        """Return a recording with the annotations that the label options find."""
         reading = self.reading
         if not self.labels:
-            return recording, ()
+            return recording
         if reading.label_from is not None:
-            return annotated(recording, self._path_label(self._below(path))), ()
+            return annotated(recording, self._path_label(self._below(path)))
         if reading.scoring is not None:
             scoring = self._scorings.get(path)
             if isinstance(scoring, DataError):
                 raise scoring
             if scoring is None:
-                return replace(recording, annotations=()), (f"no file matches --scoring {reading.scoring!r}",)
-            return replace(recording, annotations=read_scoring(scoring, recording, path, reading.seconds)), ()
+                self.note(f"no file matches --scoring {reading.scoring!r}", path.name)
+                return replace(recording, annotations=())
+            return replace(recording, annotations=read_scoring(scoring, recording, path, reading.seconds))
         if self._bids:
-            return self._labelled_by_bids(recording, path), ()
+            return self._labelled_by_bids(recording, path)
         if reading.label is not None and not is_table(path):
             raise PolyadicError(
                 f"--label names a column of a table, but {path.name} is not a table: --class selects annotations, "
                 "--scoring names files of labels, --label-from finds labels in paths"
             )
-        return recording, ()
+        return recording
 
     def _find_participant_labels(self) -> dict[str, str]:
         """Return the label of each participant if --label is a column of participants.tsv, and note how many match."""
@@ -232,7 +220,7 @@ class FolderReader:
                 f"participants.tsv has a {column!r} for none of the subjects: it describes "
                 f"{listed(sorted(self._participants))}, the recordings are of {listed(sorted(subjects))}"
             )
-        self.notes.append(f"participants.tsv has a {column!r} for {matched} of {len(subjects)} subjects (--label)")
+        self.note(f"a {column!r} for {matched} of {len(subjects)} subjects (--label)", "participants.tsv")
         return labels
 
     def _labelled_by_bids(self, recording: Recording, path: Path) -> Recording:
@@ -278,56 +266,66 @@ class FolderReader:
 
     # ------------------------------------------------------------------------------------------------------ signals
 
-    def _read(self, path: Path) -> tuple[Sequence[Recording], _Notes]:
-        """Read the recordings of a file, with the annotations in it, and notes."""
+    def _read(self, path: Path) -> Sequence[Recording]:
+        """Read the recordings of a file, with the annotations in it."""
         reading, ending = self.reading, ending_of(path)
         if ending not in ENDINGS:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if is_table(path):
             return self._read_table(path)
-        if ending in (".edf", ".bdf"):
-            rates = {channel: rate for channel, (rate, _) in edf.read_channels(path).items()}
-            self.channels |= dict.fromkeys(rates)
-            channels, how, notes = _without_slow(rates, reading)
-            fs = reading.fs if reading.resample is not None else None
-            return [edf.read_edf(path, channels=channels, fs=fs, resample=how, missing=reading.missing)], notes
+        if ending not in (".edf", ".bdf", ".hea"):
+            return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)]
+        rates = (wfdb if ending == ".hea" else edf).read_rates(path)
+        self.channels |= dict.fromkeys(rates)
+        channels, how = self._without_slow(rates, path)
+        options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
         if ending == ".hea":
-            rates = wfdb.read_rates(path)
-            self.channels |= dict.fromkeys(rates)
-            channels, how, notes = _without_slow(rates, reading)
             beside = [kind for kind in ("ann", "atr") if path.with_suffix(f".{kind}").exists()]
-            options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
-            return [wfdb.read_wfdb(path, annotations=beside, **options)], notes
-        return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)], ()
+            return [wfdb.read_wfdb(path, annotations=beside, **options)]
+        return [edf.read_edf(path, fs=reading.fs if reading.resample is not None else None, **options)]
 
-    def _read_table(self, path: Path) -> tuple[Sequence[Recording], _Notes]:
+    def _read_table(self, path: Path) -> Sequence[Recording]:
         reading, heads = self.reading, read_heads(path)
         names = [split_unit(head)[0] for head in heads]
         self.channels |= dict.fromkeys(names)
-        columns = TableColumns(
-            find_heads(reading.channels_in(names), heads),
-            self._label_column(path),
-            reading.subject_column if self._has_subject_column(path) else None,
-            reading.time,
-            refuse_labels=True,
-            resample=reading.resample,
-            missing=reading.missing,
-        )
-        notes: _Notes = ()
-        if reading.label is not None and columns.label is None:
-            notes = (f"read without labels, because there is no column {reading.label!r} (--label)",)
-        if columns.subject is not None:
-            return read_csv_by_subject(path, reading.fs, self.name_of(path), columns), notes
-        return [read_csv(path, reading.fs, columns=columns)], notes
+        label = reading.label
+        if label is not None and label not in heads and heads and self._tables_have_label:
+            self.note(f"read without labels, because there is no column {label!r} (--label)", path.name)
+            label = None
+        by = reading.subject_column if self._has_subject_column(path) else None
+        described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
+        frame, described = read_table(path, described)
+        return recordings_in(frame, described, path.name, self.name_of(path), by)
 
-    def _without_bad(self, recording: Recording, path: Path) -> tuple[Recording, _Notes]:
-        """Return a BIDS recording with its bad channels missing, and a note on them."""
+    def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[Sequence[str] | None, dict[str, str | None]]:
+        """Return the channels to read, and the method to resample each.
+
+        Channels are slow relative to the fastest one, or to the target rate if that is lower. Channels that are named
+        in `reading` are never left out.
+        """
+        reading, fastest = self.reading, max(rates.values(), default=0.0)
+        if reading.resample is not None and reading.fs is not None:
+            fastest = min(fastest, reading.fs)
+        slow = {channel: rate for channel, rate in rates.items() if rate * _SLOW <= fastest}
+        ways: dict[str, str | None] = {
+            channel: (reading.keep_slow if channel in slow else None) or reading.resample for channel in rates
+        }
+        if reading.channels is not None or reading.keep_slow is not None or not slow:
+            return reading.channels_in(rates), ways
+        words = ", ".join(f"{channel} ({rate:g} Hz)" for channel, rate in slow.items())
+        more = "--keep-slow hold repeats their samples, --keep-slow polyphase filters"
+        self.note(f"left out slow channels: {words}. {more}", path.name)
+        return [channel for channel in rates if channel not in slow], ways
+
+    def _without_bad(self, recording: Recording, path: Path) -> Recording:
+        """Return a BIDS recording with its bad channels missing."""
         names = bids_bad_channels(path) if self._bids else []
         bad = [channel for channel in recording.channels if channel in names]
         if not bad:
-            return recording, ()
+            return recording
+        self.note(f"bad in channels.tsv, so missing: {listed(bad)}", path.name)
         keep = np.array([[1.0 if channel not in bad else np.nan] for channel in recording.channels], np.float32)
-        return recording.apply(lambda signal: signal * keep), (f"bad in channels.tsv, so missing: {listed(bad)}",)
+        return recording.apply(lambda signal: signal * keep)
 
     def _renamed(self, recording: Recording) -> Recording:
         """Give channels their new names, and choose channels that could not be chosen by name before."""
@@ -340,40 +338,8 @@ class FolderReader:
         return recording.with_channels(choose_channels(recording.name, recording.channels, wanted))
 
     def _at_rate(self, recording: Recording, path: Path) -> Recording:
-        """Resample a recording as requested."""
-        reading = self.reading
-        if reading.fs is None or abs(recording.fs - reading.fs) <= 1e-6 * reading.fs:
-            return recording
-        if reading.resample is None:
-            whole = abs((ratio := reading.fs / recording.fs) - round(ratio)) <= 1e-9 * ratio and ratio >= 1
-            held = "--resample hold repeats its samples, " if whole else ""
-            raise DataError(
-                f"{path.name} is sampled at {recording.fs:g} Hz, not at {reading.fs:g} Hz: {held}--resample "
-                "polyphase filters and resamples it"
-            )
-        return resample_recording(recording, reading.fs, reading.resample)
-
-
-def _without_slow(rates: dict[str, float], reading: Reading) -> tuple[list[str] | None, dict[str, str | None], _Notes]:
-    """Return the channels to read, the method to resample each, and a note on slow channels that are left out.
-
-    Channels are slow relative to the fastest one, or to the target rate if that is lower. Channels that are named in
-    `reading` are never left out.
-    """
-    fastest = max(rates.values(), default=0.0)
-    if reading.resample is not None and reading.fs is not None:
-        fastest = min(fastest, reading.fs)
-    slow = {channel: rate for channel, rate in rates.items() if rate * _SLOW <= fastest}
-    ways: dict[str, str | None] = {
-        channel: (reading.keep_slow if channel in slow else None) or reading.resample for channel in rates
-    }
-    if reading.channels is not None:
-        return reading.channels_in(rates), ways, ()
-    if reading.keep_slow is not None or not slow:
-        return None, ways, ()
-    words = ", ".join(f"{channel} ({rate:g} Hz)" for channel, rate in slow.items())
-    note = f"left out slow channels: {words}. --keep-slow hold repeats their samples, --keep-slow polyphase filters"
-    return [channel for channel in rates if channel not in slow], ways, (note,)
+        fs = self.reading.fs
+        return recording if fs is None else resample_recording(recording, fs, self.reading.resample, path.name)
 
 
 def read_recording(path: _Path, name: str | None = None, subject: str | None = None, **options: Any) -> Recording:
@@ -386,8 +352,7 @@ def read_recording(path: _Path, name: str | None = None, subject: str | None = N
     options : `channels`, `fs`, `resample`, `keep_slow` and `missing`, as for `Reading`
     """
     file, reading = Path(path), Reading(**options)
-    (loaded, *_) = FolderReader(file, reading, labels=False).load(file)
-    recording = loaded.recording.in_memory()
+    recording = FolderReader(file, reading, labels=False).load(file)[0][0].in_memory()
     names = {*recording.channels}
     lacking = [name for name in reading.channels or () if not {name, split_unit(name)[0]} & names]
     if lacking:

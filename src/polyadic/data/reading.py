@@ -132,11 +132,11 @@ class Reading:
         """Class number of each annotation text."""
         return {text: number for number, (_, texts) in enumerate(self.classes) for text in texts}
 
-    def channels_in(self, names: Iterable[str]) -> list[str] | None:
+    def channels_in(self, names: Iterable[str]) -> tuple[str, ...] | None:
         """Return the channels to read from a file, by their names in that file; None for all."""
         there = set(names)
         old = {new: old for old, new in self.rename if old in there}
-        return None if self.channels is None else [old.get(name, name) for name in self.channels]
+        return None if self.channels is None else tuple(old.get(name, name) for name in self.channels)
 
     @property
     def subject_column(self) -> str | None:

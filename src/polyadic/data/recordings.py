@@ -29,7 +29,6 @@ __all__ = [
     "nearest_sample",
     "observed_windows",
     "quality",
-    "unix_time",
     "window_starts",
 ]
 
@@ -328,14 +327,3 @@ def clock_time(start: str | datetime | time, seconds: float = 0.0) -> str:
     except (ValueError, OverflowError):
         return ""
     return (day.timetz() if alone else day).isoformat(timespec="milliseconds")
-
-
-def unix_time(seconds: float) -> str:
-    """Return the date and time of a Unix time in UTC, or "" if it is not between 1985 and 2128.
-
-    Examples
-    --------
-    >>> unix_time(1714557600.0), unix_time(3.5)
-    ('2024-05-01T10:00:00.000+00:00', '')
-    """
-    return clock_time("1970-01-01T00:00:00+00:00", seconds) if 5e8 <= seconds < 5e9 else ""

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from polyadic.data.recordings import Recording, Segment, Unread
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["at_one_rate", "resample_polyphase", "resample_recording"]
-
 _FACTOR = 10_000
 """Maximum factor of resampling: a damaged record duration must not exhaust the memory."""
 
@@ -60,28 +58,32 @@ def _interpolated(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[n
     return filled
 
 
-def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
+def resample_recording(recording: Recording, fs: float, how: str | None, owner: str) -> Recording:
     """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
 
-    Samples in a file are repeated when they are read, and filtered all at once.
+    Samples in a file are repeated when they are read, and filtered all at once. `owner` is what is resampled, for error
+    messages.
 
     Raises
     ------
-    DataError : if `how` is "hold" and `fs` is not a whole multiple of the sampling rate
+    DataError : if the rate differs and `how` is None, or is "hold" and `fs` is not a whole multiple of the rate
     """
     factor = fs / recording.fs
-    if math.isclose(factor, 1, rel_tol=1e-9):
+    if math.isclose(factor, 1, rel_tol=1e-6):
         return recording
-    times = round(factor)
-    if how == "hold" and not _is_whole(factor):
+    times, whole = round(factor), _is_whole(factor)
+    if how is None or (how == "hold" and not whole):
+        held = "--resample hold repeats samples, " if whole else ""
         raise DataError(
-            f"{recording.name}: --resample hold repeats samples, from {recording.fs:g} Hz to a whole multiple of it, "
-            f"but --fs is {fs:g} Hz: use --resample polyphase for any rate"
+            f"{owner} is sampled at {recording.fs:g} Hz, not at {fs:g} Hz: {held}--resample polyphase "
+            "filters, to any rate"
         )
+    if factor > _FACTOR:
+        raise DataError(f"{owner}: the sampling rate must be at least {fs / _FACTOR:g} Hz, but is {recording.fs:g} Hz")
     sizes = [math.ceil((end - first) * factor - 1e-6) for first, end, _ in recording.spans]
     firsts = [0, *accumulate(sizes)]
 
-    def held(first: int, stop: int) -> NDArray[np.float32]:
+    def held_samples(first: int, stop: int) -> NDArray[np.float32]:
         part = np.repeat(recording.read(first // times, -(-stop // times)), times, axis=1)
         return part[:, first % times : first % times + stop - first]
 
@@ -90,7 +92,7 @@ def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
         parts = [resample_polyphase(recording.read(first, end), recording.fs, fs) for first, end, _ in recording.spans]
         return np.concatenate([part[:, :size] for part, size in zip(parts, sizes, strict=True)], axis=1)
 
-    read = held if how == "hold" else lambda first, stop: filtered()[:, first:stop]
+    read = held_samples if how == "hold" else lambda first, stop: filtered()[:, first:stop]
     changed = replace(
         recording,
         fs=float(fs),
@@ -115,31 +117,12 @@ def at_one_rate(
     file : file name, for error messages
     fs : target rate in Hz; the highest rate of the channels if None
     how : "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ
-
-    Raises
-    ------
-    DataError : if a channel has another rate and no method, or cannot be brought to the target rate
     """
-    ways = [how.get(one.channels[0]) if isinstance(how, Mapping) else how for one in channels]
     target = float(max(one.fs for one in channels) if fs is None else fs)
-    factors = [target / one.fs for one in channels]
-    other = [not math.isclose(factor, 1, rel_tol=1e-9) for factor in factors]
-    rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
-    refused = [factor for factor, way, off in zip(factors, ways, other, strict=True) if off and way is None]
-    if refused:
-        held = "--resample hold repeats the samples of slow channels, " if all(map(_is_whole, refused)) else ""
-        raise DataError(
-            f"{file}: without resample all channels must have {target:g} Hz, but have {rates}: {held}--resample "
-            "polyphase filters"
-        )
-    if max(factors) > _FACTOR:
-        raise DataError(f"{file}: all sampling rates must be at least {target / _FACTOR:g} Hz, but are {rates}")
-    if not all(_is_whole(factor) for factor, way in zip(factors, ways, strict=True) if way == "hold"):
-        raise DataError(
-            f"{file}: resample='hold' needs integer factors to {target:g} Hz, but rates are {rates}: "
-            "use --resample polyphase for any rate"
-        )
-    rows = [resample_recording(one, target, way or "hold") for one, way in zip(channels, ways, strict=True)]
+    ways = [how.get(one.channels[0]) if isinstance(how, Mapping) else how for one in channels]
+    rates = [f"{one.channels[0]} {one.fs:g} Hz" for one in channels]
+    owner = f"{file} ({', '.join(rates)}) has a channel that"
+    rows = [resample_recording(one, target, way, owner) for one, way in zip(channels, ways, strict=True)]
     size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
     unknown = np.full((1, 2), np.nan, np.float32)
     return replace(
@@ -148,5 +131,5 @@ def at_one_rate(
         units=tuple(row.units[0] for row in rows),
         signal=Unread((len(rows), size), lambda first, stop: np.concatenate([row.read(first, stop) for row in rows])),
         limits=np.concatenate([unknown if row.limits is None else row.limits for row in rows]),
-        rates=tuple(one.fs for one in channels) if any(other) else (),
+        rates=tuple(one.fs for one in channels) if any(row.rates for row in rows) else (),
     )

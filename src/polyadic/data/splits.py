@@ -301,14 +301,9 @@ def group_folds(
 
     Parameters
     ----------
-    y : (N,), classes
-    groups : (N,), group of each row
+    y, groups : (N,), class and group of each row
     count : number of folds, reduced to the number of groups if there are fewer; no fold is empty
     seed : random seed of the order in which groups are assigned; None assigns the largest group first
-
-    Returns
-    -------
-    (N,), the fold of each row, from 0 on
 
     Examples
     --------
@@ -343,14 +338,7 @@ def contiguous_blocks(y: ArrayLike, count: int = 5) -> NDArray[np.intp]:
     Neighbouring windows overlap or resemble each other. Shuffled folds would put them into both the training and the
     test set; blocks do so only at their ends.
 
-    Parameters
-    ----------
-    y : (N,), classes
-    count : number of blocks; the k-th block holds the k-th part of every class
-
-    Returns
-    -------
-    (N,), the block of each row, from 0 on
+    The k-th of `count` blocks holds the k-th part of every class of y (N,).
 
     Examples
     --------

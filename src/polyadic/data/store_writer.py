@@ -23,7 +23,7 @@ from polyadic._util.files import digest
 from polyadic._util.version import __version__
 from polyadic.data.channels import numbered_channels, unit_factors, unknown_units
 from polyadic.data.reading import listed
-from polyadic.data.recordings import Recording, SignalFaults, cut_windows, observed_windows, quality
+from polyadic.data.recordings import Recording, SignalFaults, cut_windows, observed_windows
 from polyadic.data.store import DESCRIPTION, INDEX, SAMPLES, VERSION, Header, WindowStore, checksum, is_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
@@ -130,26 +130,17 @@ class StoreWriter:
         the number of windows written
         """
         rates = dict(zip(recording.channels, recording.rates, strict=False))
-        recording = self._with_channels(recording)
-        if len(labels) != len(starts):
-            raise DataError(f"{recording.name}: number of labels must be {len(starts)}, but is {len(labels)}")
-        self._check(recording.name, labels, recording.fs)
-        last = recording.signal.shape[1] - self.header.length
-        if len(starts) and not (starts.min() >= 0 and starts.max() <= last):
-            raise DataError(
-                f"{recording.name}: windows must begin between samples 0 and {last}, but begin at {starts.min()} to "
-                f"{starts.max()}"
-            )
+        recording, starts = self._with_channels(recording), np.asarray(starts, np.int64)
         entry: dict[str, Any] = {
             "name": recording.name,
             "subject": recording.subject,
             "subject_from": subject_from,
             "part": part,
-            "quality": quality(recording),
             **({"rates": rates} if rates else {}),
             **({"began": recording.began} if recording.began else {}),
         }
-        return self._write(entry, self._cut_batches(recording, np.asarray(starts, np.int64), labels))
+        batches = self._cut_batches(recording, starts, labels)
+        return self._write(entry, recording.fs, batches, recording.limits)
 
     def _with_channels(self, recording: Recording) -> Recording:
         """Return a recording with the channels of the store, in its units; channels that it lacks are NaN."""
@@ -195,11 +186,9 @@ class StoreWriter:
         -------
         the number of windows written
         """
-        if not len(windows):
-            raise DataError("windows of a recording must have at least one window, but are empty")
-        header, name = self.header, str(windows.recording[0]) if name is None else name
+        header, name = self.header, "".join(windows.recording[:1]) if name is None else name
         for what in ("recording", "subject", "part"):
-            if len(set(getattr(windows, what).tolist())) > 1:
+            if len(set(getattr(windows, what).tolist())) != 1:
                 raise DataError(f"{name}: windows added in one call must have the same {what}")
         for what, actual, expected in (
             ("shape", windows.shape[1:], (len(header.channels), header.length)),
@@ -208,25 +197,17 @@ class StoreWriter:
         ):
             if actual != expected:
                 raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}")
-        self._check(name, windows.label, windows.fs)
-        faults = SignalFaults(header.channels)
-        entry: dict[str, Any] = {
+        entry = {
             "name": name,
             "subject": str(windows.subject[0]),
             "subject_from": str(windows.index.subject_sources[windows.index.recording[0]]),
             "part": str(windows.part[0]),
         }
-
-        def batches() -> Iterator[_Batch]:
-            size = max(1, _WRITTEN_BYTES // header.window_bytes)
-            for rows in np.split(np.arange(len(windows)), range(size, len(windows), size)):
-                with np.errstate(over="ignore"):
-                    X = windows.read(rows).astype(np.float32)
-                faults.update(X.swapaxes(0, 1).reshape(X.shape[1], -1))
-                yield X, windows.start[rows], windows.label[rows]
-            entry["quality"] = faults.counts()
-
-        return self._write(entry, batches())
+        size = max(1, _WRITTEN_BYTES // header.window_bytes)
+        parts = np.split(np.arange(len(windows)), range(size, len(windows), size))
+        return self._write(
+            entry, windows.fs, ((windows.read(rows), windows.start[rows], windows.label[rows]) for rows in parts)
+        )
 
     def skip(self, name: str, reason: str) -> None:
         """List a file or recording as skipped in the store, with the reason."""
@@ -234,7 +215,13 @@ class StoreWriter:
 
     def _cut_batches(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any]) -> Iterator[_Batch]:
         """Yield batches of windows, read from the recording block by block."""
-        length, elapsed = self.header.length, recording.elapsed_samples(starts)
+        length, last = self.header.length, recording.signal.shape[1] - self.header.length
+        if len(labels) != len(starts) or (len(starts) and not (starts.min() >= 0 and starts.max() <= last)):
+            raise DataError(
+                f"{recording.name}: windows must have one label each and begin at samples 0 to {last}, but there are "
+                f"{len(labels)} labels for {len(starts)} windows at {starts.min(initial=0)} to {starts.max(initial=0)}"
+            )
+        elapsed = recording.elapsed_samples(starts)
         reach = np.maximum.accumulate(starts)
         room = max(1, _WRITTEN_BYTES // self.header.window_bytes) * length
         first = 0
@@ -244,16 +231,33 @@ class StoreWriter:
             yield cut_windows(recording.read(begin, end), starts[rows] - begin, length), elapsed[rows], labels[rows]
             first = rows.stop
 
-    def _write(self, entry: dict[str, Any], batches: Iterable[_Batch]) -> int:
+    def _write(
+        self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch], limits: NDArray[Any] | None = None
+    ) -> int:
         """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
-        self._file.seek(self._head + self._count * self.header.window_bytes)
-        content, columns, count, empty = hashlib.sha256(), [], 0, 0
-        for windows, starts, labels in batches:
+        header, name = self.header, entry["name"]
+        if name in self._recordings:
+            raise DataError(f"recordings must have different names, but {name!r} occurs twice")
+        if fs != header.fs:
+            raise DataError(
+                f"{name} is sampled at {fs or 0:g} Hz, but the recordings before it at {header.fs:g} Hz: --fs "
+                f"{min(fs or np.inf, header.fs):g} --resample polyphase resamples all to one rate, or select files "
+                "with --pattern"
+            )
+        self._file.seek(self._head + self._count * header.window_bytes)
+        content, faults = hashlib.sha256(), SignalFaults(header.channels, limits)
+        columns, count, empty = [], 0, 0
+        for batch, starts, labels in batches:
+            with np.errstate(over="ignore"):
+                windows = batch.astype("<f4", copy=False)
             if np.isinf(windows).any():
-                raise DataError(f"{entry['name']}: samples must be finite or NaN (missing), but some are infinite")
+                raise DataError(f"{name}: samples must be finite or NaN (missing), but some are infinite")
+            if len(labels) and not (labels.min() >= -1 and labels.max() < len(header.classes)):
+                raise DataError(f"{name}: labels must lie between -1 and {len(header.classes) - 1}")
+            faults.update(windows.swapaxes(0, 1).reshape(windows.shape[1], -1))
             kept = observed_windows(windows)
             empty += int((~kept).sum())
-            samples = windows[kept].astype("<f4", copy=False).tobytes()
+            samples = windows[kept].tobytes()
             try:
                 self._file.write(samples)
             except OSError as error:
@@ -263,26 +267,14 @@ class StoreWriter:
             columns.append((np.full(kept.sum(), len(self._recordings), np.int32), starts[kept], labels[kept]))
             count += int(kept.sum())
         if not count:
-            reason = "all its samples are missing" if empty else "it is shorter than a window"
-            self.skip(entry["name"], reason)
+            self.skip(name, "all its samples are missing" if empty else "it is shorter than a window")
             return 0
         content.update(count.to_bytes(8, "little"))
         self._index += columns
         self._count += count
-        self._recordings[entry["name"]] = {**entry, "windows": count, "empty": empty, "content": content.hexdigest()}
+        counts = {"windows": count, "empty": empty, "quality": faults.counts(), "content": content.hexdigest()}
+        self._recordings[name] = entry | counts
         return count
-
-    def _check(self, name: str, labels: NDArray[Any], fs: float | None) -> None:
-        if name in self._recordings:
-            raise DataError(f"recordings must have different names, but {name!r} occurs twice")
-        if fs != self.header.fs:
-            raise DataError(
-                f"{name} is sampled at {fs or 0:g} Hz, but the recordings before it at {self.header.fs:g} Hz: --fs "
-                f"{min(fs or np.inf, self.header.fs):g} --resample polyphase resamples all to one rate, or select "
-                "files with --pattern"
-            )
-        if len(labels) and not (labels.min() >= -1 and labels.max() < len(self.header.classes)):
-            raise DataError(f"{name}: labels must lie between -1 and {len(self.header.classes) - 1}")
 
     def _finish(self) -> None:
         """Write the header of the samples, the index and the description; then rename the folder."""

@@ -15,8 +15,6 @@ ENTITY = "sub- names in paths"
 PATTERN = "the pattern"
 COLUMN = "a column"
 PARTICIPANTS = "participants.tsv"
-_UNSAID = "the recordings"
-_NOTHING = "nothing"
 
 _MOST_REPETITIONS = 3
 _CHARACTER = r"(?:\\[^1-9]|\[\^?\]?(?:[^\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
@@ -123,8 +121,8 @@ def join_sources(sources: Iterable[str]) -> str:
     >>> join_sources([FOLDER, ENTITY, ENTITY]), join_sources([])
     ('sub- names in paths and folder names', 'nothing')
     """
-    counts = Counter(source or _UNSAID for source in sources)
-    return " and ".join(source for source, _ in counts.most_common()) or _NOTHING
+    counts = Counter(source or "the recordings" for source in sources)
+    return " and ".join(source for source, _ in counts.most_common()) or "nothing"
 
 
 def note_on_files(index: Any) -> str:
@@ -159,11 +157,9 @@ def suggest_pattern(names: Sequence[str]) -> tuple[str, int] | None:
     (('([^/_]+)_[^/]*$', 2), None)
     """
     stems = [name.rpartition("/")[2] for name in names]
-    parts = [re.findall(r"[A-Za-z]+(?=\d)|[A-Za-z]+", stem) for stem in stems]
-    letters = sorted({part for each in parts for part in each if _PERSON.fullmatch(part)})
-    candidates = ["(" + "|".join(rf"{part}\d+" for part in letters) + ")"] if letters else []
-    candidates += [r"([^/_]+)_[^/]*$", r"([^/-]+)-[^/]*$", r"([A-Za-z]+\d+)[^/]*$"]
-    for pattern in candidates:
+    parts = {part for stem in stems for part in re.findall(r"[A-Za-z]+(?=\d)", stem) if _PERSON.fullmatch(part)}
+    letters = "|".join(rf"{part}\d+" for part in sorted(parts))
+    for pattern in (f"({letters or 'S'})", r"([^/_]+)_[^/]*$", r"([^/-]+)-[^/]*$", r"([A-Za-z]+\d+)[^/]*$"):
         found = [re.search(pattern, stem) for stem in stems]
         subjects = {match[1] for match in found if match is not None}
         if all(found) and 1 < len(subjects) <= len(stems) / 2:

@@ -325,17 +325,11 @@ class Windows:
                 _check_present(what, chosen, set(names[present].tolist()))
                 keep &= np.isin(names, chosen)[index.recording]
         if label is not None:
-            numbers = [self._class_number(item) for item in _as_list(label)]
+            places = {name: number for number, name in enumerate(self.classes)}
+            numbers = [places.get(item, item) for item in _as_list(label)]
             _check_present("label", numbers, set(np.flatnonzero(np.bincount(self.label + 1)) - 1))
             keep &= np.isin(self.label, numbers)
         return self[keep]
-
-    def _class_number(self, label: int | str) -> int:
-        if not isinstance(label, str):
-            return int(label)
-        if label not in self.classes:
-            raise PolyadicError(f"label must be one of {', '.join(self.classes)}, but is {label!r}")
-        return self.classes.index(label)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Windows]) -> Windows:
@@ -344,14 +338,12 @@ class Windows:
             raise PolyadicError("concatenate needs at least one Windows, but got none")
         first = parts[0]
         for other in parts[1:]:
-            for what in ("fs", "channels", "units", "classes", "dataset"):
-                if getattr(other, what) != getattr(first, what):
+            for what in ("fs", "channels", "units", "classes", "dataset", "shape"):
+                one, two = (getattr(part, what) for part in (first, other))
+                if (one[1:] != two[1:]) if what == "shape" else one != two:
                     raise PolyadicError(
-                        f"windows that are concatenated must have the same {what}, but have "
-                        f"{getattr(first, what)!r} and {getattr(other, what)!r}"
+                        f"windows that are concatenated must have the same {what}, but have {one!r} and {two!r}"
                     )
-            if other.shape[1:] != first.shape[1:]:
-                raise PolyadicError(f"windows must have one shape, but have {first.shape[1:]} and {other.shape[1:]}")
         joined = cls.from_index(Concatenated(parts), Index.concatenate([part.index for part in parts]), first)
         joined.split = first.split if len({part.split for part in parts}) == 1 else ""
         return joined
@@ -393,10 +385,6 @@ class Concatenated:
     def read(self, rows: _Rows) -> NDArray[Any]:
         """Read rows, counted over all parts: (n, …)."""
         rows = np.asarray(rows, np.intp)
-        if len(rows) and not (rows.min() >= 0 and rows.max() < self.shape[0]):
-            raise PolyadicError(
-                f"rows must lie between 0 and {self.shape[0] - 1}, but range from {rows.min()} to {rows.max()}"
-            )
         owner = np.searchsorted(self.ends, rows, side="right")
         result = np.empty((len(rows), *self.shape[1:]), self.dtype)
         for number in np.unique(owner):

@@ -46,7 +46,7 @@ def describe(value: Any) -> Any:
         matrix = sparse.csr_array(value)
         return {"type": "sparse", "parts": [describe(part) for part in (matrix.data, matrix.indices, matrix.indptr)]}
     if isinstance(value, np.ndarray | Tensor):
-        return {"type": "array", "shape": list(value.shape), "sha256": _checksum([value])}
+        return {"type": "array", "shape": list(value.shape), "sha256": _checksum(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"type": type(value).__qualname__, **fields}
@@ -65,14 +65,10 @@ def data_fingerprint(samples: Samples) -> dict[str, Any]:
     return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": sampled}
 
 
-def _checksum(arrays: Sequence[np.ndarray | Tensor | None]) -> str:
-    content = hashlib.sha256()
-    for array in arrays:
-        if isinstance(array, Tensor):
-            array = array.detach().cpu().contiguous().view(torch.uint8).numpy()  # numpy lacks some types
-        if array is not None:
-            content.update(np.ascontiguousarray(array).tobytes())
-    return content.hexdigest()
+def _checksum(array: np.ndarray | Tensor) -> str:
+    if isinstance(array, Tensor):
+        array = array.detach().cpu().contiguous().view(torch.uint8).numpy()  # numpy lacks some types
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def differences(then: Any, now: Any, name: str = "", words: str = "{} was {} and is {} now") -> Iterator[str]:

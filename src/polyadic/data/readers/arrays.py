@@ -209,15 +209,14 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
     on_disk = any(isinstance(one, np.memmap) for one in X)
     joined: dict[str, Any] = {"X": Concatenated(X) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
-        pair: list[Any] = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
+        pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
         known = next((column for column in pair if column is not None), None)
-        if known is None:
-            continue
-        for number, windows in enumerate(X):
-            if pair[number] is None:
-                shape = (len(windows), *known.shape[1:])
-                pair[number] = np.full(shape, "") if known.dtype.kind in "US" else np.full(shape, -1)
-            elif len(pair[number]) != len(windows) or (pair[number].dtype.kind in "US") != (known.dtype.kind in "US"):
-                raise DataError(f"{key} must have {len(windows)} entries of one type in both parts")
-        joined[key] = np.concatenate(pair)
+        if known is not None:
+            unknown: Any = "" if known.dtype.kind in "US" else -1
+            joined[key] = np.concatenate(
+                [
+                    np.full((len(windows), *known.shape[1:]), unknown) if column is None else column
+                    for windows, column in zip(X, pair, strict=True)
+                ]
+            )
     return joined

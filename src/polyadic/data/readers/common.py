@@ -9,17 +9,6 @@ from pathlib import Path
 from polyadic.data.reading import close_match, listed
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = [
-    "as_unit",
-    "check_file",
-    "check_inflation",
-    "choose_channels",
-    "decode_text",
-    "ending_of",
-    "is_table",
-    "stem_of",
-]
-
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
 _HARMLESS_BYTES = 256 * 2**20
 _HARMLESS_RATIO = 100
@@ -51,15 +40,7 @@ def check_file(path: Path) -> int:
 
 
 def check_inflation(name: str, declared: int, size: int, advice: str = "save it uncompressed with np.savez") -> None:
-    """Raise if compressed data would take far more memory than the size of the file.
-
-    Parameters
-    ----------
-    name : what is compressed, for the error message
-    declared : uncompressed size in bytes, according to the file
-    size : size of the file in bytes
-    advice : what to do if the data are genuine
-    """
+    """Raise if the declared bytes of compressed data are far more than the size of the file."""
     if declared > max(_HARMLESS_BYTES, _HARMLESS_RATIO * size):
         raise DataError(
             f"{name} would take {declared / 1e6:,.0f} MB, {declared // max(size, 1):,} times the size of its file. If "
@@ -87,12 +68,7 @@ def as_unit(text: str) -> str:
 
 
 def choose_channels(file: str, names: Sequence[str], channels: Sequence[str] | None) -> list[int]:
-    """Return the positions of the requested channels that a file has; of all channels if None.
-
-    Raises
-    ------
-    DataError : if the file has none of them, or two of one name
-    """
+    """Return the positions of the requested channels that a file has; of all channels if None."""
     if isinstance(channels, str) or (channels is not None and len(set(channels)) != len(channels)):
         raise PolyadicError(f"channels must be a list of distinct names, but is {channels!r}")
     wanted = [name for name in (names if channels is None else channels) if name in names]

@@ -91,11 +91,6 @@ def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
     """Open a recording with MNE-Python, such as a BrainVision (`.vhdr`), EEGLAB (`.set`) or MNE (`.fif`) file.
 
     Volts are converted to microvolts, the unit of EEG in these files and in EDF. Samples are read when they are needed.
-
-    Raises
-    ------
-    DataError : if MNE cannot read the file
-    MissingExtraError : if MNE is not installed
     """
     try:
         import mne

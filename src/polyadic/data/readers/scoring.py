@@ -12,12 +12,10 @@ import numpy as np
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import check_file, decode_text, is_table
-from polyadic.data.readers.table_files import read_heads, read_texts
+from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.data.reading import listed
 from polyadic.data.recordings import LATEST, Annotation, Recording
 from polyadic.errors import DataError
-
-__all__ = ["find_scoring", "matches", "read_events", "read_scoring"]
 
 _LABELS = ("trial_type", "label", "description", "stage", "annotation", "event", "value", "text", "class")
 _HEADS = (*_LABELS, "labels", "stages", "sleep_stage", "sleep stage", "hypnogram")
@@ -48,18 +46,8 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
     a character that is not a letter or digit. In the names of EDF files, the prefix may end in a letter where the
     recording has a digit, as in Sleep-EDF. Files in the folder of the recording take precedence.
 
-    Parameters
-    ----------
-    path : path of the recording
-    base : folder that is read
-    stem : name of the recording without its extension
-    pattern : pattern of the names of scoring files, with * for the part shared with the recording, or {name} for the
-        whole name of the recording
-    files : files that match the pattern
-
-    Raises
-    ------
-    DataError : if several files match equally well
+    Instead of *, {name} in the pattern stands for the whole name of the recording. `files` match the pattern, below the
+    folder `base`.
     """
     fitting: dict[Path, int] = {}
     for file in files:
@@ -100,13 +88,9 @@ def _key(file: Path, base: Path, pattern: str) -> str:
 def read_scoring(path: Path, recording: Recording, source: Path, seconds: float) -> tuple[Annotation, ...]:
     """Read the labels of a recording from a scoring file.
 
-    Parameters
-    ----------
-    path : an EDF+ file with annotations, a table of onset, duration and label, a WFDB annotation file, or a text file
-        with one stage per line
-    recording : the recording that is scored
-    source : file of the recording
-    seconds : length of a window, which is tried as the epoch length of a text file
+    It is an EDF+ file with annotations, a table of onset, duration and label, a WFDB annotation file, or a text file
+    with one stage per line, for which the length of a window in seconds is tried as the length of an epoch. `source` is
+    the file of the recording.
     """
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
@@ -123,11 +107,8 @@ def read_scoring(path: Path, recording: Recording, source: Path, seconds: float)
 def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
     """Read annotations from a table with the columns onset and duration in seconds, as in BIDS, and a label column.
 
-    Parameters
-    ----------
-    path : path of the table
-    column : name of the label column; by default the first of trial_type, label, description, stage, annotation, event,
-        value, text and class that the table has
+    By default, the label is in the first column of trial_type, label, description, stage, annotation, event, value,
+    text and class that the table has.
     """
     import pandas as pd
 

@@ -14,33 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import as_unit, check_file, check_inflation, choose_channels, decode_text
+from polyadic.data.readers.common import as_unit, check_file, choose_channels, decode_text
 from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time, mark_missing
 from polyadic.data.resampling import at_one_rate
 from polyadic.errors import DataError, MissingExtraError
 
-__all__ = [
-    "find_segments",
-    "import_wfdb",
-    "is_annotations",
-    "read_annotations",
-    "read_header",
-    "read_rates",
-    "read_wfdb",
-]
-
-_FLAC = {"508": 8, "516": 16, "524": 24}
 _BYTES = {"8": 1.0, "80": 1.0, "310": 4 / 3, "311": 4 / 3, "212": 1.5, "16": 2.0, "61": 2.0, "160": 2.0, "24": 3.0}
-_BYTES |= {"32": 4.0, **dict.fromkeys(_FLAC, 0.0)}
-_BITS = {"80": 8, "310": 10, "311": 10, "212": 12, "16": 16, "61": 16, "160": 16, "24": 24, "32": 32, **_FLAC}
-"""Bits of a sample by format; the lowest value marks a missing sample. Format 8 has differences and no such value."""
+_BYTES |= {"32": 4.0, "508": 0.0, "516": 0.0, "524": 0.0}
+"""Bytes of a sample by format; those of the last three, which are compressed, vary."""
 _ABSENT = "~"
 """File name in a layout header, and segment name that marks a gap."""
 _SIGNAL_LINE = re.compile(r"\S+\s+\S+(?:\s+[^\s/]+(?:/(?P<units>\S+))?(?:\s+-?\d+){0,5}(?:\s+(?P<name>.*))?)?")
@@ -49,15 +36,13 @@ _DEFINITION = re.compile(r"(\d{1,2}) (\S+) .*")
 _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
 """Annotation codes: comment, rhythm change, last code of an annotation type, long interval, auxiliary text."""
 
-_Resample = str | Mapping[str, str | None] | None
-
 
 def read_wfdb(
     path: str | Path,
     *,
     channels: Sequence[str] | None = None,
     annotations: Sequence[str] = (),
-    resample: _Resample = None,
+    resample: str | Mapping[str, str | None] | None = None,
     missing: float | None = None,
 ) -> Recording:
     """Open a record with one or more segments; samples are read when they are needed.
@@ -71,17 +56,16 @@ def read_wfdb(
     annotations : extensions of annotation files, such as "atr"
     resample : as for `polyadic.data.resampling.at_one_rate`
     missing : value of missing samples, besides the one of the format
-
-    Raises
-    ------
-    DataError : if a file is missing or damaged, no channel exists, or rates differ and `resample` is None
-    MissingExtraError : if wfdb is not installed
     """
     path = Path(path)
     path = path.with_name(path.name.removesuffix(".hea"))
     header = read_header(path.with_name(f"{path.name}.hea"))
-    read = _read_segments if hasattr(header, "seg_name") else _read_single
-    recording = read(path, header, channels, resample, missing)
+    signals = _signals(path, header)
+    picked = choose_channels(f"{path.name}.hea", signals.sig_name, channels)
+    spans = _spans(path, header, picked)
+    read = lru_cache(maxsize=1)(lambda first, stop: _read_frames(path, header, signals, picked, first, stop))
+    rows = [_row(path.name, signals, number, spans, read, place) for place, number in enumerate(picked)]
+    recording = at_one_rate(f"{path.name}.hea", [mark_missing(row, missing) for row in rows], None, resample)
     files = [path.with_name(f"{path.name}.{extension}") for extension in annotations]
     found = [annotation for file in files for annotation in read_annotations(file, recording)]
     began: Any = header.base_time or ""
@@ -110,11 +94,9 @@ def import_wfdb() -> Any:
 
 def read_header(path: Path) -> Any:
     """Read a header with wfdb, as its `Record` or `MultiRecord`; names and units may be in UTF-8 or Latin-1."""
-    lines = _header_lines(path)
+    lines, wfdb = _header_lines(path), import_wfdb()
     try:
-        header = import_wfdb().rdheader(str(path.absolute().with_suffix("")))
-    except MissingExtraError:
-        raise
+        header = wfdb.rdheader(str(path.absolute().with_suffix("")))
     except Exception as error:
         raise DataError(f"{path.name}: wfdb cannot read the header: {error}") from error
     segmented = hasattr(header, "seg_name")
@@ -131,8 +113,6 @@ def read_header(path: Path) -> Any:
         header.units[number] = as_unit(units or "mV")
         header.sig_name[number] = name or header.sig_name[number] or f"signal {number}"
         header.samps_per_frame[number] = header.samps_per_frame[number] or 1
-        if not 1e-28 < abs(header.adc_gain[number]) < 1e37:  # float32 would overflow, or all values would be 0
-            raise DataError(f"{path.name}: signal {number} has no valid gain: write 0 if it is unknown")
     return header
 
 
@@ -155,19 +135,38 @@ def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
 
 def read_rates(path: Path) -> dict[str, float]:
     """Read the sampling rate in Hz of every channel of a record, by name."""
-    header = read_header(path)
-    signals = _layout(path.with_suffix(""), header) if hasattr(header, "seg_name") else header
+    signals = _signals(path.with_suffix(""), read_header(path))
     return {
-        name: float(header.fs * frame) for name, frame in zip(signals.sig_name, signals.samps_per_frame, strict=True)
+        name: float(signals.fs * frame) for name, frame in zip(signals.sig_name, signals.samps_per_frame, strict=True)
     }
 
 
-def _layout(path: Path, header: Any) -> Any:
-    """Return the header with the signals of a multi-segment record: that of its first segment."""
+def _signals(path: Path, header: Any) -> Any:
+    """Return the header with the signals of a record: for one of several segments, that of the first."""
+    if not hasattr(header, "seg_name"):
+        return header
     first = next((segment for segment in header.seg_name if segment != _ABSENT), None)
     if first is None:
         raise DataError(f"{path.name}.hea: all segments are gaps")
     return read_header(path.with_name(f"{first}.hea"))
+
+
+def _spans(path: Path, header: Any, picked: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first frame and the end of each part of a record without gaps; sizes of signal files are checked."""
+    if not hasattr(header, "seg_name"):
+        return [(0, _frame_count(header, picked, path.parent))]
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for segment, frames in zip(header.seg_name, header.seg_len, strict=True):
+        first, end = end, end + frames
+        if segment == _ABSENT or not frames:
+            continue
+        part = read_header(path.with_name(f"{segment}.hea"))
+        if _frame_count(part, range(part.n_sig), path.parent) != frames:
+            raise DataError(f"{segment}.hea: the segment must have {frames} samples")
+        # Segments that follow each other without a gap are one, so that windows may cross their border.
+        spans = [*spans[:-1], (spans[-1][0], end)] if spans and spans[-1][1] == first else [*spans, (first, end)]
+    return spans
 
 
 def _frame_count(header: Any, picked: Sequence[int], folder: Path) -> int:
@@ -179,11 +178,8 @@ def _frame_count(header: Any, picked: Sequence[int], folder: Path) -> int:
             raise DataError(f"{file}: signals must be in a file of format {', '.join(_BYTES)}, but {name!r} is not")
         each, width = _BYTES[header.fmt[group[0]]], sum(header.samps_per_frame[number] for number in group)
         size = check_file(folder / name) - (header.byte_offset[group[0]] or 0)
-        if not each:
-            if frames is None:
-                raise DataError(f"{file}: the header must give the number of samples of FLAC-compressed signals")
-            check_inflation(name, frames * width * 4, size, "save it in format 16")
-            continue
+        if frames is None and not each:
+            raise DataError(f"{file}: the header must give the number of samples of FLAC-compressed signals")
         frames = math.floor(size / (each * width)) if frames is None else frames
         if frames < 1 or size < math.floor(frames * width * each):
             raise DataError(
@@ -196,126 +192,58 @@ def _frame_count(header: Any, picked: Sequence[int], folder: Path) -> int:
 # ---------------------------------------------------------------- signals
 
 
-def _read_single(
-    path: Path, header: Any, channels: Sequence[str] | None, resample: _Resample, missing: float | None
-) -> Recording:
-    """Return a record with one segment, without annotations; its samples are read when they are needed."""
-    file = f"{path.name}.hea"
-    picked = choose_channels(file, header.sig_name, channels)
-    frames = _frame_count(header, picked, path.parent)
+def _read_frames(
+    path: Path, header: Any, signals: Any, picked: Sequence[int], first: int, stop: int
+) -> list[NDArray[Any]]:
+    """Read the samples of each signal from frame `first` to `stop`, NaN where they are missing."""
+    wfdb, several = import_wfdb(), {signals.samps_per_frame[number] for number in picked} != {1}
     # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
-    even = all(header.samps_per_frame[number] == 1 for number in picked)
-    whole = header.sig_len is None or any(header.fmt[number] == "8" for number in picked)
-
-    @lru_cache(maxsize=1)
-    def decode(first: int, stop: int) -> list[NDArray[Any]]:
-        """Return the digital values of each signal in frames `first` to `stop`."""
-        try:
-            record = import_wfdb().rdrecord(
-                str(path.absolute()),
-                sampfrom=first,
-                sampto=None if header.sig_len is None else stop,
-                channels=picked,
-                physical=False,
-                smooth_frames=even,
-                return_res=32,
-            )
-        except ImportError as error:
-            raise MissingExtraError(f"{file}: FLAC needs a package: pip install soundfile") from error
-        except Exception as error:
-            raise DataError(f"{file}: wfdb cannot read the record ({type(error).__name__})") from error
-        return list(record.d_signal.T) if even else list(record.e_d_signal)
-
-    def row(place: int, number: int) -> Recording:
-        frame, bits = header.samps_per_frame[number], _BITS.get(header.fmt[number])
-
-        def values(digits: NDArray[Any]) -> NDArray[np.float32]:
-            return np.asarray((digits - float(header.baseline[number])) / header.adc_gain[number], np.float32)
-
-        def read(first: int, stop: int) -> NDArray[np.float32]:
-            begin, end = (0, frames) if whole else (first // frame, -(-stop // frame))
-            digits = decode(begin, end)[place][None, first - begin * frame : stop - begin * frame]
-            signal = values(digits)
-            if bits is not None:
-                signal[digits == -(1 << bits - 1)] = np.nan
-            return signal
-
-        limits = _limits(header, number)
-        return Recording(
-            name=path.name,
-            subject=path.name,
-            fs=float(header.fs * frame),
-            channels=(header.sig_name[number],),
-            units=(header.units[number],),
-            signal=Unread((1, frames * frame), read),
-            limits=None if limits is None else np.sort(values(limits), axis=1),
+    whole = header.sig_len is None or any(signals.fmt[number] == "8" for number in picked)
+    try:
+        record = wfdb.rdrecord(
+            str(path.absolute()),
+            sampfrom=0 if whole else first,
+            sampto=None if header.sig_len is None else stop,
+            channels=list(picked),
+            smooth_frames=not several,
         )
-
-    rows = [mark_missing(row(place, number), missing) for place, number in enumerate(picked)]
-    return at_one_rate(file, rows, None, resample)
-
-
-def _limits(header: Any, number: int) -> NDArray[Any] | None:
-    """Return the digital minimum and maximum of the converter, (1, 2); None if its resolution is unknown."""
-    bits, stored = header.adc_res[number] or 0, _BITS.get(header.fmt[number])
-    if stored is None or not 0 < bits <= 32:
-        return None
-    zero, half = header.adc_zero[number] or 0, 1 << bits - 1
-    # The lowest digital value of a format marks missing samples, so the converter never outputs it.
-    most = (1 << stored - 1) - 1
-    return np.array([[max(zero - half, -most), min(zero + half - 1, most)]])
+    except ImportError as error:
+        raise MissingExtraError(f"{path.name}.hea: FLAC needs a package: pip install soundfile") from error
+    except Exception as error:  # wfdb raises many types on damaged files
+        raise DataError(f"{path.name}.hea: wfdb cannot read the record ({type(error).__name__})") from error
+    values = list(record.e_p_signal) if several else list(record.p_signal.T)
+    skipped = [first * signals.samps_per_frame[number] * whole for number in picked]
+    return [row[begin:] for row, begin in zip(values, skipped, strict=True)]
 
 
-def _read_segments(
-    path: Path, header: Any, channels: Sequence[str] | None, resample: _Resample, missing: float | None
-) -> Recording:
-    """Return a multi-segment record, without annotations; times without a segment are gaps."""
-    names = _layout(path, header).sig_name
-    wanted = [names[number] for number in choose_channels(f"{path.name}.hea", names, channels)]
-    pieces: list[Recording] = []
-    segments: list[Segment] = []
-    units: dict[str, str] = {}
-    frames = count = 0
-    for segment, samples in zip(header.seg_name, header.seg_len, strict=True):
-        part = read_header(path.with_name(f"{segment}.hea")) if segment != _ABSENT and samples else None
-        there = [] if part is None else [name for name in wanted if name in part.sig_name]
-        if there:
-            piece = _read_single(path.with_name(segment), part, there, resample, missing)
-            if abs(piece.signal.shape[1] / piece.fs - samples / header.fs) > 0.5 / piece.fs:
-                raise DataError(f"{segment}.hea: the segment must have {samples} samples at {header.fs:g} Hz")
-            for channel, unit in zip(piece.channels, piece.units, strict=True):
-                if units.setdefault(channel, unit) != unit:
-                    raise DataError(f"{path.name}.hea: {channel} is in {units[channel]}, and in {unit} in {segment}")
-            pieces.append(piece)
-            # Segments that follow each other without a gap are one, so that windows may cross their border.
-            onset = frames / header.fs
-            expected = segments[-1].onset + (count - segments[-1].first) / pieces[0].fs if segments else -1.0
-            if abs(onset - expected) > 0.5 / pieces[0].fs:
-                segments.append(Segment(count, onset))
-            count += piece.signal.shape[1]
-        frames += samples
-    if not pieces:
-        raise DataError(f"{path.name}.hea: no segment has any of the channels {', '.join(wanted)}")
-    ends = list(accumulate(piece.signal.shape[1] for piece in pieces))
+def _row(name: str, signals: Any, number: int, spans: Sequence[tuple[int, int]], frames: Any, place: int) -> Recording:
+    """Return a signal as a recording of one channel, whose samples are read when they are needed."""
+    each, fs = signals.samps_per_frame[number], float(signals.fs * signals.samps_per_frame[number])
+    firsts = np.cumsum([0, *((end - first) * each for first, end in spans)]).tolist()
 
     def read(start: int, stop: int) -> NDArray[np.float32]:
-        signal = np.full((len(wanted), stop - start), np.nan, np.float32)
-        for piece, end in zip(pieces, ends, strict=True):
-            begin = end - piece.signal.shape[1]
-            first, last = max(start, begin), min(stop, end)
+        parts = []
+        for (frame, _), begin, end in zip(spans, firsts, firsts[1:], strict=False):
+            first, last = max(start, begin) - begin, min(stop, end) - begin
             if first < last:
-                rows = [wanted.index(channel) for channel in piece.channels]
-                signal[rows, first - start : last - start] = piece.read(first - begin, last - begin)
-        return signal
+                base = frame + first // each
+                values = frames(base, frame - (-last // each))[place]
+                parts.append(values[first % each : first % each + last - first].astype(np.float32))
+        return np.concatenate(parts)[None]
 
+    bits, zero = signals.adc_res[number] or 0, signals.adc_zero[number] or 0
+    # The lowest digital value marks missing samples, so the converter never outputs it.
+    half = 2 ** (bits - 1) if 0 < bits <= 32 else np.nan
+    limits = (np.array([[zero - half + 1, zero + half - 1]]) - signals.baseline[number]) / signals.adc_gain[number]
     return Recording(
-        name=path.name,
-        subject=path.name,
-        fs=pieces[0].fs,
-        channels=tuple(wanted),
-        units=tuple(units.get(channel, "") for channel in wanted),
-        signal=Unread((len(wanted), count), read),
-        segments=tuple(segments),
+        name=name,
+        subject=name,
+        fs=fs,
+        channels=(signals.sig_name[number],),
+        units=(signals.units[number],),
+        signal=Unread((1, firsts[-1]), read),
+        segments=tuple(Segment(first, frame / signals.fs) for first, (frame, _) in zip(firsts, spans, strict=False)),
+        limits=np.sort(limits.astype(np.float32), axis=1),
     )
 
 

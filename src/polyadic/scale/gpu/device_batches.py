@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyadic._util.random_streams import window_keys
 from polyadic.core.tensorizer import Layout, tensors_into
-from polyadic.data.batches import Raw, Samples, WindowSource, in_mode_order, prefetch
+from polyadic.data.batches import Samples, WindowSource, in_mode_order, prefetch
 
 __all__ = ["BatchGroup", "BatchGroups"]
 
@@ -54,7 +54,7 @@ class BatchGroups:
 
     def __post_init__(self) -> None:
         source, tensorize = self.source, self.source.tensorize
-        first = source.samples.read(slice(0, 1)).digits
+        first = source.samples.read(slice(0, 1))
         self._sample, self._window_bytes = first.shape[1:], first.nbytes
         layout = None if tensorize is None else tensorize.layout(self._sample[-1], source.device)
         if layout is None or layout.order not in _ORDERS:
@@ -90,21 +90,21 @@ class BatchGroups:
         with torch.cuda.stream(self._stream):
             self.energy.zero_()
         wholes = [torch.cat(list(group)) for group in groups]
-        for number, (ids, raw) in enumerate(self._read_groups(wholes)):
+        for number, (ids, batch) in enumerate(self._read_groups(wholes)):
             slot = number % len(self._slots)
             with torch.cuda.stream(self._stream):
                 before = done[slot]
                 if before is not None:
                     self._stream.wait_event(before)
                 count, size = len(groups[number]), len(groups[number][0])
-                T = self._fill(slot, count, size, ids, raw, sweep)
+                T = self._fill(slot, count, size, ids, batch, sweep)
             main.wait_stream(self._stream)
             yield BatchGroup(count, size, slot, T)
             done[slot] = main.record_event()
             if self.source.on_batch is not None:
                 self.source.on_batch(len(ids), len(ids) * self._window_bytes)
 
-    def _read_groups(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw | None]]:
+    def _read_groups(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield the window ids of each part, and the windows unless they are resident on the GPU."""
         if self._resident is not None:
             # One copy from pinned memory: a blocking copy would wait for all earlier work.
@@ -112,16 +112,16 @@ class BatchGroups:
                 order = torch.cat(parts).pin_memory().to(self.source.device, non_blocking=True)
             yield from ((rows, None) for rows in torch.split(order, [len(ids) for ids in parts]))
             return
-        for ids, raw, waited in prefetch(self.source.samples, parts, always=True):
+        for ids, batch, waited in prefetch(self.source.samples, parts, always=True):
             self.source.waited += waited
-            yield ids, raw
+            yield ids, batch
 
-    def _fill(self, slot: int, count: int, size: int, ids: Tensor, raw: Raw | None, sweep: int) -> Tensor:
+    def _fill(self, slot: int, count: int, size: int, ids: Tensor, batch: Tensor | None, sweep: int) -> Tensor:
         """Write the tensors of windows and their views to the slot, and accumulate their squared norms."""
         source = self.source
         T = self._slots[slot][: count * source.n_views * size]
         T = in_mode_order(T, self.order)
-        X = self._load_windows(ids, raw)
+        X = self._load_windows(ids, batch)
         if self._layout.capturable and (source.augment is None or source.augment.capturable):
             keys = window_keys(source.seed, sweep, ids + source.first_id)
             self._keys[: len(keys)].copy_(keys, non_blocking=True)
@@ -130,7 +130,7 @@ class BatchGroups:
             self._transform(X, None if source.augment is None else source.augmented(X, ids, sweep), T, count)
         return T
 
-    def _load_windows(self, ids: Tensor, raw: Raw | None) -> Tensor:
+    def _load_windows(self, ids: Tensor, batch: Tensor | None) -> Tensor:
         """Load windows to a fixed buffer, in the tensorizer's layout."""
         from polyadic.scale.gpu.kernels.signals import gather
 
@@ -141,17 +141,13 @@ class BatchGroups:
             room = torch.zeros(count, *shape[:-1], step, dtype=source.dtype, device=source.device)
             self._windows = room[..., : shape[-1]]
         values = self._windows[: len(ids)]
-        if raw is not None:
-            pinned = Raw(*(None if part is None else part.pin_memory() for part in raw))  # type: ignore[arg-type]
-            return values.copy_(source.samples.checked(pinned, ids, source.device, source.dtype))
+        if batch is not None:
+            return values.copy_(source.samples.checked(batch.pin_memory(), ids, source.device, source.dtype))
         assert self._resident is not None
-        digits, scale, offset = self._resident
         if self._layout.capturable:
-            gather(digits, ids, values)
+            gather(self._resident, ids, values)
         else:
-            values.copy_(digits[ids])
-        if scale is not None and offset is not None:
-            values.mul_(scale[ids]).add_(offset[ids])  # bit-identical to `Samples.checked`
+            values.copy_(self._resident[ids])
         return values
 
     def _transform(self, X: Tensor, augmented: Tensor | None, T: Tensor, count: int) -> None:
@@ -190,29 +186,21 @@ def _group_batches(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]
     return groups if whole == len(parts) else [*groups, parts[whole:]]
 
 
-def _keep_on_device(samples: Samples, device: torch.device) -> Raw | None:
-    """Copy all samples to the GPU in stored form, checked to be finite; None if they do not fit."""
+def _keep_on_device(samples: Samples, device: torch.device) -> Tensor | None:
+    """Copy all samples to the GPU as they are stored, checked to be finite; None if they do not fit."""
     first = samples.read(slice(0, 1))
     data = samples.data if isinstance(samples.data, Tensor) and samples.data.device == device else None
-    if data is None and first.digits.nbytes * len(samples) > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
+    if data is None and first.nbytes * len(samples) > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
         return None
-    rows = max(1, _LOAD_BYTES // first.digits.nbytes)
+    rows = max(1, _LOAD_BYTES // first.nbytes)
     parts = torch.split(torch.arange(len(samples)), rows)
     if data is not None:
         for ids in parts if data.is_floating_point() else ():
             samples.take(slice(int(ids[0]), int(ids[-1]) + 1), device, samples.dtype)
-        return Raw(data.contiguous())
-    digits = torch.empty(len(samples), *first.digits.shape[1:], dtype=first.digits.dtype, device=device)
-    scales, offsets = [], []
-    for ids, raw, _ in prefetch(samples, parts, always=True):
-        moved = Raw(*(None if part is None else part.to(device) for part in raw))  # type: ignore[arg-type]
+        return data.contiguous()
+    resident = torch.empty(len(samples), *first.shape[1:], dtype=first.dtype, device=device)
+    for ids, batch, _ in prefetch(samples, parts, always=True):
+        moved = batch.to(device)
         samples.checked(moved, ids, device, samples.dtype)
-        digits[ids[0] : ids[-1] + 1] = moved.digits
-        scales.append(moved.scale)
-        offsets.append(moved.offset)
-    return Raw(digits, _concatenate(scales, samples.dtype), _concatenate(offsets, samples.dtype))
-
-
-def _concatenate(parts: list[Tensor | None], dtype: torch.dtype) -> Tensor | None:
-    there = [part.to(dtype) for part in parts if part is not None]
-    return torch.cat(there) if there else None
+        resident[ids[0] : ids[-1] + 1] = moved
+    return resident
