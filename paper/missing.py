@@ -153,9 +153,11 @@ def nearest(X: NDArray[Any], known: NDArray[Any]) -> NDArray[Any]:
     KNNImputer searches column by column, which takes minutes for one window of an ECG.
     """
     X, known = X.copy(), known[np.linspace(0, len(known) - 1, min(len(known), _KNOWN)).astype(int)]
-    masks, number = np.unique(np.isnan(X), axis=0, return_inverse=True)
-    for index, lost in enumerate(masks):
-        rows = np.flatnonzero(number.reshape(-1) == index)
+    groups: dict[bytes, list[int]] = {}
+    for row, mask in enumerate(np.isnan(X)):
+        groups.setdefault(mask.tobytes(), []).append(row)
+    for rows in groups.values():
+        lost = np.isnan(X[rows[0]])
         distances = euclidean_distances(X[rows][:, ~lost], known[:, ~lost])
         neighbours = np.argsort(distances, axis=1, kind="stable")[:, :5]
         X[np.ix_(rows, lost)] = known[:, lost][neighbours].mean(axis=1)
