@@ -200,7 +200,7 @@ def test_a_channel_of_noise_counts_as_missing_and_is_named(slow: CPD) -> None:
     X[:, 3] = np.nan
     missing = slow.transform(X)
     X[:, 3] = np.random.default_rng(0).normal(size=(40, 128))
-    with pytest.warns(MissingWarning, match=r"noisy channels.*4 in 40 of 40 windows"):
+    with pytest.warns(MissingWarning, match=r"channels of noise.*4 in 40 of 40 windows"):
         np.testing.assert_allclose(slow.transform(X), missing)
 
 

@@ -257,7 +257,7 @@ class Tally:
         named = ", ".join(f"{name} in {count:,}" for count, name in sorted(found, key=lambda pair: -pair[0])[:5])
         more = f" and {len(found) - 5} more channels" if len(found) > 5 else ""
         warnings.warn(
-            f"dead, stuck or noisy channels count as missing: {named}{more} of {self.count:,} windows "
+            f"dead or stuck channels, and channels of noise, count as missing: {named}{more} of {self.count:,} windows "
             "(Readout(keep_flat=True), or fit --keep-flat, takes them as they are)",
             MissingWarning,
             stacklevel=stacklevel,
