@@ -293,7 +293,7 @@ def page(rows: list[Row]) -> str:
         if found:
             shares = [f"{kind} {np.mean([one[kind] for one in found]):.2f} %" for kind in found[0]]
             lines.append(
-                f"Channels that fail and are found, and clean windows with a false alarm: {', '.join(shares)}.\n"
+                f"Failed channels that are found, and clean windows with a false alarm: {', '.join(shares)}.\n"
             )
     ptb = [row for row in rows if "missing" in row]
     if ptb:
