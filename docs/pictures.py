@@ -151,7 +151,7 @@ def missing() -> Any:
     figure = new_figure(height=300, margin_t=70)
     for number, name in enumerate(sets):
         found, ends = means(rows, name), [number / len(sets) + 0.015, (number + 1) / len(sets) - 0.015]
-        where = panel(figure, number, {"domain": ends, "nticks": 6}, {"nticks": 6, "rangemode": "normal"})
+        where = panel(figure, number, {"domain": ends, "nticks": 6}, {"range": [0, 100]})
         for index, (title, method) in enumerate(lines.items()):
             counts = {0: "clean"} | {int(fault.split()[0]): fault for fault in found[method] if "channels" in fault}
             style = {"color": PALETTE[index], "width": 3 if method == "polyadic" else 1.5}
