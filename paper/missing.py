@@ -310,8 +310,10 @@ def _against_rivals(sets: dict[str, dict[str, dict[str, float]]]) -> str:
         for fault in ("one channel", "a quarter"):
             worst = {one: min(own[f"{fault}, {kind}"] for kind in FAULTS[:3]) for one, own in scores.items()}
             best = max((one for one in scores if one != OWN), key=lambda one: worst[one], default=OWN)
-            shown = [f"{scores[one]['clean']:.1f} → {worst[one]:.1f}" for one in (OWN, best)]
-            cells.append([f"{name}, {fault}", shown[0], f"{scores[OWN]['clean'] - worst[OWN]:.1f}", best, shown[1],
-                          f"{scores[best]['clean'] - worst[best]:.1f}"])  # fmt: skip
+            shown = [
+                [f"{scores[one]['clean']:.1f} → {worst[one]:.1f}", f"{scores[one]['clean'] - worst[one]:z.1f}"]
+                for one in (OWN, best)
+            ]
+            cells.append([f"{name}, {fault}", *shown[0], best, *shown[1]])
     heads = ["dead", OWN, "lost", "best rival with the fault", "its score", "lost"]
     return "Clean, and the worst of zero, NaN and stuck:\n\n" + table(heads, cells)
