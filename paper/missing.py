@@ -280,7 +280,7 @@ def page(rows: list[Row]) -> str:
     """Return the tables of the results as Markdown."""
     sets = list(dict.fromkeys(row["set"] for row in rows if "set" in row))
     every = {name: means(rows, name) for name in sets}
-    lines = [_against_rivals(every)] if all(OWN in scores for scores in every.values()) else []
+    lines = [_against_rivals(every)] if every and all(OWN in scores for scores in every.values()) else []
     for name, scores in every.items():
         count = len({row["split"] for row in rows if row.get("set") == name})
         faults = list(next(iter(scores.values())))
@@ -299,7 +299,7 @@ def page(rows: list[Row]) -> str:
     if ptb:
         before, after = (np.mean([row["score"] for row in ptb if row["missing"] == way]) for way in (0, 1))
         lines.append("## PTB-XL, first 1,987 records, 100 Hz, 2.5 s per lead: sex, by patient\n")
-        lines.append(f"{len(ptb) // 2} splits. Missing leads as 0: {before:.1f} %. As missing: {after:.1f} %.\n")
+        lines.append(f"Splits: {len(ptb) // 2}. Missing leads as 0: {before:.1f} %. As missing: {after:.1f} %.\n")
     return "\n".join(lines)
 
 
