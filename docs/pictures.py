@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,16 @@ from PIL import Image
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Bandpass, Jitter
 from polyadic.data import Windows, synthetic
-from polyadic.plot.style import PALETTE, new_figure
+from polyadic.plot.style import PALETTE, new_figure, panel
 from polyadic.spectral import STFT
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed package
+from paper.missing import means
 
 FS = 128.0
 CHANNELS = ("frontal", "central", "occipital")
 FRAMES = STFT(n_fft=64, hop=8, parts="amplitude")
+SETS = {"har": "HAR", "geotec": "GeoTec phone", "sisfall": "SisFall", "eegmat": "EEGMAT", "ludb": "LUDB"}
 
 
 def windows(count: int = 90) -> Windows:
@@ -137,11 +142,33 @@ def tuning() -> Any:
     return plot.tuning(run["tries"], run["recommended"], run["settings"])
 
 
-def save(figures: dict[str, Any], folder: Path) -> None:
+def missing() -> Any:
+    """Plot accuracy against the number of missing channels, for each data set of `python -m paper missing`."""
+    rows = json.loads((Path(__file__).parent / "results" / "missing" / "missing-development.json").read_text())["rows"]
+    lines = {"polyadic": "polyadic", "PCA, nearest windows": "PCA, nearest imputation"}
+    lines |= {"PCA, mean": "PCA, mean imputation", "statistics, nearest windows": "statistics, nearest imputation"}
+    sets = [name for name in SETS if any(row.get("set") == name for row in rows)]
+    figure = new_figure(height=300, margin_t=70)
+    for number, name in enumerate(sets):
+        found, ends = means(rows, name), [number / len(sets) + 0.015, (number + 1) / len(sets) - 0.015]
+        where = panel(figure, number, {"domain": ends, "nticks": 6}, {"range": [0, 100]})
+        for index, (title, method) in enumerate(lines.items()):
+            counts = {0: "clean"} | {int(fault.split()[0]): fault for fault in found[method] if "channels" in fault}
+            style = {"color": PALETTE[index], "width": 3 if method == "polyadic" else 1.5}
+            y = [found[method][fault] for fault in counts.values()]
+            figure.add_scatter(x=[*counts], y=y, name=title, line=style, mode="lines", showlegend=number == 0, **where)
+        place = {"xref": f"{where['xaxis']} domain", "yref": "paper", "x": 0, "y": 1}
+        figure.add_annotation(text=SETS[name], xanchor="left", yanchor="bottom", showarrow=False, **place)
+    figure.update_layout(yaxis_title_text="balanced accuracy, %", legend_y=1.12)
+    figure.update_layout({f"xaxis{len(sets) // 2 + 1}_title_text": "number of missing channels"})
+    return figure
+
+
+def save(figures: dict[str, Any], folder: Path, template: str = "plotly_white") -> None:
     """Save plotly figures as small PNG files, 800 pixels wide."""
     folder.mkdir(exist_ok=True, parents=True)
     for name, figure in figures.items():
-        figure.update_layout(template="plotly_white")
+        figure.update_layout(template=template)
         picture = Image.open(io.BytesIO(figure.to_image("png", width=800, scale=1.5))).convert("RGB")
         picture.quantize(64).save(folder / f"{name}.png", optimize=True)
         print(f"{name}.png: {(folder / f'{name}.png').stat().st_size / 1000:.0f} kB")
@@ -151,4 +178,6 @@ if __name__ == "__main__":
     signals, slices = tensor()
     found = {"window": signals, "tensor": slices, "components": model(), "sum": sum_of_components()}
     found |= {"views": views(), "training": training(), "start": start(), "tuning": tuning()}
-    save(found, Path(__file__).parent / "_static" / "pictures")
+    pictures = Path(__file__).parent / "_static" / "pictures"
+    save(found | {"missing-light": missing()}, pictures)
+    save({"missing-dark": missing()}, pictures, "plotly_dark")

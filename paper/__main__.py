@@ -273,19 +273,25 @@ def missing(
         typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}, ptbxl100.npz.", exists=True),
     ],
     dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}; repeatable. Default: all.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}, ptb-xl; repeatable. Default: all but ptb-xl."),
     ] = None,
-    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 5,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="polyadic, PCA, statistics or MiniRocket; repeatable. Default: all."),
+    ] = None,
+    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 3,
     final: Annotated[bool, typer.Option("--final", help="Score the subjects that no setting was chosen on.")] = False,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
     json: _Json = False,
 ) -> None:
-    """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values."""
-    from paper.missing import MissingRequest
+    """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values; resumable."""
+    from paper.missing import OWN, RIVALS, MissingRequest
     from paper.missing import run as run_missing
 
-    run_missing(MissingRequest(out, data, tuple(dataset or FILES), splits, final, jobs), as_json=json)
+    methods = tuple(method or (OWN, *RIVALS))
+    run_missing(MissingRequest(out, data, tuple(dataset or FILES), methods, splits, final, jobs), as_json=json)
 
 
 @app.command()

@@ -13,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from scipy.special import softmax
+from sklearn.impute import KNNImputer
 
 import polyadic
+from paper.missing import means, nearest, page
 from polyadic import ATD, CPD
 from polyadic.core import moments as core_moments
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.completion import Prior, Solver, observed_grams
 from polyadic.core.missing import Flatness, MissingWarning, dead_channels, distinct_masks, fill_gaps, look
+from polyadic.core.noise import NoiseFinder
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import WindowClassifier
@@ -157,6 +160,73 @@ def test_keep_flat_takes_dead_channels_as_they_are() -> None:
     X[::2, 2] = 0.0
     model = CPD(rank=3, readout=Readout(keep_flat=True), device="cpu").fit(X)
     assert polyadic.estimators.describe_fit(model)  # without a warning
+
+
+# ------------------------------------------------------------------------------------------- noise
+
+
+def slow_windows(count: int, seed: int) -> np.ndarray:
+    """Five channels that share a slow oscillation of random strength and frequency."""
+    draws = np.random.default_rng(seed)
+    phase = 2 * np.pi * (draws.uniform(0.02, 0.05, (count, 1)) * np.arange(128) + draws.random((count, 1)))
+    wave = draws.lognormal(0, 0.5, (count, 1)) * np.sin(phase)
+    return wave[:, None] * np.linspace(1, 2, 5)[:, None] + 0.02 * draws.normal(size=(count, 5, 128))
+
+
+@pytest.fixture(scope="module")
+def slow() -> CPD:
+    return CPD(rank=2, device="cpu").fit(slow_windows(300, 0))
+
+
+def test_spectra_are_predicted_from_the_other_channels_as_by_dense_conditioning(slow: CPD) -> None:
+    X = torch.as_tensor(slow_windows(3, 1))
+    T = look(X, slow.tensorize_, slow.fs_).T
+    K = khatri_rao([torch.tensor(factor, dtype=torch.float64) for factor in slow.factors_]).numpy()
+    mean, C, noise = slow.prior_.mean, slow.prior_.covariance, float(slow.prior_.noise[0])
+    expected = np.zeros(T.shape[:3])
+    for channel in range(5):
+        seen = np.broadcast_to((np.arange(5) != channel)[:, None, None], T.shape[1:]).ravel()
+        gain = C @ K[seen].T @ np.linalg.inv(K[seen] @ C @ K[seen].T + noise * np.eye(seen.sum()))
+        for window, t in enumerate(T.numpy()):
+            x = mean + gain @ (t.ravel()[seen] - K[seen] @ mean)
+            expected[window, channel] = (t - (K @ x).reshape(t.shape))[channel].mean(axis=-1)
+    finder = NoiseFinder(Solver(slow.prior_, [torch.tensor(factor) for factor in slow.factors_], float(slow.alpha)))
+    np.testing.assert_allclose(finder.differences(T), expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_a_channel_of_noise_counts_as_missing_and_is_named(slow: CPD) -> None:
+    X = slow_windows(40, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MissingWarning)
+        slow.transform(X)  # clean
+    X[:, 3] = np.nan
+    missing = slow.transform(X)
+    X[:, 3] = np.random.default_rng(0).normal(size=(40, 128))
+    with pytest.warns(MissingWarning, match=r"channels of noise.*4 in 40 of 40 windows"):
+        np.testing.assert_allclose(slow.transform(X), missing)
+
+
+def test_noise_is_found_in_complete_windows_beside_incomplete_ones(slow: CPD) -> None:
+    X = slow_windows(6, 1)
+    X[0, 3], X[1, 1] = np.random.default_rng(0).normal(size=128), np.nan
+    with pytest.warns(MissingWarning, match=r"4 in 1 of 6 windows"):
+        together = slow.transform(X)
+    with pytest.warns(MissingWarning, match=r"4 in 1 of 1 windows"):
+        np.testing.assert_allclose(slow.transform(X[:1]), together[:1], rtol=1e-5, atol=1e-5)
+
+
+def test_windows_that_differ_as_a_whole_are_kept(slow: CPD) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 5, 128))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MissingWarning)
+        slow.transform(X)
+
+
+def test_the_limits_of_noise_are_stored_in_the_model_file(slow: CPD, tmp_path: Any) -> None:
+    slow.save(tmp_path / "slow.safetensors")
+    loaded = polyadic.load(tmp_path / "slow.safetensors")
+    assert loaded.prior_.spectra.shape == (2, 5, len(slow.factors_[1]))
+    np.testing.assert_array_equal(loaded.prior_.spectra, slow.prior_.spectra)
 
 
 def test_infinity_is_an_error(model: CPD) -> None:
@@ -386,3 +456,24 @@ def test_components_for_people_have_coefficients_of_windows_with_missing_channel
     X = np.array(WINDOWS.X[:20])
     X[:, 0] = np.nan
     assert np.isfinite(part.coefficients(X)).all()
+
+
+# ----------------------------------------------------------------------------------------- the experiment
+
+
+def test_the_nearest_windows_are_those_of_scikit_learns_imputer() -> None:
+    draws = np.random.default_rng(0)
+    known, X = draws.normal(size=(60, 12)), draws.normal(size=(30, 12))
+    X[:, 1:][draws.random((30, 11)) < 0.3] = np.nan
+    np.testing.assert_allclose(nearest(X, known), KNNImputer(n_neighbors=5).fit(known).transform(X))
+
+
+def test_the_table_of_missing_values_has_the_mean_over_splits_and_what_is_lost() -> None:
+    faults = {f"{part}, {kind}": 80.0 for part in ("one channel", "a quarter") for kind in ("zero", "NaN", "stuck")}
+    rows = [
+        {"set": "har", "split": split, "method": method, "scores": {by: {"clean": clean + split, **faults}}}
+        for method, by, clean in (("polyadic", "", 89.0), ("PCA", "mean", 94.0))
+        for split in (0, 2)
+    ]
+    assert means(rows, "har")["PCA, mean imputation"]["clean"] == 95.0
+    assert "| har, one channel | 90.0 → 80.0 | 10.0 | PCA, mean imputation | 95.0 → 80.0 | 15.0 |" in page(rows)

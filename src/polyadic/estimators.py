@@ -40,6 +40,7 @@ from polyadic.core.expectation import CompletedMoments
 from polyadic.core.graph import Graph
 from polyadic.core.missing import Gaps, Tally, distinct_masks, look
 from polyadic.core.moments import Moments, are_shared, keep_shared, shared
+from polyadic.core.noise import CALIBRATION, FEWEST_CHANNELS, NoiseFinder, Spectra
 from polyadic.core.nonnegative import warn_of_vanished
 from polyadic.core.passes import Missing, Passes
 from polyadic.core.solve import KEPT_BYTES, Progress, Settings, empty_history, plain_sweep, solve
@@ -1042,8 +1043,16 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         extract, solver, tally = self._extractor(device, samples.dtype), None, Tally()
         prior, readout = getattr(self, "prior_", None), getattr(self, "readout_", None)
         known = None if prior is None else prior.limits, self._keeps_flat or prior is None
+        if prior is not None and prior.spectra.shape[1] and not self._keeps_flat:
+            solver = self._solver(device)
+        finder = None if solver is None or prior is None else NoiseFinder(solver, Spectra(*torch.tensor(prior.spectra)))
         for _, windows in self._raw_batches(samples, math.prod(len(factor) for factor in self.factors_), missing=True):
             seen = look(windows, self.tensorize_, self.fs_, *known)
+            noisy = None if finder is None else finder.in_complete_windows(seen)
+            if noisy is not None:
+                dead = noisy if seen.dead is None else noisy | seen.dead
+                windows = windows.masked_fill(noisy[:, :, None], torch.nan)
+                seen = look(windows, self.tensorize_, self.fs_, *known)._replace(dead=dead)
             x, residuals = extract(seen.T)
             tally.add(seen)
             if seen.gaps is None:
@@ -1263,6 +1272,21 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
         entries = math.prod(len(factor) for factor in self.factors_) / redundancy
         self.prior_ = Prior.fitted(collected, entries, scale, known)
+        spectra = self._spectra(source)
+        if spectra is not None:
+            self.prior_ = replace(self.prior_, spectra=torch.stack([*spectra]).cpu().numpy())
+
+    def _spectra(self, source: WindowSource) -> Spectra | None:
+        """Return what tells channels of noise, from complete windows of the fit; None if these cannot be read."""
+        tensorize, channels = self.tensorize_, self._sample_shape[0]
+        if tensorize is None or self._keeps_flat or isinstance(source, MomentsSource | ChunkSource):
+            return None
+        if channels < FEWEST_CHANNELS or len(self.factors_) < 2 or len(self.factors_[0]) != channels:
+            return None
+        size = min(source.n_windows, CALIBRATION)
+        ids = torch.arange(size) * source.n_windows // size
+        seen = look(source.samples.take(ids, source.device, source.dtype, missing=True), tensorize, self.fs_)
+        return Spectra.of(NoiseFinder(self._solver(source.device)).differences(seen.T[seen.complete]))
 
     def _fitted_readout(self) -> FittedReadout | None:
         """Return the readout, or None if the features are the coefficients."""
@@ -1407,7 +1431,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
     def _restore_prior(self, arrays: dict[str, np.ndarray]) -> None:
         count = 0 if getattr(self, "readout_", None) is None else self.readout_.n_statistics  # type: ignore[union-attr]
-        prior = Prior.from_arrays(arrays, self.rank, count, self._sample_shape[0])
+        frequencies = len(self.factors_[1]) if len(self.factors_) > 1 else 0
+        prior = Prior.from_arrays(arrays, self.rank, count, self._sample_shape[0], frequencies)
         if prior is not None:
             self.prior_ = prior
 

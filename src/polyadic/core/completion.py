@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +54,7 @@ class Prior:
         times their deviations. A row of zeros stands for a constant feature. (R, 0) without statistics
     flatness : (3, C), for each channel the deviation below which it is dead, and the minimum and maximum over windows;
         (3, 0) if it is not known
+    spectra : (2, C, F), for each channel what tells noise (`polyadic.core.noise.Spectra`); (2, 0, 0) if it is not known
     """
 
     mean: _Array
@@ -61,6 +62,7 @@ class Prior:
     noise: _Array
     loadings: _Array
     flatness: _Array
+    spectra: _Array = field(default_factory=lambda: np.zeros((2, 0, 0)))
 
     @classmethod
     def fitted(cls, moments: Accumulator, entries: float, scale: _Array, levels: Sequence[Tensor] = ()) -> Prior:
@@ -117,7 +119,7 @@ class Prior:
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], rank: int, n_statistics: int, channels: int
+        cls, arrays: Mapping[str, NDArray[Any]], rank: int, n_statistics: int, channels: int, frequencies: int
     ) -> Prior | None:
         """Restore the prior of a model file; None if it has none.
 
@@ -131,8 +133,9 @@ class Prior:
         axes = min(AXES, rank + n_statistics) if n_statistics else 0
         expected = {"mean": (rank,), "covariance": (rank, rank), "noise": (1,), "loadings": (rank + n_statistics, axes)}
         shapes = {name: array.shape for name, array in own.items()}
-        flat = shapes.pop("flatness", None)
-        if shapes != expected or flat not in ((3, 0), (3, channels)):
+        flat, spectra = shapes.pop("flatness", None), shapes.pop("spectra", None)
+        known = flat in ((3, 0), (3, channels)) and spectra in ((2, 0, 0), (2, channels, frequencies))
+        if shapes != expected or not known:
             raise ModelFileError(f"the file's prior has arrays {shapes}, but its model needs {expected}")
         return cls(**own)
 

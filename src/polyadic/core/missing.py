@@ -138,6 +138,14 @@ class Seen(NamedTuple):
     gaps: Gaps | None = None
     dead: Tensor | None = None
 
+    @property
+    def complete(self) -> Tensor:
+        """The windows in which nothing is missing, by their number: (n,)."""
+        rows = torch.ones(len(self.T), dtype=torch.bool, device=self.T.device)
+        if self.gaps is not None:
+            rows[self.gaps.rows] = False
+        return torch.nonzero(rows)[:, 0]
+
 
 def longest_gap(fs: float | None) -> int:
     """Return the number of samples of the longest gap that is interpolated: 3, or 50 ms if that is more."""
@@ -249,7 +257,7 @@ class Tally:
         named = ", ".join(f"{name} in {count:,}" for count, name in sorted(found, key=lambda pair: -pair[0])[:5])
         more = f" and {len(found) - 5} more channels" if len(found) > 5 else ""
         warnings.warn(
-            f"dead or stuck channels count as missing: {named}{more} of {self.count:,} windows "
+            f"dead or stuck channels, and channels of noise, count as missing: {named}{more} of {self.count:,} windows "
             "(Readout(keep_flat=True), or fit --keep-flat, takes them as they are)",
             MissingWarning,
             stacklevel=stacklevel,
