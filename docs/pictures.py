@@ -164,6 +164,52 @@ def missing() -> Any:
     return figure
 
 
+def component() -> Any:
+    """Plot the component of EEGMAT with the largest difference between rest and arithmetic, and all differences."""
+    found = json.loads((Path(__file__).parent / "results" / "components" / "eegmat.json").read_text(encoding="utf-8"))
+    rows = found["rows"]
+    best = max(range(1, len(rows)), key=lambda number: abs(rows[number]["statistic"])) - 1
+    low, weight, high = (np.array(part)[:, best] for part in found["by_channel"])
+    names = [name.removeprefix("EEG ") for name in found["channels"]]
+    order = np.argsort(-weight)
+    figure = new_figure(height=300, showlegend=False, margin={"t": 40, "b": 40})
+    bars = {
+        "type": "data",
+        "array": (high - weight)[order],
+        "arrayminus": (weight - low)[order],
+        "thickness": 1,
+        "width": 0,
+    }
+    figure.add_bar(x=[names[i] for i in order], y=weight[order], error_y=bars, marker_color=PALETTE[0])
+    low, weight, high = (np.array(part)[:, best] for part in found["by_frequency"])
+    hertz, hidden = found["frequencies"], {"mode": "lines", "line": {"width": 0}, "xaxis": "x2", "yaxis": "y2"}
+    figure.add_scatter(x=hertz, y=low, **hidden)
+    figure.add_scatter(x=hertz, y=high, fill="tonexty", fillcolor="rgba(68,119,170,.25)", **hidden)
+    figure.add_scatter(x=hertz, y=weight, mode="lines", line_color=PALETTE[0], xaxis="x2", yaxis="y2")
+    for number, row in enumerate(rows):
+        (effect,), (limits,) = row["hedges_g"], row["interval_95"]
+        colour = PALETTE[0] if number == best + 1 else "#888"
+        figure.add_scatter(x=limits, y=[row["name"]] * 2, mode="lines", line_color=colour, xaxis="x3", yaxis="y3")
+        figure.add_scatter(x=[effect], y=[row["name"]], mode="markers", marker_color=colour, xaxis="x3", yaxis="y3")
+    titles = f"component {best + 1}: channels", "frequencies", "rest minus arithmetic"
+    for number, (title, ends) in enumerate(zip(titles, ((0, 0.36), (0.43, 0.66), (0.8, 1)), strict=True)):
+        suffix = "" if number == 0 else str(number + 1)
+        figure.update_layout(
+            {f"xaxis{suffix}": {"domain": ends, "anchor": f"y{suffix}"}, f"yaxis{suffix}": {"anchor": f"x{suffix}"}}
+        )
+        figure.add_annotation(
+            text=title, x=ends[0], y=1.02, xref="paper", yref="paper", xanchor="left", yanchor="bottom", showarrow=False
+        )
+    figure.update_layout(
+        xaxis={"tickangle": -90, "tickfont_size": 9},
+        yaxis_title_text="weight (%), 90 % band",
+        xaxis2={"title_text": "Hz", "range": [0, 30]},
+        xaxis3={"title_text": "Hedges' g, 95 %", "range": [-1, 1], "zeroline": True, "zerolinecolor": "#444"},
+        yaxis3={"autorange": "reversed", "tickfont_size": 10},
+    )
+    return figure
+
+
 def save(figures: dict[str, Any], folder: Path, template: str = "plotly_white") -> None:
     """Save plotly figures as small PNG files, 800 pixels wide."""
     folder.mkdir(exist_ok=True, parents=True)
@@ -177,7 +223,7 @@ def save(figures: dict[str, Any], folder: Path, template: str = "plotly_white") 
 if __name__ == "__main__":
     signals, slices = tensor()
     found = {"window": signals, "tensor": slices, "components": model(), "sum": sum_of_components()}
-    found |= {"views": views(), "training": training(), "start": start(), "tuning": tuning()}
+    found |= {"views": views(), "training": training(), "start": start(), "tuning": tuning(), "component": component()}
     pictures = Path(__file__).parent / "_static" / "pictures"
     save(found | {"missing-light": missing()}, pictures)
     save({"missing-dark": missing()}, pictures, "plotly_dark")
