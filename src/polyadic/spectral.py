@@ -561,6 +561,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             defines={
                 "N_FFT": n,
                 "HOP": self.hop,
+                "LOST_SHARE": round(1 / LOST_ENERGY),
                 "STAGES": len(radices),
                 "HAS_RADIX_4": int(4 in radices),
                 "HAS_RADIX_2": int(2 in radices),

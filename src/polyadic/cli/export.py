@@ -110,7 +110,8 @@ def export(
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
         elif getattr(getattr(loaded, "probe_", None), "chain_", None) is not None:
             lines.append("probabilities are of each window by itself: the order of windows (--along) is not exported")
-        lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
+        if not outcome.get("masked_bytes"):
+            lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
         if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
     if json:
@@ -174,7 +175,8 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
     from polyadic import export as exports
 
     written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **settings)
-    named = ("stride", "along", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator")
+    named = ["stride", "along", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator"]
+    named += ["masked_table_bytes", "masked_bytes"]
     outcome = {
         "files": [file.name for file in written.files],
         "window": written.shape,
@@ -186,6 +188,12 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
         f"tables {written.table_bytes / 1e3:.1f} kB, working memory {written.scratch_bytes / 1e3:.1f} kB, or "
         f"{written.stream_bytes / 1e3:.1f} kB with a stream; a result every {written.stride:,} samples",
     ]
+    if written.masked_bytes:
+        function = f"polyadic_{'predict' if written.classes else 'features'}_masked"
+        lines.append(
+            f"for missing samples (NaN) and dead channels, {function} and polyadic_push_masked: "
+            f"{written.masked_table_bytes / 1e3:.1f} kB more tables and {written.masked_bytes / 1e3:.1f} kB more memory if you call them"
+        )
     if written.error is not None:
         outcome["int8_error"] = written.error._asdict()
         lines.append(f"int8: {written.error}")

@@ -171,6 +171,12 @@ class CForm:
     ``polyadic_centre[channel]`` gets a level near that of the channel, to compute with small numbers. All names must
     begin with ``polyadic_`` or ``POLYADIC_``.
 
+    For windows with missing samples, the code also defines a function between ``#ifdef POLYADIC_MASKED_BYTES`` and
+    ``#endif``, which returns whether a slice of all rows of a channel is observed; row i is of channel i modulo the
+    number of channels, and ``POLYADIC_BIT(present, n)`` tells whether sample n is present::
+
+        static int polyadic_observed(const unsigned char *present, int frame)
+
     Parameters
     ----------
     shape : (I, J, K) of the tensors
