@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from polyadic import CPD, export
 from polyadic.core.missing import MissingWarning
 from polyadic.data import Windows
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.readout import Readout
 from polyadic.spectral import STFT
@@ -52,7 +53,7 @@ def lacking(X, how, random=None):
     """Return windows in which something is missing."""
     random, X = random or np.random.default_rng(0), X.copy()
     if how == "whole channels":
-        X[:, 1] = X[:6, 3] = np.nan if how == "whole channels" else 0
+        X[:, 1] = X[:6, 3] = np.nan
     elif how == "a gap in all channels":
         X[:, :, 30:60] = np.nan
     elif how == "gaps":
@@ -72,6 +73,33 @@ def lacking(X, how, random=None):
     elif how == "everything":
         X[:] = np.nan
     return X
+
+
+def with_gaps(X, seed, share, longest):
+    """Return windows of which a share of the channels has a gap, of up to `longest` samples."""
+    random, X = np.random.default_rng(seed), X.copy()
+    for window, channel in zip(*np.nonzero(random.random(X.shape[:2]) < share), strict=True):
+        first = random.integers(-longest, X.shape[2])
+        X[window, channel, max(first, 0) : max(first + longest, 0)] = np.nan
+    return X
+
+
+KINDS = [
+    ((1, 64), 2, {}),
+    ((3, 70), 2, {"readout": Readout(statistics=0)}),
+    ((3, 70), 3, {"readout": Readout(0.5, keep_flat=True)}),
+    ((3, 100), 3, {"tensorize": STFT(25, 10, "rectangular", "log_re_im", mean="auto")}),
+    ((20, 64), 3, {}),  # 490 statistics, as 64 axes
+]
+
+
+def broken(shape, classes, parameters):
+    """Return a classifier, and windows with gaps, missing channels and dead ones."""
+    windows = recordings(*shape, classes)
+    classifier, X = trained(windows, 4, **parameters), windows.X[:12].copy()
+    X[:6, 0, 20:60] = X[4:8, -1] = np.nan
+    X[8:, 0] = 0.5
+    return classifier, X
 
 
 HOWS = ["whole channels", "a gap in all channels", "gaps", "short gaps", "any samples", "any channels"]
@@ -109,10 +137,7 @@ def test_c_agrees_with_the_model(small, compiled, how):
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1), longest=st.integers(1, 96))
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_c_agrees_with_the_model_for_any_gaps(small, compiled, seed, share, longest):
-    random, X = np.random.default_rng(seed), small[1].copy()
-    for window, channel in zip(*np.nonzero(random.random(X.shape[:2]) < share), strict=True):
-        first = random.integers(-longest, X.shape[2])
-        X[window, channel, max(first, 0) : max(first + longest, 0)] = np.nan
+    X = with_gaps(small[1], seed, share, longest)
     check(small[0], X, compiled.features_masked(X), *compiled.predict_masked(X))
 
 
@@ -128,22 +153,10 @@ def test_compilers_and_fast_math_agree_with_the_model(small, compiler, flags, tm
         check(small[0], X, code.features_masked(X), *code.predict_masked(X))
 
 
-@pytest.mark.parametrize(
-    ("shape", "classes", "parameters"),
-    [
-        ((1, 64), 2, {}),
-        ((3, 70), 2, {"readout": Readout(statistics=0)}),
-        ((3, 70), 3, {"readout": Readout(0.5, keep_flat=True)}),
-        ((3, 100), 3, {"tensorize": STFT(25, 10, "rectangular", "log_re_im", mean="auto")}),
-        ((20, 64), 3, {}),  # 490 statistics, as 64 axes
-    ],
-)
+@pytest.mark.parametrize(("shape", "classes", "parameters"), KINDS)
 def test_kinds_of_models_agree_in_c(shape, classes, parameters, tmp_path):
-    windows = recordings(*shape, classes)
-    classifier, X = trained(windows, 4, **parameters), windows.X[:12].copy()
+    classifier, X = broken(shape, classes, parameters)
     code = CLibrary(export.c(classifier, tmp_path / "model.c"))
-    X[:6, 0, 20:60] = X[4:8, -1] = np.nan
-    X[8:, 0] = 0.5
     check(classifier, X, code.features_masked(X), *code.predict_masked(X))
 
 
@@ -241,3 +254,71 @@ def test_a_cortex_m4f_agrees_with_the_model(small, tmp_path):
     name, percent = re.search(r"without the first channel: (\w+), (\d+) %", said).groups()
     assert name == classifier.classes_[P.argmax()]
     assert abs(int(percent) - 100 * P.max()) < 1
+
+
+# -------------------------------------------------------------------------------------- ONNX
+
+
+@pytest.fixture(scope="module")
+def graph(small, tmp_path_factory):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    export.onnx(small[0], path)
+    return export.Features(path)
+
+
+def check_graph(classifier, X, run):
+    P = run.probabilities(X)
+    check(classifier, X, run(X), P.argmax(axis=1), P, 1e-4)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_onnx_agrees_with_the_model(small, graph, how):
+    check_graph(small[0], lacking(small[1], how), graph)
+
+
+@given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1), longest=st.integers(1, 96))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_onnx_agrees_with_the_model_for_any_gaps(small, graph, seed, share, longest):
+    check_graph(small[0], with_gaps(small[1], seed, share, longest), graph)
+
+
+@pytest.mark.parametrize(("shape", "classes", "parameters"), KINDS)
+def test_kinds_of_models_agree_in_onnx(shape, classes, parameters, tmp_path):
+    pytest.importorskip("onnx")
+    classifier, X = broken(shape, classes, parameters)
+    export.onnx(classifier, tmp_path / "model.onnx", batch=12)
+    check_graph(classifier, X, export.Features(tmp_path / "model.onnx"))
+
+
+def test_tensors_agree_in_onnx_entry_by_entry(tmp_path):
+    pytest.importorskip("onnx")
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 3, 4, 5)).astype(np.float32)
+    model = CPD(3, tensorize=None, device="cpu", max_sweeps=15).fit(X)
+    X[random.random(X.shape) < 0.4] = np.nan
+    export.onnx(model, tmp_path / "model.onnx")
+    assert np.abs(export.Features(tmp_path / "model.onnx")(X) - model.transform(X.astype(np.float64))).max() < 1e-4
+
+
+def test_a_graph_without_masks_is_smaller_and_refuses_nan(small, graph, tmp_path):
+    classifier, X = small
+    export.onnx(classifier, tmp_path / "small.onnx", missing=False)
+    run = export.Features(tmp_path / "small.onnx")
+    assert graph.missing
+    assert not run.missing
+    with pytest.raises(PolyadicError, match="contains NaN or infinity"):
+        run(lacking(X, "gaps"))
+    with pytest.raises(PolyadicError, match="contains infinity"):
+        graph(np.full_like(X, np.inf))
+    assert np.abs(run.probabilities(X) - graph.probabilities(X)).max() < 1e-5
+
+
+def test_int8_graphs_take_missing_samples(small, tmp_path):
+    pytest.importorskip("onnx")
+    classifier, X = small
+    export.onnx(classifier, tmp_path / "model.onnx", int8=True)
+    lacks = lacking(X, "whole channels")
+    expected = classifier.predict_proba(lacks.astype(np.float64))
+    assert np.abs(export.Features(tmp_path / "model.onnx").probabilities(lacks) - expected).mean() < 0.1

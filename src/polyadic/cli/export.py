@@ -110,7 +110,7 @@ def export(
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
         elif getattr(getattr(loaded, "probe_", None), "chain_", None) is not None:
             lines.append("probabilities are of each window by itself: the order of windows (--along) is not exported")
-        if not outcome.get("masked_bytes"):
+        if not outcome.get("masked_bytes") and not outcome.get("missing"):
             lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
         if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
@@ -192,7 +192,8 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
         function = f"polyadic_{'predict' if written.classes else 'features'}_masked"
         lines.append(
             f"for missing samples (NaN) and dead channels, {function} and polyadic_push_masked: "
-            f"{written.masked_table_bytes / 1e3:.1f} kB more tables and {written.masked_bytes / 1e3:.1f} kB more memory if you call them"
+            f"{written.masked_table_bytes / 1e3:.1f} kB more tables and "
+            f"{written.masked_bytes / 1e3:.1f} kB more memory if you call them"
         )
     if written.error is not None:
         outcome["int8_error"] = written.error._asdict()
@@ -214,12 +215,13 @@ def _write_onnx(model: Any, out: Path, settings: dict[str, Any]) -> _Written:
         "bytes": out.stat().st_size,
         "window": written.shape,
         "features": written.n_features,
-        **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels")},
+        **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels", "missing")},
         **{name: settings[name] for name in ("batch", "int8")},
     }
     what = _what(written.shape, written.n_features, written.classes)
     line = f"{out.name}{what}, {out.stat().st_size / 1e3:,.0f} kB, opset {written.opset}"
-    return outcome, [line], written.probabilities if written.classes else written
+    lines = [line, *(["NaN in a window means missing, and dead channels count as missing"] if written.missing else [])]
+    return outcome, lines, written.probabilities if written.classes else written
 
 
 def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> str:
