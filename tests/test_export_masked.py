@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import warnings
@@ -9,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 from c_code import ARM_TOOLS, EXAMPLE, STRICT, CLibrary, missing, run
+from command_line import polyadic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -322,3 +324,25 @@ def test_int8_graphs_take_missing_samples(small, tmp_path):
     lacks = lacking(X, "whole channels")
     expected = classifier.predict_proba(lacks.astype(np.float64))
     assert np.abs(export.Features(tmp_path / "model.onnx").probabilities(lacks) - expected).mean() < 0.1
+
+
+# ------------------------------------------------------------------------------ command line
+
+
+@pytest.mark.parametrize("out", ["model.c", "model.onnx"])
+def test_the_command_says_what_missing_samples_cost_and_compares_complete_windows(small, out, tmp_path):
+    classifier, X = small
+    classifier.save(tmp_path / "m.safetensors")
+    lacks = X.copy()
+    lacks[:3, 1] = np.nan
+    np.savez(tmp_path / "w.npz", X=lacks, fs=50.0)
+    words = ("export", "m.safetensors", "-o", out, "--data", "w.npz")
+    outcome = json.loads(polyadic(*words, "--json", cwd=tmp_path).stdout)
+    assert outcome["comparison"]["windows"] == 9
+    assert outcome["comparison"]["same_label"] == 1
+    said = " ".join(polyadic(*words, "--force", cwd=tmp_path).stdout.split())
+    if out == "model.c":
+        assert f"{outcome['masked_table_bytes'] / 1e3:.1f} kB more tables" in said
+        assert f"{outcome['masked_bytes']} bytes and" in (tmp_path / "model.h").read_text()
+    else:
+        assert "NaN in a window means missing" in said

@@ -235,7 +235,10 @@ def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> st
 def _compare(
     model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
 ) -> dict[str, Any]:
-    """Compare what the file computes with the model: agreement of labels, and accuracy where labels are known."""
+    """Compare what the file computes with the model: agreement of labels, and accuracy where labels are known.
+
+    Windows in which something is missing are left out.
+    """
     import numpy as np
 
     from polyadic._util.progress import window_bar
@@ -247,19 +250,23 @@ def _compare(
         raise PolyadicError(
             f"--data must have at least {counted(batch or 1, 'window')} for the comparison, but has {len(windows)}"
         )
-    found, expected = [], []
+    found, expected, complete = [], [], []
     with window_bar("comparing", len(windows), hidden) as on_rows:
         for first in range(0, count, step):
             X = np.asarray(windows[first : min(first + step, count)].X)
-            Z = np.asarray(model.transform(X), np.float64)
-            expected.append(Z if probe is None else probe.predict_proba(Z))
-            found.append(np.asarray(compute(X)))
+            Z, _, missing = model.features_and_spread(X, np.zeros((0, model._n_features_out)))
+            complete.append(~missing.any(axis=1))
+            expected.append((Z if probe is None else probe.predict_proba(Z))[complete[-1]])
+            found.append(np.asarray(compute(np.nan_to_num(X)))[complete[-1]])
             on_rows(first + len(X))
-    after, before = np.concatenate(found), np.concatenate(expected)
+    after, before, kept = np.concatenate(found), np.concatenate(expected), np.concatenate(complete)
+    if not len(before):
+        raise PolyadicError("--data must have windows in which nothing is missing, for the comparison, but has none")
+    count = len(before)
     if probe is None:
         size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
         return {"windows": count, "features_error": float(np.sqrt(np.mean(np.square(after - before)))) / size}
-    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[:count]
+    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[: len(kept)][kept]
     chosen = [classes[part.argmax(axis=1)] for part in (before, after)]
     known = np.isin(labels, classes)
     accuracy = [float((part == labels)[known].mean()) if known.any() else None for part in chosen]
