@@ -61,12 +61,27 @@ class CLibrary:
     def predict(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the most probable classes (N,), and probabilities (N, classes)."""
         windows = np.ascontiguousarray(X, np.float32)
-        return self._call("predict", windows, len(self.written.classes), self.written.scratch_bytes)
+        return self._call("predict", windows, len(self.written.classes), self.written.scratch_bytes)[:2]
 
-    def push(self, signal) -> dict[int, np.ndarray]:
+    def features_masked(self, X) -> np.ndarray:
+        """Return features (N, F) of windows (N, channels, time) with NaN, which stay as they are."""
+        return self._masked("features", X, self.written.n_features)[1]
+
+    def predict_masked(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Return classes (N,) and probabilities (N, classes) of windows (N, channels, time) with NaN."""
+        return self._masked("predict", X, len(self.written.classes))
+
+    def _masked(self, name: str, X, size: int) -> tuple[np.ndarray, np.ndarray]:
+        windows, memory = np.array(X, np.float32, order="C"), (self.written.scratch_bytes, self.written.masked_bytes)
+        returned, rows, after = self._call(f"{name}_masked", windows, size, *memory)
+        assert np.array_equal(after, np.asarray(X, np.float32), equal_nan=True)
+        return returned, rows
+
+    def push(self, signal, masked: bool = False) -> dict[int, np.ndarray]:
         """Push a stream of samples (time, channels), and return the results by number of samples pushed."""
         samples, size = np.ascontiguousarray(signal, np.float32), len(self.written.classes) or self.written.n_features
-        return self._call("push", samples, size, self.written.stream_bytes)
+        memory = (self.written.stream_bytes, *([self.written.masked_bytes] if masked else []))
+        return self._call("push", samples, size, *memory)
 
     def selftest(self) -> int:
         return self._call("selftest")
@@ -80,17 +95,21 @@ class CLibrary:
         return pickle.loads(done.stdout)
 
 
-def _compute(function: Any, X: np.ndarray, size: int, scratch_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the function returns for each window, and the `size` values that it writes."""
-    scratch, rows = ctypes.create_string_buffer(scratch_bytes), np.empty((len(X), size), np.float32)
-    returned = [function(_address(window), _address(row), scratch) for window, row in zip(X, rows, strict=True)]
-    return np.array(returned), rows
+def _compute(function: Any, X: np.ndarray, size: int, *memory: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what the function returns for each window, the `size` values that it writes, and the windows after it."""
+    # Memory need not be initialised.
+    buffers = [ctypes.create_string_buffer(b"\xff" * count, count) for count in memory]
+    rows = np.empty((len(X), size), np.float32)
+    returned = [function(_address(window), _address(row), *buffers) for window, row in zip(X, rows, strict=True)]
+    return np.array(returned), rows, X
 
 
-def _push(library: ctypes.CDLL, samples: np.ndarray, size: int, stream_bytes: int) -> dict[int, np.ndarray]:
-    stream, result, results = ctypes.create_string_buffer(stream_bytes), np.empty(size, np.float32), {}
+def _push(library: ctypes.CDLL, samples: np.ndarray, size: int, *memory: int) -> dict[int, np.ndarray]:
+    stream, *masked = (ctypes.create_string_buffer(count) for count in memory)
+    result, results = np.empty(size, np.float32), {}
+    push = library.polyadic_push_masked if masked else library.polyadic_push
     for number, sample in enumerate(samples, start=1):
-        if library.polyadic_push(stream, _address(sample), _address(result)):
+        if push(stream, _address(sample), _address(result), *masked):
             results[number] = result.copy()
     return results
 
@@ -103,6 +122,8 @@ def _address(array: np.ndarray) -> ctypes.c_void_p:
 CALLS = {
     "features": lambda library, *arguments: _compute(library.polyadic_features, *arguments),
     "predict": lambda library, *arguments: _compute(library.polyadic_predict, *arguments),
+    "features_masked": lambda library, *arguments: _compute(library.polyadic_features_masked, *arguments),
+    "predict_masked": lambda library, *arguments: _compute(library.polyadic_predict_masked, *arguments),
     "push": _push,
     "selftest": lambda library: int(library.polyadic_selftest()),
 }

@@ -206,7 +206,7 @@ def test_a_window_with_nan_infinity_or_overflow_has_no_result(small, flags, tmp_
         assert best[1] == -1
         assert not P[1].any()
         assert (best[[0, 2]] >= 0).all()
-        returned, Z = code._call("features", wrong, code.written.n_features, code.written.scratch_bytes)
+        returned, Z, _ = code._call("features", wrong, code.written.n_features, code.written.scratch_bytes)
         assert returned.tolist() == [0, -1, 0]
         assert not Z[1].any()
         # A stream recovers once the sample has left the window.
@@ -269,11 +269,12 @@ def test_the_c_code_keeps_no_state_and_calls_only_the_math_library(small, tmp_pa
     run("gcc", *STRICT, "-O2", "-fno-pic", "-fno-pie", "-c", tmp_path / "model.c", "-o", tmp_path / "model.o")
     symbols = [line.split() for line in run("nm", tmp_path / "model.o").splitlines()]
     kinds = {(words[-2], words[-1]) for words in symbols}
-    ours = {"logf", "sqrtf", "expf", "memset", "memcpy", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
+    ours = {"logf", "sqrtf", "sqrt", "expf", "memset", "memcpy", "memmove", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
     assert {name for kind, name in kinds if kind == "U"} <= ours
     assert not [name for kind, name in kinds if kind in "BbDdCc"]  # variables
     outside = {name for kind, name in kinds if kind in "TR"}
     functions = ("features", "predict", "classes", "push", "reset", "selftest")
+    functions += ("features_masked", "predict_masked", "push_masked")
     assert outside == {f"polyadic_{name}" for name in functions}
 
 
@@ -328,16 +329,17 @@ def test_structures_and_tables_have_the_reported_sizes(small, tmp_path):
     for int8 in (False, True):
         written = export.c(small[0], tmp_path / "model.c", int8=int8)
         (tmp_path / "main.c").write_text(
-            '#include <stdio.h>\n#include "model.h"\nint main(void) { printf("%d %d\\n", (int)sizeof(polyadic_scratch),'
-            " (int)sizeof(polyadic_stream)); return 0; }\n"
+            '#include <stdio.h>\n#include "model.h"\nint main(void) { printf("%d %d %d\\n", '
+            "(int)sizeof(polyadic_scratch), (int)sizeof(polyadic_stream), (int)sizeof(polyadic_masked)); return 0; }\n"
         )
         run("gcc", tmp_path / "main.c", tmp_path / "model.c", "-o", tmp_path / "main", "-lm")
-        assert run(tmp_path / "main").split() == [str(written.scratch_bytes), str(written.stream_bytes)]
+        expected = (written.scratch_bytes, written.stream_bytes, written.masked_bytes)
+        assert [int(word) for word in run(tmp_path / "main").split()] == list(expected)
         run("gcc", "-c", tmp_path / "model.c", "-o", tmp_path / "model.o")
         lines = [line.split() for line in run("nm", "-S", tmp_path / "model.o").splitlines()]
         tables = {words[3]: int(words[1], 16) for words in lines if len(words) == 4 and words[2] in "rR"}
         counted = sum(size for name, size in tables.items() if "_test_" not in name and name != "polyadic_classes")
-        assert counted == written.table_bytes
+        assert counted == written.table_bytes + written.masked_table_bytes
 
 
 def test_the_header_describes_the_model(small, tmp_path):

@@ -1,10 +1,15 @@
 /* Everything that a firmware does with a model: the selftest, single windows, and a stream of samples. */
 
+#include <math.h>
+
 #include "board.h"
 #include "model.h"
 
 static polyadic_stream stream;
 static float window[POLYADIC_CHANNELS][POLYADIC_SAMPLES];
+#ifdef MASKED
+static polyadic_masked masked;
+#endif
 
 static void print_number(const char *before, unsigned long value, const char *after)
 {
@@ -75,6 +80,25 @@ int main(void)
         print_number("one window: ", count / (unsigned long)board_repeats, board_count_unit);
     else
         board_print("one window: too many to count\n");
+
+#ifdef MASKED
+    /* The first sensor fails. */
+    for (now = 0; now < POLYADIC_SAMPLES; now++)
+        window[0][now] = NAN;
+    board_begin_count();
+    for (repeat = 0; repeat < board_repeats; repeat++)
+#ifdef POLYADIC_CLASSES
+        polyadic_predict_masked(window, result, &stream.scratch, &masked);
+#else
+        polyadic_features_masked(window, result, &stream.scratch, &masked);
+#endif
+    if (board_count(&count))
+        print_number("one window without the first channel: ", count / (unsigned long)board_repeats, board_count_unit);
+    else
+        board_print("one window without the first channel: too many to count\n");
+    board_print("without the first channel: ");
+    print_result(result);
+#endif
 
     for (now = 0; now < POLYADIC_SAMPLES + 2 * POLYADIC_STRIDE; now++) {
         for (channel = 0; channel < POLYADIC_CHANNELS; channel++)

@@ -520,6 +520,16 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         # The graph orders by channel, then part; the model by part, then channel.
         return T, np.arange(first).reshape(-1, channels).T.flatten()
 
+    def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str:
+        """Write the ONNX form of `observed`."""
+        energy = self._weights(torch.empty(0, dtype=torch.float32, device="cpu")).square()
+        starts = np.arange(self.shape(*sample_shape)[2])[:, None] * self.hop
+        places = graph.add("Add", graph.constant(starts, np.int64), graph.constant(np.arange(self.n_fft), np.int64))
+        by_frame = graph.add("Mul", graph.add("Gather", lost, places, axis=2), graph.constant(energy.numpy()))
+        missing = graph.add("ReduceSum", by_frame, graph.constant([3], np.int64), keepdims=0)
+        limit = graph.constant(float(LOST_ENERGY * energy.sum()), np.float32)
+        return graph.add("LessOrEqual", missing, limit)
+
     def _onnx_parts(self, graph: OnnxGraph, Z: str) -> str:
         """Convert (N, channels, 2, frequencies, frames), real and imaginary, to (N, channels, parts, …)."""
         floors = np.reshape(np.asarray(self.floor, np.float64), (-1, 1, 1, 1))
@@ -561,6 +571,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             defines={
                 "N_FFT": n,
                 "HOP": self.hop,
+                "LOST_SHARE": round(1 / LOST_ENERGY),
                 "STAGES": len(radices),
                 "HAS_RADIX_4": int(4 in radices),
                 "HAS_RADIX_2": int(2 in radices),

@@ -110,7 +110,8 @@ def export(
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
         elif getattr(getattr(loaded, "probe_", None), "chain_", None) is not None:
             lines.append("probabilities are of each window by itself: the order of windows (--along) is not exported")
-        lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
+        if not outcome.get("masked_bytes") and not outcome.get("missing"):
+            lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
         if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
     if json:
@@ -174,7 +175,8 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
     from polyadic import export as exports
 
     written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **settings)
-    named = ("stride", "along", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator")
+    named = ["stride", "along", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator"]
+    named += ["masked_table_bytes", "masked_bytes"]
     outcome = {
         "files": [file.name for file in written.files],
         "window": written.shape,
@@ -186,6 +188,13 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
         f"tables {written.table_bytes / 1e3:.1f} kB, working memory {written.scratch_bytes / 1e3:.1f} kB, or "
         f"{written.stream_bytes / 1e3:.1f} kB with a stream; a result every {written.stride:,} samples",
     ]
+    if written.masked_bytes:
+        function = f"polyadic_{'predict' if written.classes else 'features'}_masked"
+        lines.append(
+            f"for missing samples (NaN) and dead channels, {function} and polyadic_push_masked: "
+            f"{written.masked_table_bytes / 1e3:.1f} kB more tables and "
+            f"{written.masked_bytes / 1e3:.1f} kB more memory if you call them"
+        )
     if written.error is not None:
         outcome["int8_error"] = written.error._asdict()
         lines.append(f"int8: {written.error}")
@@ -206,12 +215,13 @@ def _write_onnx(model: Any, out: Path, settings: dict[str, Any]) -> _Written:
         "bytes": out.stat().st_size,
         "window": written.shape,
         "features": written.n_features,
-        **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels")},
+        **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels", "missing")},
         **{name: settings[name] for name in ("batch", "int8")},
     }
     what = _what(written.shape, written.n_features, written.classes)
     line = f"{out.name}{what}, {out.stat().st_size / 1e3:,.0f} kB, opset {written.opset}"
-    return outcome, [line], written.probabilities if written.classes else written
+    lines = [line, *(["NaN in a window means missing, and dead channels count as missing"] if written.missing else [])]
+    return outcome, lines, written.probabilities if written.classes else written
 
 
 def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> str:
@@ -225,7 +235,10 @@ def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> st
 def _compare(
     model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
 ) -> dict[str, Any]:
-    """Compare what the file computes with the model: agreement of labels, and accuracy where labels are known."""
+    """Compare what the file computes with the model: agreement of labels, and accuracy where labels are known.
+
+    Windows in which something is missing are left out.
+    """
     import numpy as np
 
     from polyadic._util.progress import window_bar
@@ -237,19 +250,23 @@ def _compare(
         raise PolyadicError(
             f"--data must have at least {counted(batch or 1, 'window')} for the comparison, but has {len(windows)}"
         )
-    found, expected = [], []
+    found, expected, complete = [], [], []
     with window_bar("comparing", len(windows), hidden) as on_rows:
         for first in range(0, count, step):
             X = np.asarray(windows[first : min(first + step, count)].X)
-            Z = np.asarray(model.transform(X), np.float64)
-            expected.append(Z if probe is None else probe.predict_proba(Z))
-            found.append(np.asarray(compute(X)))
+            Z, _, missing = model.features_and_spread(X, np.zeros((0, model._n_features_out)))
+            complete.append(~missing.any(axis=1))
+            expected.append((Z if probe is None else probe.predict_proba(Z))[complete[-1]])
+            found.append(np.asarray(compute(np.nan_to_num(X)))[complete[-1]])
             on_rows(first + len(X))
-    after, before = np.concatenate(found), np.concatenate(expected)
+    after, before, kept = np.concatenate(found), np.concatenate(expected), np.concatenate(complete)
+    if not len(before):
+        raise PolyadicError("--data must have windows in which nothing is missing, for the comparison, but has none")
+    count = len(before)
     if probe is None:
         size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
         return {"windows": count, "features_error": float(np.sqrt(np.mean(np.square(after - before)))) / size}
-    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[:count]
+    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[: len(kept)][kept]
     chosen = [classes[part.argmax(axis=1)] for part in (before, after)]
     known = np.isin(labels, classes)
     accuracy = [float((part == labels)[known].mean()) if known.any() else None for part in chosen]

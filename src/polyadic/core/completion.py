@@ -32,7 +32,7 @@ PREFIX = "prior."
 """Prefix of the names of a prior's arrays in a model file."""
 AXES = 32
 """Maximum number of axes that stand for the correlations of coefficients and statistics."""
-_UNIQUE = 1e-2
+UNIQUE = 1e-2
 """Smallest share of a feature's variance that the axes do not explain."""
 _OUTER = 2**22
 """Maximum number of values of the outer products that are held at a time."""
@@ -203,7 +203,7 @@ class Solver:
         deviation = covariance.diagonal().clamp_min(0).sqrt()
         parts = (G, ridge_inverse(G, alpha), mean, root, loadings, torch.where(deviation > 0, 1 / deviation, 0.0))
         self.G, self.V, self.mean, self.root, self.loadings, self.gain = (part.to(device) for part in parts)
-        self.unique = (1 - self.loadings.square().sum(dim=1)).clamp_min(_UNIQUE)
+        self.unique = (1 - self.loadings.square().sum(dim=1)).clamp_min(UNIQUE)
 
     def coefficients(self, T: Tensor, observed: Tensor, number: Tensor, first: Tensor) -> Masked:
         """Solve for the coefficients of windows.

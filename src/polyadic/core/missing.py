@@ -25,7 +25,7 @@ _GAP_SECONDS, _GAP_SAMPLES = 0.05, 3
 """Longest gap that is interpolated: the larger of the two."""
 _FLAT_SHARE, _FLAT_QUANTILE = 0.1, 0.001
 """A channel is dead below this share of this quantile of its deviations in the windows of the fit."""
-_CLIPPED_SHARE = 0.5
+CLIPPED_SHARE = 0.5
 """A channel is dead if it stays at one extreme value for more than this share of a window."""
 
 
@@ -73,7 +73,7 @@ def dead_channels(X: Tensor, flatness: Flatness | None = None) -> Tensor:
     for extreme, reached in ((low, low <= lowest), (high, high >= highest)):
         clipped = torch.nonzero(reached & ~dead)
         at = X[clipped[:, 0], clipped[:, 1]] == extreme[clipped[:, 0], clipped[:, 1]][:, None]
-        dead[clipped[:, 0], clipped[:, 1]] |= at.to(X.dtype).mean(dim=1) > _CLIPPED_SHARE
+        dead[clipped[:, 0], clipped[:, 1]] |= at.to(X.dtype).mean(dim=1) > CLIPPED_SHARE
     return dead
 
 

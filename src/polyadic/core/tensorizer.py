@@ -171,6 +171,12 @@ class CForm:
     ``polyadic_centre[channel]`` gets a level near that of the channel, to compute with small numbers. All names must
     begin with ``polyadic_`` or ``POLYADIC_``.
 
+    For windows with missing samples, the code also defines a function between ``#ifdef POLYADIC_MASKED_BYTES`` and
+    ``#endif``, which returns whether a slice of all rows of a channel is observed; row i is of channel i modulo the
+    number of channels, and ``POLYADIC_BIT(present, n)`` tells whether sample n is present::
+
+        static int polyadic_observed(const unsigned char *present, int frame)
+
     Parameters
     ----------
     shape : (I, J, K) of the tensors
@@ -203,7 +209,7 @@ class Tensorizer(Immutable, ABC):
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
     - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
-    - `onnx` and `c_form`: the ONNX and C forms, by default an error.
+    - `onnx`, `onnx_observed` and `c_form`: the ONNX and C forms, by default an error.
 
     A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
     not modify its input; its output is not checked. One with `threaded=True` uses `polyadic._util.threads`.
@@ -389,6 +395,19 @@ class Tensorizer(Immutable, ABC):
         the name of the node with the tensors (N, I, J, …), and (I,) the index in the first mode of each of its entries
         """
         raise PolyadicError(f"{self._what()} has no ONNX form: use a tensorize whose class defines `onnx`")
+
+    def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str | None:
+        """Write the ONNX form of `observed`, of masks that are the same for all entries of a row and a frame.
+
+        Parameters
+        ----------
+        lost : name of the samples that are missing (N, channels, time) float32: 1 or 0
+
+        Returns
+        -------
+        the name of the node with the observed frames (N, channels, frames) bool; None if there is no such form
+        """
+        return None
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
         """Return the C form, for windows (channels, time)."""

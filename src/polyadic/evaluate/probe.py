@@ -59,6 +59,7 @@ __all__ = [
     "Probe",
     "averaged_softmax",
     "features_of",
+    "fixed_points",
     "make_probe",
     "own_prior",
     "statistic_columns",
@@ -108,6 +109,15 @@ _Mask = NDArray[np.bool_]
 _Rows = NDArray[np.intp]
 
 
+def fixed_points(size: int) -> _Floats:
+    """Return half of the points of `averaged_softmax`; the others are their negatives: (64, size)."""
+    golden = 1.5
+    for _ in range(64):
+        golden = (1 + golden) ** (1 / (size + 1))
+    points = ndtri((0.5 + np.arange(1, 65)[:, None] * golden ** -np.arange(1.0, size + 1)) % 1)
+    return np.asarray(points / np.sqrt((points**2).mean(axis=0)))
+
+
 def averaged_softmax(scores: _Floats, covariance: _Floats) -> _Floats:
     """Average the softmax over Gaussian scores, at 128 fixed points: ±Φ⁻¹ of a low-discrepancy sequence.
 
@@ -129,11 +139,8 @@ def averaged_softmax(scores: _Floats, covariance: _Floats) -> _Floats:
     array([[0.13, 0.87]])
     """
     probabilities, size = np.asarray(softmax(scores, axis=1)), covariance.shape[1]
-    golden = 1.5
-    for _ in range(64):
-        golden = (1 + golden) ** (1 / (size + 1))
-    points = ndtri((0.5 + np.arange(1, 65)[:, None] * golden ** -np.arange(1.0, size + 1)) % 1)
-    points = np.concatenate([points, -points]) / np.sqrt((points**2).mean(axis=0))
+    points = fixed_points(size)
+    points = np.concatenate([points, -points])
     uncertain = np.flatnonzero(np.einsum("nkk->n", covariance) > 0)
     for rows in np.array_split(uncertain, 1 + len(uncertain) // 1024):
         values, vectors = np.linalg.eigh(covariance[rows])  # singular: the logits of a softmax have a constant sum

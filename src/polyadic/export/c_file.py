@@ -7,6 +7,7 @@ Components are stored as rank-one factors; the closed form and the readout are o
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from polyadic.core.tensorizer import CForm, Tensorizer, tensors
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import Probe
 from polyadic.evaluate.sequences import LONGEST_GAP
+from polyadic.export.c_masked import MaskedCode
 from polyadic.export.c_text import BYTES, Table, comment, float_literal, string_literal, table
 from polyadic.export.inference import (
     Inference,
@@ -39,6 +41,7 @@ from polyadic.export.inference import (
 )
 from polyadic.readout import CLIP
 from polyadic.statistics import (
+    FEWEST_SAMPLES,
     FLOOR,
     SILENT,
     TIE,
@@ -93,6 +96,8 @@ class CExport:
     classes : classes of the probe, () if there is none
     table_bytes : size of all constant tables except those of the selftest
     scratch_bytes, stream_bytes : `sizeof` of the two structures
+    masked_bytes, masked_table_bytes : `sizeof(polyadic_masked)`, and the size of the tables that only the functions for
+        windows with missing samples need; 0 if there are none
     along : whether a stream gives probabilities along the recording
     int8 : whether weights are int8
     accumulator : the type of sums, "float", or "double" if components are nearly collinear or tensors far from 0
@@ -107,6 +112,8 @@ class CExport:
     table_bytes: int
     scratch_bytes: int
     stream_bytes: int
+    masked_bytes: int
+    masked_table_bytes: int
     along: bool
     int8: bool
     accumulator: str
@@ -191,7 +198,7 @@ def c(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = c(model, f"{folder}/model.c", fs=50, stride=32)
     >>> [file.name for file in written.files], written.scratch_bytes
-    (['model.c', 'model.h'], 556)
+    (['model.c', 'model.h'], 564)
     """
     model, probe = parts_of(model, probe)
     rate = sampling_rate(model, fs)
@@ -217,6 +224,7 @@ def c(
     if along:
         power = np.linalg.matrix_power(chain.transitions, stride // chain.step)
         tables |= {"transitions": table(power), "initial": table(chain.initial), "likelihood": table(likelihood_gain)}
+    masked = MaskedCode.of(model, exact, settled, form, real, int8)
     work = _work(settled, form, model._sample_shape)
     state = 4 * (len(settled.classes) + 1) if along else 0
     scratch, stream = _struct_bytes(settled, form, work, model._sample_shape, real, state)
@@ -236,6 +244,8 @@ def c(
         table_bytes=sum(values.bytes for values in tables.values()),
         scratch_bytes=scratch,
         stream_bytes=stream,
+        masked_bytes=masked.bytes if masked else 0,
+        masked_table_bytes=masked.table_bytes if masked else 0,
         along=along,
         int8=int8,
         accumulator=real,
@@ -275,7 +285,10 @@ def c(
         "statistics": settled.n_statistics,
         "axes": settled.n_axes,
         **_statistic_numbers(settled, export.shape[1]),
-        "tables": tables,
+        "masked": masked is not None,
+        **(masked.numbers if masked else {}),
+        "masked_fields": masked.declarations if masked else {},
+        "tables": tables | (masked.tables if masked else {}),
         "tests": tests,
         "tolerance": float_literal(_TOLERANCE * max(size, 1e-6)),
         "probability_tolerance": float_literal(_PROBABILITY_TOLERANCE),
@@ -328,6 +341,13 @@ def _identity(shape: tuple[int, ...]) -> CForm:
         tensor[channel][0] = window[channel][place];
     (void)work;
 }
+
+#ifdef POLYADIC_MASKED_BYTES
+static int polyadic_observed(const unsigned char *present, int frame)
+{
+    return POLYADIC_BIT(present, frame);
+}
+#endif
 """
     return CForm((shape[0], 1, shape[1]), code)
 
@@ -389,7 +409,8 @@ def _statistic_numbers(settled: Inference, length: int) -> dict[str, Any]:
     return {
         "padded": padded,
         "bands": max(len(band_edges(length)) - 1, 0),
-        "power_scale": float_literal(2 / (padded * length)),
+        "power_scale": float_literal(2 / padded),
+        "fewest": math.ceil(FEWEST_SAMPLES * length - 1e-9),
         "zero_mean": float_literal(ZERO_MEAN),
         "floor": float_literal(FLOOR),
         "silent": float_literal(SILENT),
@@ -426,7 +447,7 @@ def _struct_bytes(
 
     floats = 4 * (form.shape[0] * form.shape[1] + work)
     if settled.n_statistics:
-        floats += 4 * (3 * int(sample_shape[0]) + (settled.n_statistics if settled.n_axes else 0))
+        floats += 4 * (4 * int(sample_shape[0]) + (settled.n_statistics if settled.n_axes else 0))
     scratch = up(up(floats) + unit * settled.rank + 4 * settled.n_features)
     return scratch, up(4 * int(sample_shape[0]) * int(sample_shape[1]) + 3 * 4 + state) + scratch
 

@@ -11,7 +11,7 @@ from polyadic.errors import PolyadicError
 
 __all__ = ["BYTES", "Table", "comment", "float_literal", "string_literal", "table"]
 
-BYTES = {"float": 4, "double": 8, "signed char": 1, "int": 4}
+BYTES = {"float": 4, "double": 8, "signed char": 1, "short": 2, "int": 4}
 
 
 class Table(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.export.inference import Inference
+    from polyadic.export.onnx_masked import Filled
 
 __all__ = ["Features", "onnx"]
 
@@ -50,6 +51,7 @@ class Features:
     version : version of polyadic that wrote the file
     opset : ONNX operator set version that the runtime must support
     batch : fixed number of windows per call, None for any number
+    missing : whether NaN in a window means missing
 
     Examples
     --------
@@ -82,6 +84,7 @@ class Features:
             self.classes = tuple(known["classes"])
             self.version = str(known["version"])
             self.opset = int(known.get("opset", _OPSET))
+            self.missing = bool(known.get("missing"))
             self.batch = None if known.get("batch") is None else int(known["batch"])
         except Exception as error:  # onnxruntime has many exception classes
             raise PolyadicError(
@@ -108,8 +111,8 @@ class Features:
             raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {windows.shape}")
         if self.batch is not None and len(windows) != self.batch:
             raise PolyadicError(f"the file takes {self.batch} windows at a time, but X has {len(windows)}")
-        if not np.isfinite(windows).all():
-            raise PolyadicError("X must be finite, but contains NaN or infinity")
+        if np.isinf(windows).any() or (not self.missing and np.isnan(windows).any()):
+            raise PolyadicError(f"X must be finite, but contains {'infinity' if self.missing else 'NaN or infinity'}")
         result: NDArray[np.float32] = self._session.run([output], {_INPUT: windows})[0]
         return result[0] if single else result
 
@@ -127,6 +130,7 @@ def onnx(
     channels: Sequence[str] = (),
     batch: int | None = None,
     int8: bool = False,
+    missing: bool = True,
 ) -> None:
     """Write a fitted model as one ONNX graph, atomically.
 
@@ -148,6 +152,8 @@ def onnx(
     batch : a fixed value of N, for runtimes that need static shapes
     int8 : quantise float32 weights, including the Fourier transform, to int8 by onnxruntime's dynamic quantisation,
         which also rounds their inputs: compare predictions before you use it
+    missing : recognise what is missing in a window: NaN and, as `predict` does, dead channels. Without it, the graph is
+        smaller and needs neither loops nor branches, and a window with NaN has no result
     """
     from polyadic._util.checks import check_integer
     from polyadic._util.torch_state import plain_torch
@@ -157,26 +163,36 @@ def onnx(
     check_integer("batch", batch, 1, none=True)
     with plain_torch():
         inference = Inference.of(model, probe)
-        content = _written(model, inference, sampling_rate(model, fs), channels, batch)
+        content = _written(model, inference, sampling_rate(model, fs), channels, batch, missing)
     write_atomically(path, _quantised(content) if int8 else content)
     _check_error(model, content, inference, batch)
 
 
-def _written(model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None) -> bytes:
+def _written(
+    model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None, missing: bool
+) -> bytes:
     """Build the graph of a model, as bytes."""
     from polyadic.export.inference import channel_names, needs_double, typical_windows
-    from polyadic.export.onnx_statistics import statistics_block
+    from polyadic.export.onnx_masked import completed, filled
+    from polyadic.export.onnx_statistics import standardised_statistics, statistics_block
 
     shape = tuple(int(size) for size in model._sample_shape)
     level = inference.statistic_mean[: shape[0]] if inference.n_statistics else None  # means of channels come first
     graph, width = _OnnxGraph(level), inference.n_features
     exact = needs_double(model, inference, typical_windows(model))
-    features = _read_out(graph, inference, _projections(graph, model, inference, exact))
+    found = filled(graph, model, _INPUT) if missing else None
+    window = _INPUT if found is None else found.windows
+    projections, z, root = _projections(graph, model, inference, exact, window, found), None, None
     if inference.n_statistics:
-        features = graph.add("Concat", features, statistics_block(graph, inference, _INPUT, shape), axis=1)
+        z = standardised_statistics(graph, inference, window, (shape[0], shape[1]), found.present if found else None)
+    if found is not None:
+        projections, z, root = completed(graph, model, inference, found, projections, z)
+    features = _read_out(graph, inference, projections)
+    if z is not None:
+        features = graph.add("Concat", features, statistics_block(graph, inference, z), axis=1)
     outputs = {_FEATURES: (features, width)}
     if inference.classes:
-        outputs[_PROBABILITIES] = (_probabilities(graph, inference, features), len(inference.classes))
+        outputs[_PROBABILITIES] = (_probabilities(graph, inference, features, root), len(inference.classes))
     known = {
         "version": __version__,
         "estimator": type(model).__name__,
@@ -188,6 +204,7 @@ def _written(model: Any, inference: Inference, fs: float | None, channels: Seque
         "split": model.split_,
         "opset": _OPSET,
         "batch": batch,
+        "missing": found is not None,
     }
     return graph.serialised(shape, outputs, known, batch)
 
@@ -220,24 +237,68 @@ class _OnnxGraph:
         self.centre, self.api = centre, _needed("onnx")
         self.float, self.double = self.api.TensorProto.FLOAT, self.api.TensorProto.DOUBLE
         self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+        self._count = 0
+        self.constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+
+    def _name(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind.lower()}{self._count}"
 
     def constant(self, values: ArrayLike, dtype: Any = None) -> str:
-        name = f"constant{len(self.constants)}"
         array = np.asarray(values, dtype, order="C")
-        self.constants.append(self.api.numpy_helper.from_array(array, name))
-        return name
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self.constants:
+            name = f"constant{len(self.constants)}"
+            self.constants[key] = self.api.numpy_helper.from_array(array, name)
+        return str(self.constants[key].name)
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{operator.lower()}{len(self.nodes)}"
+        name = self._name(operator)
         self.nodes.append(self.api.helper.make_node(operator, inputs, [name], name, **attributes))
         return name
 
     def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]:
         """Add a node with two outputs, and return their names."""
-        names = (f"first{len(self.nodes)}", f"second{len(self.nodes)}")
+        names = (self._name("first"), self._name("second"))
         self.nodes.append(self.api.helper.make_node(operator, inputs, names, **attributes))
         return names
+
+    def branches(
+        self, condition: str, one: Callable[[], list[str]], other: Callable[[], list[str]], count: int
+    ) -> list[str]:
+        """Add the nodes of one of two functions, by a condition, and return their `count` results, in float64."""
+        names = [self._name("if") for _ in range(count)]
+        bodies = {"then_branch": self._body(one, []), "else_branch": self._body(other, [])}
+        self.nodes.append(self.api.helper.make_node("If", [condition], names, **bodies))
+        return names
+
+    def loop(self, count: int, step: Callable[..., list[str]], *states: str) -> list[str]:
+        """Add a loop of `count` steps, functions of the number (1,) and the states, and return the last states."""
+        helper = self.api.helper
+        inputs, number, condition = [self._name("state") for _ in states], self._name("step"), self._name("condition")
+
+        def body() -> list[str]:
+            index = self.add("Reshape", number, self.constant([1], np.int64))
+            return [self.add("Identity", condition), *step(index, *inputs)]
+
+        known = [helper.make_tensor_value_info(number, self.api.TensorProto.INT64, [])]
+        known.append(helper.make_tensor_value_info(condition, self.api.TensorProto.BOOL, []))
+        known += [helper.make_tensor_value_info(name, self.double, None) for name in inputs]
+        names, bounds = [self._name("loop") for _ in states], (self.constant(count, np.int64), self.constant(True))
+        self.nodes.append(helper.make_node("Loop", [*bounds, *states], names, body=self._body(body, known)))
+        return names
+
+    def _body(self, build: Callable[[], list[str]], inputs: list[Any]) -> Any:
+        """Return the nodes that a function adds as a graph of their own; constants stay in this one."""
+        helper, outside = self.api.helper, self.nodes
+        self.nodes = []
+        kinds = {1: self.api.TensorProto.BOOL} if inputs else {}
+        results = [
+            helper.make_tensor_value_info(name, kinds.get(number, self.double), [] if number in kinds else None)
+            for number, name in enumerate(build(), start=1)
+        ]
+        graph, self.nodes = helper.make_graph(self.nodes, self._name("body"), inputs, results), outside
+        return graph
 
     def serialised(
         self, shape: Sequence[int], outputs: dict[str, tuple[str, int]], known: dict[str, Any], batch: int | None
@@ -251,7 +312,7 @@ class _OnnxGraph:
             "polyadic",
             [helper.make_tensor_value_info(_INPUT, self.float, [rows, *shape])],
             [helper.make_tensor_value_info(name, self.float, [rows, size]) for name, (_, size) in outputs.items()],
-            self.constants,
+            list(self.constants.values()),
         )
         model = helper.make_model(
             graph,
@@ -266,15 +327,20 @@ class _OnnxGraph:
         return content
 
 
-def _projections(graph: _OnnxGraph, model: Any, inference: Inference, exact: bool) -> str:
-    """Add the inner products of every window with every component, summed in float64 if `exact`: (N, R) float64."""
-    factors, tensor = list(inference.factors), _INPUT
+def _projections(
+    graph: _OnnxGraph, model: Any, inference: Inference, exact: bool, window: str, found: Filled | None
+) -> str:
+    """Add the inner products of what is observed with every component, summed in float64 if `exact`: (N, R) float64."""
+    factors, tensor, order = list(inference.factors), window, np.arange(len(inference.factors[0]))
     if model.tensorize_ is not None:
-        tensor, order = model.tensorize_.onnx(graph, _INPUT, model._sample_shape)
+        tensor, order = model.tensorize_.onnx(graph, window, model._sample_shape)
         factors[0] = factors[0][order]
     kind = np.float64 if exact else np.float32
     if exact:
         tensor = graph.add("Cast", tensor, to=graph.double)
+    if found is not None:
+        mask = graph.add("Gather", found.observed, graph.constant(order, np.int64), axis=1)
+        tensor = graph.add("Mul", tensor, mask if exact else graph.add("Cast", mask, to=graph.float))
     result = graph.add("MatMul", tensor, graph.constant(factors[-1], kind))
     for factor in reversed(factors[:-1]):
         weighted = graph.add("Mul", result, graph.constant(factor, kind))
@@ -288,10 +354,13 @@ def _read_out(graph: _OnnxGraph, inference: Inference, projections: str) -> str:
     return graph.add("Cast", graph.add("Add", product, graph.constant(inference.offset, np.float64)), to=graph.float)
 
 
-def _probabilities(graph: _OnnxGraph, inference: Inference, features: str) -> str:
-    """Add the probabilities of a logistic regression: (N, classes)."""
+def _probabilities(graph: _OnnxGraph, inference: Inference, features: str, root: str | None) -> str:
+    """Add the probabilities of a logistic regression, averaged over uncertain logits: (N, classes)."""
+    from polyadic.export.onnx_masked import averaged
+
     product = graph.add("MatMul", features, graph.constant(inference.weights.T, np.float32))
-    return graph.add("Softmax", graph.add("Add", product, graph.constant(inference.intercept, np.float32)), axis=1)
+    logits = graph.add("Add", product, graph.constant(inference.intercept, np.float32))
+    return graph.add("Softmax", logits, axis=1) if root is None else averaged(graph, inference, logits, root)
 
 
 def _check_error(model: Any, content: bytes, inference: Inference, batch: int | None) -> None:

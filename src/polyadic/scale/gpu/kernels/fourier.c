@@ -202,3 +202,20 @@ static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, i
         polyadic_spectrum(polyadic_transform(work, work + 2 * POLYADIC_COMPLEX), channel, tensor);
     }
 }
+
+#ifdef POLYADIC_MASKED_BYTES
+/* Return whether a frame of a channel is observed: the samples that it lacks have a share of its energy of at most
+   1 / LOST_SHARE. */
+static int polyadic_observed(const unsigned char *present, int frame)
+{
+    float lost = 0.0f, all = 0.0f;
+    int n;
+    for (n = 0; n < POLYADIC_N_FFT; n++) {
+        const float weight = polyadic_taper[2 * n <= POLYADIC_N_FFT ? n : POLYADIC_N_FFT - n];
+        all += weight * weight;
+        if (!POLYADIC_BIT(present, frame * POLYADIC_HOP + n))
+            lost += weight * weight;
+    }
+    return POLYADIC_LOST_SHARE * lost <= all;
+}
+#endif
