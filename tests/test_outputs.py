@@ -148,7 +148,6 @@ WITH_OUT = [
     ("predict", "damaged.safetensors", "damaged.npz", "-o", "{}/labels.csv"),
     ("report", "damaged.safetensors", "-o", "{}/report.html"),
     ("export", "damaged.safetensors", "-o", "{}/m.onnx"),
-    ("rank", "damaged.npz", "-o", "{}/rank.png"),
     ("run", "--data", "damaged.npz", "-o", "{}/out"),
 ]
 

@@ -1,8 +1,7 @@
-"""Plots of fits: loss, replicability, features, and what `suggest_rank` and `tune` tried."""
+"""Plots of fits: loss, replicability, features, and what `tune` tried."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,9 +16,8 @@ from polyadic.plot.style import LESS, NEUTRAL, PALETTE, SYMBOLS, compact, line_u
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from polyadic.explain.rank import RankSuggestion
 
-__all__ = ["ranks", "readout", "replicability", "statistics", "training", "tuning"]
+__all__ = ["readout", "replicability", "statistics", "training", "tuning"]
 
 _MOST_STATISTICS = 16
 
@@ -228,42 +226,6 @@ def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str
     figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
     labels = line_up([short(names[first + row]) for row in rows])
     return figure.update_layout(xaxis_title_text="mean (SD)", yaxis=labels | {"showgrid": True})
-
-
-def ranks(found: RankSuggestion) -> Figure:
-    """Plot the share of components that replicate, mean match, fitness and (if known) accuracy against the rank.
-
-    A red line marks the suggested rank; dotted lines mark half of the components, and the match from which a component
-    counts as found again.
-
-    Parameters
-    ----------
-    found : result of `polyadic.suggest_rank`
-    """
-    curves = [
-        ("replicate (%)", 100 * found.share, [-5, 105], 50.0, PALETTE[2]),
-        ("mean match", found.match, [-0.05, 1.05], found.replicability[0].threshold, PALETTE[0]),
-        ("fitness", found.fitness, None, None, PALETTE[3]),
-    ]
-    if not np.isnan(found.accuracy).all():
-        curves.append(("balanced accuracy (%)", 100 * found.accuracy, None, None, PALETTE[5]))
-    reason = textwrap.wrap(found.reason, 75)
-    heading = {"text": "<br>".join(reason), "font": {"size": 12}, "y": 0.97, "yanchor": "top", "x": 0}
-    figure = new_figure(height=330 + 16 * len(reason), showlegend=False, margin_t=40 + 16 * len(reason), title=heading)
-    for number, (name, values, limits, threshold, colour) in enumerate(curves):
-        x = {"type": "log", "tickvals": list(found.ranks), "title": {"text": "rank"}}
-        x |= {"domain": [(number + 0.25 * (number > 0)) / len(curves), (number + 1) / len(curves)]}
-        where = panel(figure, number, x, {"range": limits})
-        figure.add_scatter(x=found.ranks, y=values, mode="lines+markers", line_color=colour, **where)
-        domain = {"xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
-        title = {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False, "font": {"size": 12}}
-        figure.add_annotation(text=name, **title, **domain)
-        rank = {"x0": found.rank, "x1": found.rank, "y0": 0, "y1": 1, "line": {"color": PALETTE[1], "width": 1}}
-        figure.add_shape(type="line", **rank, **domain | {"xref": where["xaxis"]})
-        if threshold is not None:
-            dots = {"x0": 0, "x1": 1, "y0": threshold, "y1": threshold, "line": {"color": NEUTRAL, "dash": "dot"}}
-            figure.add_shape(type="line", line_width=1, **dots, **domain | {"yref": where["yaxis"]})
-    return figure
 
 
 def tuning(
