@@ -6,7 +6,6 @@ They are committed under `docs/_static/pictures`, so that pages also show them i
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +130,6 @@ def start() -> Any:
     return plot.components(ATD(rank=4).fit(X), X)
 
 
-def tuning() -> Any:
-    """Plot the tries of a run of `polyadic tune` on the GeoTec phone data."""
-    run = json.loads((Path(__file__).parent / "results" / "tuning" / "geotec.json").read_text(encoding="utf-8"))
-    return plot.tuning(run["tries"], run["recommended"], run["settings"])
-
-
 def save(figures: dict[str, Any], folder: Path) -> None:
     """Save plotly figures as small PNG files, 800 pixels wide."""
     folder.mkdir(exist_ok=True, parents=True)
@@ -150,5 +143,5 @@ def save(figures: dict[str, Any], folder: Path) -> None:
 if __name__ == "__main__":
     signals, slices = tensor()
     found = {"window": signals, "tensor": slices, "components": model(), "sum": sum_of_components()}
-    found |= {"views": views(), "training": training(), "start": start(), "tuning": tuning()}
+    found |= {"views": views(), "training": training(), "start": start()}
     save(found, Path(__file__).parent / "_static" / "pictures")

@@ -23,7 +23,6 @@ from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data import Windows, synthetic
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of
-from polyadic.evaluate.probe import make_probe
 from polyadic.evaluate.regression import WEIGHTS
 from polyadic.spectral import STFT
 
@@ -208,7 +207,6 @@ def described(value: Any) -> Any:
         described({"classes": ["a", "b", "c"]}),
         lambda arrays, header: header["probe"].update(parameters={"C": 1.0}),
         lambda arrays, header: header["probe"]["parameters"].update(shell="rm"),
-        lambda arrays, header: header["probe"].update(recenter=1),
         lambda arrays, header: header["probe"].update(class_counts=[1]),
         lambda arrays, header: header["probe"].update(prior="equal"),
         lambda arrays, header: header["probe"].pop("reason"),
@@ -342,77 +340,6 @@ def test_a_classifier_is_exported_as_its_features_with_its_probe(features, tmp_p
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
 
-# ------------------------------------------------------------------ recentring
-
-
-def moved(windows: Windows, seed: int = 0) -> Windows:
-    """Return the same windows from six subjects with different channel gains."""
-    gains = np.exp(np.random.default_rng(seed).normal(size=(6, windows.shape[1], 1)))
-    people = np.arange(len(windows)) % 6
-    X = (windows.X * gains[people]).astype(np.float32)
-    return Windows(X, windows.fs, subject=[f"p{person}" for person in people], label=labels_of(windows))
-
-
-@pytest.mark.parametrize("kind", ["auto", "plain", "standardised"])
-def test_recentring_subtracts_each_subjects_own_mean_at_training_and_prediction(kind, features, path):
-    windows = moved(SIGNALS)
-    y = np.where(np.arange(240) % 5 > 0, labels_of(windows), "")
-    model = WindowClassifier(features, kind, recenter=True).fit(windows, y)
-    Z = features.transform(windows).astype(float)
-    centred = Z - np.stack([Z[windows.subject == person].mean(axis=0) for person in windows.subject])
-    known, again = y != "", make_probe(kind)
-    words = {"groups": windows.subject[known]} if kind == "auto" else {}
-    again.fit(centred[known], y[known], **words)
-    np.testing.assert_allclose(model.predict_proba(windows), again.predict_proba(centred), atol=1e-7)
-    np.testing.assert_array_equal(model.predict(windows.X, groups=windows.subject), model.predict(windows))
-    # Only the windows of a subject matter to it, and new subjects have means of their own.
-    mine = windows.subject == "p3"
-    renamed = model.predict_proba(windows.X[mine], groups=["new"] * int(mine.sum()))
-    np.testing.assert_allclose(renamed, model.predict_proba(windows)[mine], atol=1e-6)
-    model.save(path)
-    loaded = WindowClassifier.load(path)
-    assert loaded.recenter is True
-    np.testing.assert_allclose(loaded.predict_proba(windows), model.predict_proba(windows), atol=1e-12)
-    assert WindowClassifier(features, kind).fit(windows).recenter is False
-
-
-def test_windows_that_come_a_few_at_a_time_are_recentred_by_means_of_earlier_ones(features):
-    windows = moved(SIGNALS)
-    model = WindowClassifier(features, recenter=True).fit(windows)
-    means = model.subject_means(windows)
-    assert set(means) == set(windows.subject.tolist())
-    few = model.predict_proba(windows[:3], means=means)
-    np.testing.assert_allclose(few, model.predict_proba(windows)[:3], atol=1e-6)
-    with pytest.raises(PolyadicError, match="none for 'new'"):
-        model.predict(windows.X[:2], groups=["new", "new"], means=means)
-
-
-def test_recentring_refuses_small_groups_by_name_and_windows_of_unknown_subjects(features):
-    windows = moved(SIGNALS)
-    model = WindowClassifier(features, recenter=True).fit(windows)
-    with pytest.raises(PolyadicError, match=r"at least 20 windows of every subject, but 'p0' has 5, 'p1' has 5, 'p2'"):
-        model.predict(windows[:30])
-    with pytest.raises(PolyadicError, match="'anna' has 19"):
-        WindowClassifier(features, recenter=True).fit(windows, groups=["bert"] * 221 + ["anna"] * 19)
-    # A subject without labels trains nothing, however few windows there are.
-    y = np.where(np.arange(240) < 221, labels_of(windows), "")
-    WindowClassifier(features, recenter=True).fit(windows, y, groups=["bert"] * 221 + ["anna"] * 19)
-    with pytest.raises(PolyadicError, match="the subject of every window"):
-        model.predict(windows.X)
-    with pytest.raises(PolyadicError, match="1 of 240 have none"):
-        model.predict(windows.X, groups=["a"] * 239 + [""])
-
-
-def test_recentring_has_no_onnx_form(features, path, tmp_path):
-    pytest.importorskip("onnx")
-    from polyadic import export
-
-    WindowClassifier(features, recenter=True).fit(moved(SIGNALS)).save(path)
-    with pytest.raises(PolyadicError, match="has no ONNX or C form"):
-        export.onnx(load(path), tmp_path / "m.onnx")
-    assert not (tmp_path / "m.onnx").exists()
-
-
 # ----------------------------------------------------------- component weights
 
 
@@ -437,8 +364,6 @@ def test_component_weights_give_the_logits_from_coefficients_and_statistics(kind
 def test_component_weights_without_a_readout_are_the_probes_own(features):
     model = WindowClassifier(features, "plain").fit(SIGNALS)
     np.testing.assert_array_equal(model.component_weights(), model.probe_.coef_)
-    recentred_model = WindowClassifier(features, recenter=True).fit(moved(SIGNALS))
-    np.testing.assert_array_equal(recentred_model.component_weights(), recentred_model.probe_.coef_)
     with pytest.raises(PolyadicError, match="the probe must be a Probe, a LogisticRegression"):
         WindowClassifier(features, RidgeClassifier()).fit(SIGNALS).component_weights()
 

@@ -301,39 +301,6 @@ def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here)
     assert (outcome["reason"], outcome["classes"]) == (None, [])
 
 
-def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, monkeypatch):
-    signals = labelled()
-    people = np.array([f"p{number % 6}" for number in range(240)])
-    gains = np.exp(np.random.default_rng(0).normal(size=(6, signals.shape[1], 1)))[np.arange(240) % 6]
-    X = (signals.X * gains).astype("f4")
-    np.savez(here / "w.npz", X=X, y=signals.label, subject=people, fs=signals.fs)
-    outcome = json.loads(run("fit", "w.npz", *QUICK, "--probe", "--recenter", "-o", "m.safetensors", "--json").stdout)
-    assert outcome["recenter"]
-    classifier = WindowClassifier.load(here / "m.safetensors")
-    assert classifier.recenter
-    for step in (4096, 50):  # windows at a time, of which each has few of every subject
-        monkeypatch.setattr("polyadic.cli.files.STEP", step)
-        run("predict", "m.safetensors", "w.npz", "--force")
-        expected = classifier.predict_proba(X, groups=people)
-        found = [[float(row[f"p({name})"]) for name in classifier.classes_] for row in rows_of(here / "labels.csv")]
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
-    truth = labels_of(open_windows(here / "w.npz"))
-    assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(X, groups=people) == truth)
-    np.savez(here / "few.npz", X=X[:60], subject=people[:60], fs=signals.fs)
-    failed = polyadic("predict", "m.safetensors", "few.npz", "--force", cwd=here, code=1).stderr
-    assert "at least 20 windows of every subject, but 'p0' has 10" in " ".join(failed.split())
-    np.savez(here / "nobody.npz", X=X, fs=signals.fs)
-    failed = polyadic("predict", "m.safetensors", "nobody.npz", "--force", cwd=here, code=1).stderr
-    assert "the subject of every window" in " ".join(failed.split())
-    failed = polyadic("export", "m.safetensors", cwd=here, code=1).stderr
-    assert "has no ONNX or C form" in " ".join(failed.split())
-    np.savez(here / "y.npz", X=X[:60], y=signals.label[:60], subject=people[:60], fs=signals.fs)
-    failed = polyadic("fit", "y.npz", "--probe", "--recenter", "--force", cwd=here, code=1).stderr
-    assert "'p0' has 10" in failed
-    assert "--recenter needs --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
-
-
 def load_of(signals: Windows):
     from polyadic import SALS
     from polyadic.spectral import STFT

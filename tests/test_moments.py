@@ -9,13 +9,11 @@ import pytest
 from command_line import polyadic
 
 from polyadic import CPD, SALS, load
-from polyadic.augment import Jitter
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows
 from polyadic.data.store_writer import write_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import replicability
-from polyadic.readout import Readout
 from polyadic.scale import Moments
 from polyadic.scale.moments import _checksum, check_subjects
 
@@ -198,7 +196,6 @@ def test_what_moments_cannot_do_is_said(stages, tmp_path):
     moments = stages["core"]["merged"]
     wrong = (
         (SALS(2), {}, "must read the windows themselves"),
-        (CPD(2, readout=Readout(whiten=Jitter(0.1))), {}, "whiten"),
         (CPD(2, compression=(1, 1, 1)), {}, "compression must be 'auto'"),
         (CPD(2), {"checkpoint": tmp_path / "fit"}, "needs no checkpoint"),
     )

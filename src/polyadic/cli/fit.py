@@ -82,9 +82,6 @@ def fit(
         ),
     ] = None,
     prior: options.Prior = None,
-    recenter: Annotated[
-        bool, option("With --probe: subtract each subject's mean features. Needs 20 windows per subject.", "--recenter")
-    ] = False,
     check: Annotated[
         bool, option("Also fit random halves of the subjects, and save which components replicate.", "--check")
     ] = False,
@@ -187,8 +184,6 @@ def fit(
         raise PolyadicError("--labels needs --probe: a model without a probe uses no labels")
     if prior is not None and probe is None:
         raise PolyadicError("--prior needs --probe: it changes the probabilities of the probe")
-    if recenter and probe is None:
-        raise PolyadicError("--recenter needs --probe: it changes how the probe is trained")
     if preset is not None and chosen_method == "cpd":
         raise PolyadicError("--preset has the paper's settings for atd, sals and gr-sals, but --method is cpd")
     if augment is not None and chosen_method != "atd":
@@ -226,7 +221,7 @@ def fit(
         if protocol is not None:
             unlabelled, labelled, _ = split(windows, protocol, random_state=seed)
         if probe is not None:
-            _check_labels(labelled, data, recenter)
+            _check_labels(labelled, data)
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
         if augment is not None:
             chosen = replace(chosen, augment=parse_augmentation(augment, unlabelled.fs))
@@ -259,7 +254,7 @@ def fit(
             else:
                 estimator.fit(unlabelled, **saving)
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, recenter, prior, hidden)
+                model.probe_ = _trained(model, labelled, probe, prior, hidden)
             if collected is not None:
                 model.components_ = found_components(collected, seed, hidden)
             if check:
@@ -297,28 +292,24 @@ def _describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame
     )
 
 
-def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
+def _check_labels(windows: Windows, data: Path) -> None:
     """Raise before the fit if there are no labels to train a probe on."""
     found = len(set(windows.label[windows.label >= 0].tolist()))
     if found < 2:
         hint = _LABEL_HINT if are_recordings(data) else ""
         raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
-    if recenter:
-        from polyadic.evaluate.classifier import rows_to_transform
-
-        rows_to_transform(windows.label >= 0, windows.subject, recenter)
 
 
-def _trained(model: Any, windows: Windows, kind: str, recenter: bool, prior: str | None, hidden: bool) -> Any:
+def _trained(model: Any, windows: Windows, kind: str, prior: str | None, hidden: bool) -> Any:
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.classifier import rows_to_transform
     from polyadic.evaluate.sequences import rows_along
 
     known = windows.label >= 0
-    rows = rows_to_transform(known, windows.subject, recenter, unlabelled=kind == "auto")
+    rows = rows_to_transform(known, windows.subject, unlabelled=kind == "auto")
     with window_bar("probe", len(set(rows) | set(rows_along(windows, known))), hidden) as on_rows:
-        return WindowClassifier(model, kind, recenter, prior).fit(windows, on_rows=on_rows).probe_
+        return WindowClassifier(model, kind, prior).fit(windows, on_rows=on_rows).probe_
 
 
 def _tell_fit(
@@ -347,7 +338,6 @@ def _tell_fit(
         "components": model.components_.to_dict() if hasattr(model, "components_") else None,
         "reason": getattr(model.probe_, "reason_", None) if trained else None,
         "along": getattr(getattr(model.probe_, "chain_", None), "reason", None) if trained else None,
-        "recenter": bool(trained and getattr(model.probe_, "recenter_", False)),
     }
     if json:
         print_json(outcome)
@@ -373,8 +363,6 @@ def _tell_fit(
             if "%" in str(outcome["reason"]):
                 echo("that score chose the settings, on features that have seen every subject: it is optimistic")
             echo(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
-        if outcome["recenter"]:
-            echo("features are recentred by subject: predict needs at least 20 windows per subject")
 
 
 # -------------------------------------------------------------------------------------------------- replicability

@@ -86,7 +86,6 @@ _STORED: dict[str, Any] = {
     "unlabelled": int,
     "validation": list,
     "reason": str,
-    "recenter": bool,
     "prior": str | None,
     "class_counts": list | None,
 }
@@ -223,8 +222,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ('plain', 12, 1.0)
     """
 
-    recenter_ = False
-    """Whether the features must be recentred by subject; set by `WindowClassifier`."""
     prior_: str | None = None
     class_counts_: list[int] | None = None
     chain_: Chain | None = None
@@ -611,7 +608,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probe.C_, probe.scale_, probe.statistics_, probe.validation_ = probe.C, probe.scale, None, []
         probe.temperature_, probe.unlabelled_ = 1.0, 0
         probe.reason_ = f"{_described(probe.C_, probe.scale_)}: as given; {probe._assumption()}"
-        probe.recenter_ = getattr(classifier, "recenter_", False)
         probe.class_counts_ = getattr(classifier, "class_counts_", None)
         probe.chain_ = getattr(classifier, "chain_", None)
         return probe

@@ -18,7 +18,7 @@ from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.evaluate.classifier import WindowClassifier, groups_of, labels_of, recentred
+from polyadic.evaluate.classifier import WindowClassifier, groups_of, labels_of
 from polyadic.evaluate.probe import SCALES, features_of, own_prior, statistic_columns, train_probe
 
 __all__ = ["default_protocol", "low_label_rows", "own_split", "score_features", "score_own_probe", "score_splits"]
@@ -225,8 +225,6 @@ def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
     Z = features_of(model, tested, on_rows)
-    if classifier.recenter:
-        Z = recentred(Z, tested.subject)
     result = scores(labels_of(tested), classifier.probe_.predict(Z).astype(str), tested.subject)
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **result}]
 

@@ -11,7 +11,7 @@ Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 from __future__ import annotations
 
 from polyadic.plot.components import class_means, components, profile, spectrum_by_class
-from polyadic.plot.fits import readout, replicability, statistics, training, tuning
+from polyadic.plot.fits import readout, replicability, statistics, training
 from polyadic.plot.scalp import channels
 from polyadic.plot.scores import comparison, confusion, low_label, reliability, subjects
 from polyadic.plot.timeline import timeline
@@ -36,5 +36,4 @@ __all__ = [
     "subjects",
     "timeline",
     "training",
-    "tuning",
 ]

@@ -1,4 +1,4 @@
-"""Plots of fits: loss, replicability, features, and what `tune` tried."""
+"""Plots of fits: loss, replicability and features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-__all__ = ["readout", "replicability", "statistics", "training", "tuning"]
+__all__ = ["readout", "replicability", "statistics", "training"]
 
 _MOST_STATISTICS = 16
 
@@ -28,13 +28,6 @@ _TERMS = {
     "tikhonov": "Tikhonov",
     "self_supervised": "self-supervised",
     "graph": "graph",
-}
-_SETTINGS = {
-    "n_fft": "frame length",
-    "nonnegative": "non-negative",
-    "view": "view in the fit",
-    "whiten": "whitening",
-    "recenter": "recentring",
 }
 
 
@@ -226,54 +219,3 @@ def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str
     figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
     labels = line_up([short(names[first + row]) for row in rows])
     return figure.update_layout(xaxis_title_text="mean (SD)", yaxis=labels | {"showgrid": True})
-
-
-def tuning(
-    tries: Sequence[dict[str, Any]], recommended: dict[str, Any], chosen: dict[str, Any] | None = None
-) -> Figure:
-    """Plot the balanced accuracy of every try, by the value of each setting that was varied.
-
-    `*` marks the recommended value, `✓` the chosen one.
-
-    Parameters
-    ----------
-    tries : as in `Tuning.to_dict()["tries"]`
-    recommended : as in `Tuning.to_dict()["recommended"]`
-    chosen : as in `Tuning.to_dict()["settings"]`
-
-    Examples
-    --------
-    >>> tries = [{"rank": 8, "score": 0.7, "full": True}, {"rank": 16, "score": 0.8, "full": True}]
-    >>> tuning(tries, {"rank": 16}, {"rank": 8}).layout.yaxis.ticktext
-    ('rank: 8 ✓', '16 *')
-    """
-    rows: dict[tuple[str, Any], str] = {}
-    rules: list[float] = []
-    for name in recommended:
-        values = sorted({row[name] for row in tries}, key=lambda value: (isinstance(value, str), value))
-        if len(values) < 2:
-            continue
-        rules.append(len(rows) - 0.5)
-        for value in values:
-            text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-            mark = " *" if value == recommended[name] else ""
-            mark += " ✓" if chosen is not None and value == chosen[name] else ""
-            rows[name, value] = (f"{_SETTINGS.get(name, name)}: " if value == values[0] else "") + short(text) + mark
-    places = {setting: number for number, setting in enumerate(rows)}
-    figure = new_figure(height=90 + 19 * len(rows), showlegend=True)
-    for full, text, colour in ((False, "two", NEUTRAL), (True, "all", PALETTE[0])):
-        scored = [(row, name) for row in tries if row["full"] == full for name in recommended]
-        points = [(100 * row["score"], places[name, row[name]]) for row, name in scored if (name, row[name]) in places]
-        figure.add_scatter(
-            x=[x for x, _ in points],
-            y=[y for _, y in points],
-            mode="markers",
-            name=f"scored with {text} probe settings",
-            marker={"size": 7, "opacity": 0.6, "color": colour},
-            hovertemplate="%{x:.1f} %<extra></extra>",
-        )
-    for rule in rules[1:]:
-        figure.add_hline(y=rule, line={"color": "#e6e8ec", "width": 1})
-    marks = "* recommended" + ("" if chosen is None else ", ✓ chosen")
-    title = f"balanced accuracy on left-out subjects, % ({marks})"
-    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(list(rows.values())))
