@@ -17,7 +17,6 @@ from polyadic.data import Windows, synthetic
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.explain import Components
 from polyadic.explain.expression import profiles
-from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import position, positions
 from polyadic.plot.scalp import interpolated
 from polyadic.plot.sketches import model_html, picture
@@ -376,23 +375,10 @@ def test_strengths_share_the_time_axis_and_windows_without_times_are_numbered():
         plot.timeline(night(), predicted=[0, 1, 2, 3, 0, 0])
 
 
-def test_components_that_replicate_are_distinguished_from_others_and_numbered_from_1():
-    found = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
-    back, gone = plot.replicability(found).data
-    assert (list(back.x), list(back.y), list(back.customdata)) == ([1, 3], [0.97, 0.93], [100, 75])
-    assert (list(gone.x), gone.name) == ([2], "does not replicate")
-    assert plot.replicability(found).layout.shapes[0].y0 == 0.9
-    with pytest.raises(PolyadicError, match="no replicability_"):
-        plot.replicability(None)
-
-
 def test_plots_of_features_show_their_values(windows):
     model = ATD(rank=3, max_sweeps=2).fit(windows)
     Z = model.transform(windows)
-    spectral, statistics = plot.readout(model, Z).data
-    assert np.concatenate([spectral.y, statistics.y]) == pytest.approx(Z.std(axis=0), rel=1e-4)
     names = list(model.get_feature_names_out()[3:])
-    assert list(statistics.customdata) == names
     figure = plot.statistics(model, Z, windows.label, windows.classes)
     shown = list(figure.layout.yaxis.ticktext)
     assert len(shown) == 16

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.estimators import CPD
     from polyadic.explain.components import Components
-    from polyadic.explain.replicability import Replicability
     from polyadic.presets import Preset
 
 EXAMPLES = """
@@ -34,9 +33,6 @@ Labels that polyadic label has written:
 
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
-
-Components to interpret: the consensus of 30 random starts, with a replicability check:
-  polyadic fit sleep.store --rank 8 --restarts 30 --consensus --check
 
 The paper's method, on the recommended front end; and with the paper's settings for Sleep-EDF:
   polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
@@ -82,9 +78,6 @@ def fit(
         ),
     ] = None,
     prior: options.Prior = None,
-    check: Annotated[
-        bool, option("Also fit random halves of the subjects, and save which components replicate.", "--check")
-    ] = False,
     components: Annotated[
         bool,
         option(
@@ -201,14 +194,13 @@ def fit(
         if chosen_method != "cpd" or probe is not None or scheduler is not None:
             raise PolyadicError("--moments is for --method cpd, without --probe and --scheduler: no data are read")
         settings = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
-        fit_moments(data, out, check, components, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
+        fit_moments(data, out, components, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
         return
-    compares = probe is not None or check
     if scheduler is None:
         wanted = labels is None
-        source = opened(data, given, labels=wanted, compares=compares, on_error=on_error, hidden=hidden)
-    elif chosen_method != "cpd" or protocol is not None or compares or on_error != "raise":
-        raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe, --check and --on-error")
+        source = opened(data, given, labels=wanted, compares=probe is not None, on_error=on_error, hidden=hidden)
+    elif chosen_method != "cpd" or protocol is not None or probe is not None or on_error != "raise":
+        raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe and --on-error")
     else:
         source = on_cluster(scheduler, data, given)
     with source as windows:
@@ -257,8 +249,6 @@ def fit(
                 model.probe_ = _trained(model, labelled, probe, prior, hidden)
             if collected is not None:
                 model.components_ = found_components(collected, seed, hidden)
-            if check:
-                model.replicability_ = checked(model, unlabelled, seed, hidden)
             if hasattr(model, "_batches"):
                 model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
@@ -269,8 +259,6 @@ def fit(
         if checkpoint is None:
             path.unlink(missing_ok=True)
     _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, json)
-    if check and not json:
-        tell_replicability(model.replicability_)
 
 
 def check_consensus(consensus: bool, restarts: int | None) -> None:
@@ -334,7 +322,6 @@ def _tell_fit(
         "split": model.split_,
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,
-        "replicability": model.replicability_.to_dict() if hasattr(model, "replicability_") else None,
         "components": model.components_.to_dict() if hasattr(model, "components_") else None,
         "reason": getattr(model.probe_, "reason_", None) if trained else None,
         "along": getattr(getattr(model.probe_, "chain_", None), "reason", None) if trained else None,
@@ -365,16 +352,7 @@ def _tell_fit(
             echo(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
 
 
-# -------------------------------------------------------------------------------------------------- replicability
-
-
-def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:
-    """Return the replicability of a model; show a progress bar unless hidden."""
-    from polyadic._util.progress import stage_bar
-    from polyadic.explain.replicability import replicability
-
-    with stage_bar("replicability", hidden, "refits") as show:
-        return replicability(model, windows, random_state=seed, progress=lambda done, total: show(done, total, ""))
+# -------------------------------------------------------------------------------------------------- components
 
 
 def found_components(moments: Any, seed: int, hidden: bool) -> Components:
@@ -393,20 +371,6 @@ def tell_components(found: Components) -> str:
         return f"components: none replicate {of}, so there are none to interpret"
     bands = "with 90 % bands" if found.bands is not None else "without bands (fewer than 10 subjects)"
     return f"components: {found.model.rank} of {found.rank} replicate {of}, {bands}; see polyadic report"
-
-
-def tell_replicability(result: Replicability) -> None:
-    """Print how many components replicate, and which do not."""
-    replicates = result.replicates.tolist()
-    of = "subjects" if result.halves else "windows (fewer than two subjects are known)"
-    echo(
-        f"replicability: {sum(replicates)} of {counted(len(replicates), 'component')} found again (match of at least "
-        f"{result.threshold:g}) in at least half of {result.refits} refits on halves of the {of}; mean match "
-        f"{result.score:.2f}"
-    )
-    missing = [str(number + 1) for number, found in enumerate(replicates) if not found]
-    if missing:
-        echo(f"do not interpret component{'s' * (len(missing) != 1)} {', '.join(missing)}")
 
 
 # --------------------------------------------------------------------------------- estimators and augmentations

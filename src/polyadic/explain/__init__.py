@@ -1,4 +1,4 @@
-"""Interpretation of components: expression in dB, replicability, matching, typical spectra and scalp maps."""
+"""Interpretation of components: expression in dB, replicability and matching."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from polyadic.explain.components import Components, components
 from polyadic.explain.expression import expression, level
 from polyadic.explain.matching import Match, match
 from polyadic.explain.replicability import Replicability, replicability
-from polyadic.explain.spectra import Typical, shares, typical
+from polyadic.explain.spectra import shares
 
 __all__ = [
     "Comparison",
     "Components",
     "Match",
     "Replicability",
-    "Typical",
     "compare",
     "compare_subjects",
     "components",
@@ -23,5 +22,4 @@ __all__ = [
     "match",
     "replicability",
     "shares",
-    "typical",
 ]

@@ -10,8 +10,8 @@ Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 
 from __future__ import annotations
 
-from polyadic.plot.components import class_means, components, profile, spectrum_by_class
-from polyadic.plot.fits import readout, replicability, statistics, training
+from polyadic.plot.components import class_means, components, profile
+from polyadic.plot.fits import statistics, training
 from polyadic.plot.scalp import channels
 from polyadic.plot.scores import comparison, confusion, low_label, reliability, subjects
 from polyadic.plot.timeline import timeline
@@ -27,11 +27,8 @@ __all__ = [
     "features",
     "low_label",
     "profile",
-    "readout",
     "reliability",
-    "replicability",
     "signals",
-    "spectrum_by_class",
     "statistics",
     "subjects",
     "timeline",

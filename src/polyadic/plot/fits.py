@@ -1,4 +1,4 @@
-"""Plots of fits: loss, replicability and features."""
+"""Plots of fits: loss and statistics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
-from polyadic.explain.replicability import Replicability
-from polyadic.plot.style import LESS, NEUTRAL, PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
+from polyadic.plot.style import NEUTRAL, PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-__all__ = ["readout", "replicability", "statistics", "training"]
+__all__ = ["statistics", "training"]
 
 _MOST_STATISTICS = 16
 
@@ -91,87 +90,6 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     below = {"title": {"text": "terms"}, "domain": [0, 0.48]} | log
     panel(figure, 1, across | {"title": {"text": "sweep" if x == "sweeps" else "seconds"}}, below)
     return figure
-
-
-def replicability(found: Any) -> Figure:
-    """Plot the replicability of each component: its median match, and on hover the percentage of refits that match it.
-
-    Parameters
-    ----------
-    found : a `polyadic.explain.replicability.Replicability`, or a model that has one
-
-    Examples
-    --------
-    >>> figure = replicability(Replicability(np.array([0.98, 0.6]), np.array([1.0, 0.25]), refits=4))
-    >>> [(trace.name, trace.x.tolist()) for trace in figure.data]
-    [('replicates', [1]), ('does not replicate', [2])]
-    """
-    known = getattr(found, "replicability_", found)
-    if not isinstance(known, Replicability):
-        raise PolyadicError(
-            "the model has no replicability_: run polyadic fit --check, or polyadic.explain.replicability"
-        )
-    count = len(known.match)
-    figure = new_figure(height=280, showlegend=True)
-    groups = (("replicates", known.replicates, LESS, "circle"),
-              ("does not replicate", ~known.replicates, NEUTRAL, "circle-open"))  # fmt: skip
-    for name, chosen, colour, symbol in groups:
-        if chosen.any():
-            figure.add_scatter(
-                x=np.flatnonzero(chosen) + 1,
-                y=known.match[chosen],
-                mode="markers",
-                name=name,
-                marker={"size": 9, "color": colour, "symbol": symbol},
-                customdata=100 * known.returned[chosen],
-                hovertemplate="component %{x}: match %{y:.2f}, in %{customdata:.0f} % of refits<extra></extra>",
-            )
-    figure.add_hline(y=known.threshold, line={"width": 1, "dash": "dash", "color": NEUTRAL})
-    ticks = {"range": [0.4, count + 0.6], "dtick": max(1, -(-count // 16)), "tick0": 1}
-    return figure.update_layout(
-        xaxis={"title": {"text": "component"}, **ticks},
-        yaxis={"title": {"text": f"median match in {known.refits} refits"}, "range": [0, 1.05]},
-    )
-
-
-def readout(model: Any, Z: ArrayLike) -> Figure:
-    """Plot the standard deviation of each feature, which is its weight in distances between windows.
-
-    Parameters
-    ----------
-    model : fitted
-    Z : (N, features), result of `model.transform`
-
-    Examples
-    --------
-    >>> from polyadic import ATD
-    >>> from polyadic.data import synthetic
-    >>> signals = synthetic(60, n_channels=2)
-    >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
-    >>> [(trace.name, len(trace.y)) for trace in readout(model, model.transform(signals)).data]
-    [('spectral', 3), ('statistics', 31)]
-    """
-    check_is_fitted(model)
-    names = [str(name) for name in model.get_feature_names_out()]
-    spread = np.asarray(Z, np.float64).std(axis=0)
-    if len(spread) != len(names):
-        raise PolyadicError(f"Z must have {len(names)} columns, as returned by transform, but has {len(spread)}")
-    rank = len(names) if getattr(model, "readout_", None) is None else model.readout_.rank
-    is_statistic = np.arange(len(names)) >= rank
-    figure = new_figure(height=260, showlegend=bool(is_statistic.any()))
-    for kind, columns, colour in (("spectral", ~is_statistic, PALETTE[0]), ("statistics", is_statistic, PALETTE[2])):
-        if columns.any():
-            figure.add_bar(
-                x=np.flatnonzero(columns),
-                y=compact(spread[columns]),
-                name=kind,
-                marker_color=colour,
-                customdata=[short(names[number]) for number in np.flatnonzero(columns)],
-                hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
-            )
-    shown = list(range(0, len(names), -(-len(names) // 16)))
-    ticks = {"tickvals": shown, "ticktext": [short(names[number], 14) for number in shown], "tickangle": -90}
-    return figure.update_layout(xaxis=ticks | {"tickfont": {"size": 10}}, yaxis_title_text="standard deviation")
 
 
 def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:

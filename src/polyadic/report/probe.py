@@ -20,7 +20,7 @@ from polyadic.evaluate.scoring import MEASURES, default_protocol
 from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.evaluate.validation import Fold, default_folds, subjects_to_test, unseen_rows
 
-__all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
+__all__ = ["ProbeResult", "headline", "interval", "score_probe", "thinned"]
 
 _MOST_WINDOWS = 4000
 _MOST_UNLABELLED = 1000
@@ -28,6 +28,8 @@ _FEWEST_SUBJECTS = 4
 _DRAWS = 5
 _NO_WIDTH = 1e-9
 _RESAMPLED = 2000
+_FEW_TESTED = 100
+"""Below this number of test windows, the headline is called uncertain."""
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
@@ -81,6 +83,16 @@ class ProbeResult:
     def chance(self) -> float:
         """Balanced accuracy of guessing."""
         return 1 / len(np.unique(self.y))
+
+
+def headline(probe: ProbeResult) -> str:
+    """Return the interval of the balanced accuracy, how it was measured, and what makes it uncertain, in words."""
+    few = f" Only {probe.n_test} windows were tested, so the score is uncertain." if probe.n_test < _FEW_TESTED else ""
+    whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"
+    words = f"No interval: every resample of the {whom} gives the same score"
+    if probe.low is not None and probe.high is not None:
+        words = f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
+    return f"{words}; {probe.how}.{few}"
 
 
 def thinned(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
