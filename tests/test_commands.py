@@ -19,8 +19,8 @@ from polyadic import load
 from polyadic.cli import app
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
-from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of, scores
-from polyadic.evaluate.probe import SCALES, make_probe
+from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of
+from polyadic.evaluate.probe import SCALES
 from polyadic.evaluate.scoring import own_split
 
 STOPPED = r"polyadic: warning: The fit stopped at max_sweeps=2 [^\n]*\n"
@@ -191,36 +191,6 @@ def saved(folder: Path, count: int = 240) -> Windows:
     return signals
 
 
-def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits(here):
-    signals = saved(here)
-    run("fit", "w.npz", *QUICK, "-o", "m.safetensors")
-    words = ("evaluate", "m.safetensors", "w.npz", "--protocol", "paper", "--repeats", 2)
-    outcome = json.loads(run(*words, "--json").stdout)
-    assert (outcome["protocol"], outcome["held_out"]) == ("paper", False)
-    assert {row["probe"] for row in outcome["rows"]} == set(SCALES)
-    parts = {seed: split(signals, "paper", random_state=seed) for seed in (0, 1)}
-    used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    features = load(here / "m.safetensors").transform(signals.X[used])
-    Z = np.zeros((240, features.shape[1]))
-    Z[used] = features
-    for row in outcome["rows"]:
-        part = parts[row["seed"]]
-        Z_train, Z_test = (Z[rows] for rows in (part.train, part.test))
-        fitted = make_probe(row["probe"]).fit(Z_train, signals.label[part.train])
-        expected = scores(signals.label[part.test], fitted.predict(Z_test), signals.subject[part.test])
-        assert {name: row[name] for name in expected} == expected
-        assert (row["trained"], row["tested"]) == (len(part.train), len(part.test))
-    entry = outcome["summary"][0]
-    values = [row["accuracy"] for row in outcome["rows"] if row["probe"] == entry["probe"]]
-    assert entry["accuracy"] == pytest.approx(np.mean(values))
-    assert entry["accuracy_std"] == pytest.approx(np.std(values, ddof=1))
-    shown = run(*words).stdout
-    assert f"{100 * entry['accuracy']:.2f} ± {100 * entry['accuracy_std']:.2f}" in shown
-    one = json.loads(run(*words, "--probe", "auto", "--json").stdout)
-    assert {row["probe"] for row in one["rows"]} == {"auto"}
-    assert all(row["reason"] for row in one["rows"])
-
-
 def test_evaluate_is_the_cross_validation_by_subject(here):
     signals = saved(here, 120)  # four windows of each subject; in a fold too few for a probe to search long
     run("fit", "w.npz", *QUICK, "--method", "SALS", "-o", "m.safetensors")
@@ -229,9 +199,7 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     windows = open_windows(here / "w.npz")
     expected = cross_validate(model, windows, 5, 2)
     assert outcome == json.loads(
-        json.dumps(
-            {"model": "m.safetensors", "data": "w.npz", "protocol": "subject", "probe": "auto", **expected.to_dict()}
-        )
+        json.dumps({"model": "m.safetensors", "data": "w.npz", "probe": "auto", **expected.to_dict()})
     )
     assert outcome["refitted"]
     assert set(outcome["per_subject"]) == set(signals.subject.tolist())
@@ -276,8 +244,8 @@ def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_othe
     own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
     tested = signals[part.test]
     predicted = WindowClassifier.of(model).predict(tested)
-    assert own["rows"][0]["accuracy"] == np.mean(predicted == labels_of(tested))
-    assert own["rows"][0]["tested"] == len(part.test)
+    assert own["accuracy"] == np.mean(predicted == labels_of(tested))
+    assert own["tested"] == len(part.test)
     assert own["held_out"]
     assert own_split(model, signals[:200]) is None
 
@@ -399,10 +367,9 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("predict", "model.safetensors", "rate.npz"), 1, "the model was fitted to 100 Hz"),
         (("transform", "plain.safetensors", "recordings"), 1, "Write a store with polyadic prepare"),
         (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "No recordings found in empty"),
-        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--repeats", "2"), 1, "--own-probe uses no split"),
+        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--repeats", "2"), 1, "--own-probe uses no folds"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or an integer"),
-        (("evaluate", "plain.safetensors", "y.npz", "--folds", "3"), 1, "need --protocol subject"),
-        (("evaluate", "plain.safetensors", "y.npz", "--protocol", "subject"), 1, "windows must have subjects"),
+        (("evaluate", "plain.safetensors", "y.npz"), 1, "windows must have subjects"),
         (("evaluate", "model.safetensors", "w.npz"), 1, "To label new recordings, use polyadic predict"),
         (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),
     ],

@@ -406,7 +406,7 @@ def test_a_figure_for_a_paper_is_a_pdf(windows, tmp_path):
 
 
 def test_plots_say_which_extra_they_need(monkeypatch, tmp_path):
-    figure = plot.low_label({1: [2.0]})
+    figure = plot.subjects({"a": 0.5}, "accuracy")
 
     def to_image(*_, **__):
         raise ValueError("Image export using the kaleido engine requires the Kaleido package")
@@ -417,7 +417,7 @@ def test_plots_say_which_extra_they_need(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[report\]'"):
-        plot.low_label({1: [2.0]})
+        plot.subjects({"a": 0.5}, "accuracy")
 
 
 # ------------------------------------------------------------------- notebooks

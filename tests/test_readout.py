@@ -349,7 +349,6 @@ def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
     features = model.features(case.x, case.windows)
     assert torch.equal(same.features(case.x, case.windows), features)
     assert torch.equal(same.inverse(features), model.inverse(features))
-    assert np.array_equal(same.quantiles, model.quantiles)
     assert same.readout == readout
     assert same.n_features == len(same.feature_names()) == features.shape[1]
     with pytest.raises(ValueError, match="read-only"):
@@ -363,7 +362,6 @@ DAMAGED = {
     "matrix": [np.zeros((5, 5))],
     "statistic_scale": [-np.ones(COUNT), np.ones(2)],
     "statistic_axes": [np.ones((COUNT, 1))],
-    "quantiles": [np.ones((2, 5)) * -1e9, np.ones((2, 5)) * np.arange(5)[::-1]],
     "extra": [np.zeros(1)],
 }
 

@@ -20,7 +20,6 @@ import torch
 from problems import paper
 from typer.testing import CliRunner
 
-from paper.scoring import probe_accuracy
 from polyadic import ATD, CPD, SALS, load, plot, report
 from polyadic._util.version import __version__
 from polyadic.augment import Jitter
@@ -61,7 +60,7 @@ def model(windows):
 
 @pytest.fixture(scope="module")
 def probe(model, windows):
-    return score_probe(model, windows, None, 0)
+    return score_probe(model, windows)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +268,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert probe.scores["accuracy"] == pytest.approx(expected.accuracy)
     assert probe.over_subjects == expected.over_subjects
     assert [windows.classes[code] for code in probe.predicted[0]] == expected.predicted[0].tolist()
-    assert (probe.protocol, probe.how, probe.seen) == ("subject", "leave-one-subject-out cross-validation", False)
+    assert (probe.how, probe.seen) == ("leave-one-subject-out cross-validation", False)
     assert probe.features == expected.features
     assert probe.reason == expected.reasons[0]
     assert probe.n_test == len(rows)
@@ -282,9 +281,6 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     # Each window has the probabilities of a probe that was trained without its subject.
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted[0])
-    assert len(list(probe.curve.values())[-1]) == 5
-    assert probe.curve_of == f"5 of the {probe.groups} folds"
-    assert list(probe.curve) == sorted(probe.curve)
 
 
 def test_the_headline_is_the_number_of_evaluate_with_an_interval_over_subjects(model, windows, probe, contents):
@@ -308,7 +304,7 @@ def test_subjects_of_one_class_are_part_of_the_headline_as_of_evaluate(windows):
     label = np.where(subject == 2, 0, label)
     some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
-    probe = score_probe(model, some, None, 0, "plain", transductive=True)
+    probe = score_probe(model, some, 0, "plain", transductive=True)
     expected = cross_validate(model, some, "loso", probe="plain", transductive=True)
     assert probe.scores["balanced_accuracy"] == expected.balanced_accuracy
     assert probe.over_subjects == expected.over_subjects
@@ -324,7 +320,7 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     model.save(tmp_path / "m.safetensors")
     words = ["evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "w.npz"), "--probe", "plain", "--transductive"]
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    probe = score_probe(load(tmp_path / "m.safetensors"), own, None, 0, "plain", transductive=True)
+    probe = score_probe(load(tmp_path / "m.safetensors"), own, 0, "plain", transductive=True)
     assert (found["folds"], found["repeats"]) == (folds, repeats)
     assert probe.how == (
         "leave-one-subject-out cross-validation"
@@ -346,7 +342,7 @@ def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows)
     names = ["walk", "sit", "run", "lie", "w<lak"]
     typo = Windows(windows.X, windows.fs, subject=subject, label=label, classes=names)
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(typo)
-    probe = score_probe(model, typo, None, 0, "plain", transductive=True)
+    probe = score_probe(model, typo, 0, "plain", transductive=True)
     assert probe.of_one_subject == ("w<lak",)
     page = " ".join(render(model, typo, probe="plain", transductive=True).split())
     assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
@@ -369,18 +365,6 @@ def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, c
     assert 'id="probe"' not in page
 
 
-def test_a_random_split_is_scored_by_the_requested_probe(model, windows):
-    part = split(windows, "paper", random_state=2)
-    Z = model.transform(windows).astype(np.float64)
-    halves = (Z[part.train], windows.label[part.train], Z[part.test], windows.label[part.test])
-    for kind in ("plain", "standardised"):
-        probe = score_probe(model, windows, "paper", 2, kind)
-        assert probe.scores["accuracy"] == pytest.approx(probe_accuracy(kind, *halves))
-        assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]] * 5)
-        assert (probe.reason, probe.how) == ("", f"one random split, hash {part.hash}")
-    assert "the fixed settings, because 30 labels are too few" in score_probe(model, windows, "paper", 2).reason
-
-
 def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
     y = np.repeat([0, 1], [900, 100])
     right = np.concatenate([np.ones(900, bool), np.arange(100) < 50])
@@ -398,17 +382,13 @@ def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
 
 
 def test_the_probe_says_what_features_were_learned_from(model, windows):
-    def told(model, protocol=None, seed=0, **options) -> str:
-        return score_probe(model, windows, protocol, seed, "plain", **options).features
+    def told(model, **options) -> str:
+        return score_probe(model, windows, 0, "plain", **options).features
 
     assert told(model) == "Features were learned once, from subjects other than the test subjects."
     everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
     assert told(everything) == "Features were refitted in every fold, without the test subjects."
     assert told(everything, transductive=True).startswith("Transductive: features were not refitted")
-    assert "does not record which windows" in told(everything, "paper")
-    assert "a part of another split" in told(model, "paper", 1)
-    own = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(split(windows, "paper"))))
-    assert "were held out when the model was fitted" in told(own, "paper")
 
 
 def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,14 +26,12 @@ from polyadic.core.algebra import gram
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.statistics import window_statistics
 
-__all__ = ["PREFIX", "QUANTILES", "FittedReadout", "Readout"]
+__all__ = ["PREFIX", "FittedReadout", "Readout"]
 
 PREFIX = "readout."
 """Prefix of the names of a readout's arrays in a model file."""
-QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
-"""Quantiles stored for the distances and residuals of the sampled windows; the last is the maximum."""
 
-_ALWAYS = ("matrix", "back", "centre", "quantiles")
+_ALWAYS = ("matrix", "back", "centre")
 _OF_STATISTICS = ("statistic_mean", "statistic_scale", "statistic_axes")
 _EPS = float(np.finfo(np.float64).eps)
 _CONSTANT = 1e-12
@@ -116,9 +114,7 @@ class Readout(Immutable):
         with thread_pool():
             found = _isometric(exact, moments.mean[:rank], covariance)
         arrays = {**found._asdict(), **_standardisation(moments, rounding, self.statistics > 0)}
-        quantiles = np.zeros((2, len(QUANTILES)))
-        fitted = FittedReadout(self, quantiles=quantiles, **{name: array.numpy() for name, array in arrays.items()})
-        return replace(fitted, quantiles=fitted._quantiles_of(moments))
+        return FittedReadout(self, **{name: array.numpy() for name, array in arrays.items()})
 
 
 def _gram_root(factors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -219,8 +215,6 @@ class FittedReadout:
         windows (exactly 0 for a constant one); both empty without statistics
     statistic_axes : (S, A) float64, principal axes of more than 256 standardised statistics, with unit variance in
         total; (S, 0) of fewer
-    quantiles : (2, 5) float64, `QUANTILES` of the windows' distances from the centre (norms of their feature vectors)
-        and of their residuals ‖T − T̂‖², estimated on a sample of up to 4,096 unlabelled windows
     """
 
     readout: Readout
@@ -230,7 +224,6 @@ class FittedReadout:
     statistic_mean: _Array
     statistic_scale: _Array
     statistic_axes: _Array
-    quantiles: _Array
 
     def __post_init__(self) -> None:
         for name in (*_ALWAYS, *_OF_STATISTICS):
@@ -371,19 +364,6 @@ class FittedReadout:
         back, centre = (torch.tensor(array, device=features.device) for array in (self.back, self.centre))
         return (features[:, : self.rank].double() @ back.T + centre).to(features.dtype)
 
-    # ------------------------------------------------------------- unusual windows
-
-    @staticmethod
-    def distances(features: Tensor) -> Tensor:
-        """Compute the distances of windows from the centre of the unlabelled windows: (b,) for features (b, F)."""
-        norms: Tensor = torch.linalg.vector_norm(features, dim=1)
-        return norms
-
-    def _quantiles_of(self, moments: Accumulator) -> _Array:
-        x, block, residuals = moments.sample()
-        distances = self.distances(self._of_statistics(x, block if self.n_statistics else None))
-        return np.stack([np.quantile(values.numpy(), QUANTILES) for values in (distances, residuals.clamp_min(0))])
-
     # ----------------------------------------------------------------------- files
 
     def arrays(self) -> dict[str, _Array]:
@@ -403,7 +383,6 @@ class FittedReadout:
         """
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         expected: dict[str, tuple[int, ...]] = {"matrix": (rank, rank), "back": (rank, rank), "centre": (rank,)}
-        expected |= {"quantiles": (2, len(QUANTILES))}
         if set(_OF_STATISTICS) & own.keys():
             axes = _AXES if n_statistics > _MOST_STATISTICS else 0
             expected |= {"statistic_mean": (n_statistics,), "statistic_scale": (n_statistics,)}
@@ -414,8 +393,7 @@ class FittedReadout:
         for name, array in own.items():
             if np.asarray(array).dtype != np.float64 or not np.isfinite(array).all():
                 raise ModelFileError(f"the file's readout must hold finite float64 numbers, but {name!r} does not")
-        quantiles, scale = own["quantiles"], own.get("statistic_scale", np.zeros(0))
-        if (scale < 0).any() or (np.diff(quantiles, axis=1) < 0).any() or (quantiles < 0).any():
-            raise ModelFileError("the file's readout has negative deviations or quantiles, or quantiles out of order")
+        if (own.get("statistic_scale", np.zeros(0)) < 0).any():
+            raise ModelFileError("the file's readout has negative deviations")
         none = {"statistic_mean": np.zeros(0), "statistic_scale": np.zeros(0), "statistic_axes": np.zeros((0, 0))}
         return cls(readout, **{**none, **own})

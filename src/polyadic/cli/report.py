@@ -34,12 +34,6 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
         "report.html"
     ),
-    protocol: Annotated[
-        options.Protocol | None,
-        typer.Option(
-            help="subject: cross-validation by subject (default if subjects are known); paper: one random split."
-        ),
-    ] = None,
     probe: options.Probe = "auto",
     transductive: options.Transductive = False,
     on_error: options.SkipErrors = "raise",
@@ -83,7 +77,6 @@ def report(
             windows,
             origin=provenance(str(choose_device(device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
-            protocol=protocol,
             random_state=seed,
             probe=probe,
             transductive=transductive,

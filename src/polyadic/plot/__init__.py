@@ -13,7 +13,7 @@ from __future__ import annotations
 from polyadic.plot.components import class_means, components, profile
 from polyadic.plot.fits import statistics, training
 from polyadic.plot.scalp import channels
-from polyadic.plot.scores import comparison, confusion, low_label, reliability, subjects
+from polyadic.plot.scores import comparison, confusion, reliability, subjects
 from polyadic.plot.timeline import timeline
 from polyadic.plot.windows import embedded, features, signals
 
@@ -25,7 +25,6 @@ __all__ = [
     "confusion",
     "embedded",
     "features",
-    "low_label",
     "profile",
     "reliability",
     "signals",

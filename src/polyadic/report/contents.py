@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
-from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -79,7 +78,6 @@ class ReportContents:
 def collect_contents(
     model: Any,
     data: Any = None,
-    protocol: Protocol | None = None,
     random_state: int = 0,
     probe_kind: str = AUTO,
     transductive: bool = False,
@@ -102,7 +100,7 @@ def collect_contents(
             contents.classes = [sample.classes[code] for code in np.unique(label[label >= 0])]
     if whole is not None and len(np.unique(whole.label[whole.label >= 0])) > 1:
         try:
-            contents.probe = score_probe(model, whole, protocol, random_state, probe_kind, transductive, on_fold)
+            contents.probe = score_probe(model, whole, random_state, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             contents.trouble = str(error)
     values = None if contents.level is None else contents.values

@@ -59,7 +59,6 @@ def figures(
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
         if probe.per_subject:
             drawn["subjects"] = plot.subjects(probe.per_subject, "balanced accuracy", probe.chance)
-        drawn["low-label"] = plot.low_label(probe.curve)
         if probe.probability is not None:
             drawn["reliability"] = plot.reliability(probe.probability.max(axis=1), probe.correct)
     for number, each in enumerate(contents.timelines):

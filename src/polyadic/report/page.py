@@ -14,7 +14,6 @@ from polyadic._util.files import write_atomically
 from polyadic._util.provenance import versions
 from polyadic._util.version import __version__
 from polyadic.core.persist import encode
-from polyadic.data.splits import Protocol
 from polyadic.evaluate.probe import AUTO
 from polyadic.explain.comparison import Comparison
 from polyadic.explain.expression import shown
@@ -79,7 +78,6 @@ def render(
     *,
     origin: Mapping[str, Any] | None = None,
     title: str = "",
-    protocol: Protocol | None = None,
     random_state: int = 0,
     probe: str = AUTO,
     transductive: bool = False,
@@ -96,8 +94,7 @@ def render(
     origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
         name
     title : title of the page; by default the estimator's name
-    protocol, random_state : how the probe is trained and tested: "subject" for cross-validation by subject, the
-        default where subjects are known, "paper" for one random split
+    random_state : random seed of the folds in which the probe is tested
     probe : as for `polyadic.evaluate.probe.make_probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
@@ -115,7 +112,7 @@ def render(
     def on_fold(done: int, count: int) -> None:
         begin(0, f"features and probe, fold {done} of {count} done")
 
-    contents = collect_contents(model, data, protocol, random_state, probe, transductive, on_fold)
+    contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
     drawn = figures(contents, comparison, lambda done, stage: begin(1 + done, stage))
     shown_windows = previews(contents.windows)
     begin(shown(model).rank + 2, "page")
