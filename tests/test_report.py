@@ -348,7 +348,7 @@ def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows)
     assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
     assert "on the features, on subjects it was not trained on" in page
     same = Windows(windows.X, windows.fs, subject=subject, label=windows.label, classes=names[:4])
-    assert score_probe(model, same, None, 0, "plain", transductive=True).of_one_subject == ()
+    assert score_probe(model, same, 0, "plain", transductive=True).of_one_subject == ()
 
 
 @pytest.mark.parametrize(
