@@ -20,7 +20,7 @@ from polyadic.explain.expression import profiles
 from polyadic.plot.electrodes import position, positions
 from polyadic.plot.scalp import interpolated
 from polyadic.plot.sketches import model_html, picture
-from polyadic.plot.style import save_figure, short
+from polyadic.plot.style import short
 from polyadic.plot.windows import outlines
 from polyadic.spectral import STFT
 
@@ -394,27 +394,7 @@ def test_plots_of_features_show_their_values(windows):
 # ---------------------------------------------------------------------- files
 
 
-@pytest.mark.long
-def test_a_figure_for_a_paper_is_a_pdf(windows, tmp_path):
-    pytest.importorskip("kaleido")
-    figure = plot.components(paper(SALS, rank=2, max_sweeps=1).fit(windows), windows)
-    try:
-        save_figure(figure, tmp_path / "components.pdf")
-    except MissingExtraError as error:
-        pytest.skip(str(error))
-    assert (tmp_path / "components.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_plots_say_which_extra_they_need(monkeypatch, tmp_path):
-    figure = plot.subjects({"a": 0.5}, "accuracy")
-
-    def to_image(*_, **__):
-        raise ValueError("Image export using the kaleido engine requires the Kaleido package")
-
-    monkeypatch.setattr("plotly.io.to_image", to_image)
-    with pytest.raises(MissingExtraError, match=r"low.png .* kaleido \(pip install 'polyadic\[report\]'\) and Chrome"):
-        save_figure(figure, tmp_path / "low.png")
-    assert list(tmp_path.iterdir()) == []
+def test_plots_say_which_extra_they_need(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[report\]'"):
         plot.subjects({"a": 0.5}, "accuracy")

@@ -371,11 +371,6 @@ class Moments:
         outside = (1 - self.kept_energy) * self.energy / self.count
         return rows, statistics, rows.square().sum(dim=1) + outside
 
-    @property
-    def nbytes(self) -> int:
-        """Approximate size in memory."""
-        return sum(int(array.nbytes) for array in (self.scatter, self.rows, self._second) if array is not None)
-
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays, to save them between two blocks."""
         arrays = {name: getattr(self, name).cpu().numpy() for name in _SUMS}

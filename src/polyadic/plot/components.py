@@ -148,11 +148,6 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     return figure
 
 
-def _in_unit(what: str, unit: str) -> str:
-    """Return the title of an axis, with the unit in parentheses if there is one."""
-    return f"{what} ({unit})" if unit else what
-
-
 def class_means(
     values: ArrayLike, label: ArrayLike, classes: Sequence[str] = (), title: str = "relative expression (dB)"
 ) -> Figure:
