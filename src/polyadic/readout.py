@@ -287,7 +287,7 @@ class FittedReadout:
 
         Examples
         --------
-        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), np.zeros(1), np.ones(1), np.zeros((1, 0)), np.zeros((2, 5))
+        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), np.zeros(1), np.ones(1), np.zeros((1, 0))
         >>> FittedReadout(Readout(), *numbers).feature_names(["mean EEG Fpz-Cz"])
         ['z1', 'z2', 'mean EEG Fpz-Cz']
         """
