@@ -35,7 +35,6 @@ gallery = [
     "pipeline",
     "from_disk",
     "baselines",
-    "rank",
     "components",
     "plots",
 ]

@@ -136,12 +136,6 @@ def start() -> Any:
     return plot.components(ATD(rank=4).fit(X), X)
 
 
-def tuning() -> Any:
-    """Plot the tries of a run of `polyadic tune` on the GeoTec phone data."""
-    run = json.loads((Path(__file__).parent / "results" / "tuning" / "geotec.json").read_text(encoding="utf-8"))
-    return plot.tuning(run["tries"], run["recommended"], run["settings"])
-
-
 def missing() -> Any:
     """Plot accuracy against the number of missing channels, for each data set of `python -m paper missing`."""
     rows = json.loads((Path(__file__).parent / "results" / "missing" / "missing-development.json").read_text())["rows"]
@@ -223,7 +217,7 @@ def save(figures: dict[str, Any], folder: Path, template: str = "plotly_white") 
 if __name__ == "__main__":
     signals, slices = tensor()
     found = {"window": signals, "tensor": slices, "components": model(), "sum": sum_of_components()}
-    found |= {"views": views(), "training": training(), "start": start(), "tuning": tuning(), "component": component()}
+    found |= {"views": views(), "training": training(), "start": start(), "component": component()}
     pictures = Path(__file__).parent / "_static" / "pictures"
     save(found | {"missing-light": missing()}, pictures)
     save({"missing-dark": missing()}, pictures, "plotly_dark")

@@ -516,9 +516,6 @@ def _statements_on_results() -> Iterable[tuple[str, str]]:
     best = {name: float(subject[name]["standardised"].split(" ")[0]) for name in ("Hand", "MiniRocket", "CNN")}
     yield "results/README.md", f"reach {best['Hand']:.1f} subject-wise, MiniRocket {best['MiniRocket']:.1f}"
     yield "results/README.md", f"the supervised CNN {best['CNN']:.1f}"
-    tried = {row["rank"]: row["replicating"] for row in _json("rank/har.json")["tried"]}
-    yield "rank.md", f"{tried[8]} of 8 at rank 8 and {tried[16]} of 16 at rank 16"
-    yield "limits.md", f"{tried[8]} of 8 components replicate at rank 8 and {tried[16]} of 16 at rank 16"
     yield "limits.md", f"has {ours[0]:.1f} % with a random split and {ours[1]:.1f} % with a subject-wise one"
     exported = _json("microcontroller/cortex-m.json")["rows"]
     changed = max(code["other_labels"] / row["compared_windows"] for row in exported for code in row["c"])

@@ -5,13 +5,11 @@ paper, `figure.write_image("figure.pdf")` writes PDF, SVG or PNG (needs Chrome o
 """
 
 import numpy as np
-from sklearn.base import clone
 
-from polyadic import CPD, match, plot
+from polyadic import CPD, plot
 from polyadic.data import Windows
 from polyadic.evaluate import cross_validate
-from polyadic.explain import expression, level, typical
-from polyadic.explain.replicability import Replicability
+from polyadic.explain import expression, level
 
 # %%
 # Synthetic nights of eight subjects in four stages: occipital alpha in W, central spindles in N2, frontal slow waves in
@@ -58,10 +56,8 @@ plot.profile(model, alpha, 1, windows).show()
 plot.profile(model, alpha, 2, windows).show()
 
 # %%
-# The classes in which it occurs: the mean spectra of a channel by class, and the component's expression in dB, relative
-# to the level of each window.
+# The classes in which it occurs: the component's expression in dB, relative to the level of each window.
 relative = expression(model, windows, relative=True)[:, alpha]
-plot.spectrum_by_class(typical(model, windows), "O1", band=(8, 12)).show()
 plot.class_means(relative, windows.label, windows.classes).show()
 
 # %%
@@ -94,18 +90,8 @@ names = ["level", *(f"component {number + 1}" for number in range(4))]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%
-# Which components replicate. `fit --check` refits on halves of the subjects; this example only refits from another
-# start.
-again = match(model, clone(model).set_params(random_state=1).fit(windows)).similarity
-model.replicability_ = Replicability(
-    again, (again > 0.9).astype(float), refits=1, halves=False
-)
-plot.replicability(model).show()
-
-# %%
-# The input of a classifier: the spread of features, statistics that differ between classes, and a map.
+# The input of a classifier: statistics that differ between classes, and a map.
 Z = model.transform(windows)
-plot.readout(model, Z).show()
 plot.statistics(model, Z, windows.label, stages).show()
 plot.features(plot.embedded(Z, standardise=False), windows).show()
 

@@ -19,8 +19,8 @@ from polyadic import load
 from polyadic.cli import app
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
-from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of, scores
-from polyadic.evaluate.probe import SCALES, make_probe
+from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of
+from polyadic.evaluate.probe import SCALES
 from polyadic.evaluate.scoring import own_split
 
 STOPPED = r"polyadic: warning: The fit stopped at max_sweeps=2 [^\n]*\n"
@@ -191,36 +191,6 @@ def saved(folder: Path, count: int = 240) -> Windows:
     return signals
 
 
-def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits(here):
-    signals = saved(here)
-    run("fit", "w.npz", *QUICK, "-o", "m.safetensors")
-    words = ("evaluate", "m.safetensors", "w.npz", "--protocol", "paper", "--repeats", 2)
-    outcome = json.loads(run(*words, "--json").stdout)
-    assert (outcome["protocol"], outcome["held_out"]) == ("paper", False)
-    assert {row["probe"] for row in outcome["rows"]} == set(SCALES)
-    parts = {seed: split(signals, "paper", random_state=seed) for seed in (0, 1)}
-    used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    features = load(here / "m.safetensors").transform(signals.X[used])
-    Z = np.zeros((240, features.shape[1]))
-    Z[used] = features
-    for row in outcome["rows"]:
-        part = parts[row["seed"]]
-        Z_train, Z_test = (Z[rows] for rows in (part.train, part.test))
-        fitted = make_probe(row["probe"]).fit(Z_train, signals.label[part.train])
-        expected = scores(signals.label[part.test], fitted.predict(Z_test), signals.subject[part.test])
-        assert {name: row[name] for name in expected} == expected
-        assert (row["trained"], row["tested"]) == (len(part.train), len(part.test))
-    entry = outcome["summary"][0]
-    values = [row["accuracy"] for row in outcome["rows"] if row["probe"] == entry["probe"]]
-    assert entry["accuracy"] == pytest.approx(np.mean(values))
-    assert entry["accuracy_std"] == pytest.approx(np.std(values, ddof=1))
-    shown = run(*words).stdout
-    assert f"{100 * entry['accuracy']:.2f} ± {100 * entry['accuracy_std']:.2f}" in shown
-    one = json.loads(run(*words, "--probe", "auto", "--json").stdout)
-    assert {row["probe"] for row in one["rows"]} == {"auto"}
-    assert all(row["reason"] for row in one["rows"])
-
-
 def test_evaluate_is_the_cross_validation_by_subject(here):
     signals = saved(here, 120)  # four windows of each subject; in a fold too few for a probe to search long
     run("fit", "w.npz", *QUICK, "--method", "SALS", "-o", "m.safetensors")
@@ -229,9 +199,7 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     windows = open_windows(here / "w.npz")
     expected = cross_validate(model, windows, 5, 2)
     assert outcome == json.loads(
-        json.dumps(
-            {"model": "m.safetensors", "data": "w.npz", "protocol": "subject", "probe": "auto", **expected.to_dict()}
-        )
+        json.dumps({"model": "m.safetensors", "data": "w.npz", "probe": "auto", **expected.to_dict()})
     )
     assert outcome["refitted"]
     assert set(outcome["per_subject"]) == set(signals.subject.tolist())
@@ -276,8 +244,8 @@ def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_othe
     own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
     tested = signals[part.test]
     predicted = WindowClassifier.of(model).predict(tested)
-    assert own["rows"][0]["accuracy"] == np.mean(predicted == labels_of(tested))
-    assert own["rows"][0]["tested"] == len(part.test)
+    assert own["accuracy"] == np.mean(predicted == labels_of(tested))
+    assert own["tested"] == len(part.test)
     assert own["held_out"]
     assert own_split(model, signals[:200]) is None
 
@@ -299,39 +267,6 @@ def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here)
         assert WindowClassifier.load(here / "p.safetensors").probe.scale == kind
     outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--force", "--json").stdout)
     assert (outcome["reason"], outcome["classes"]) == (None, [])
-
-
-def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, monkeypatch):
-    signals = labelled()
-    people = np.array([f"p{number % 6}" for number in range(240)])
-    gains = np.exp(np.random.default_rng(0).normal(size=(6, signals.shape[1], 1)))[np.arange(240) % 6]
-    X = (signals.X * gains).astype("f4")
-    np.savez(here / "w.npz", X=X, y=signals.label, subject=people, fs=signals.fs)
-    outcome = json.loads(run("fit", "w.npz", *QUICK, "--probe", "--recenter", "-o", "m.safetensors", "--json").stdout)
-    assert outcome["recenter"]
-    classifier = WindowClassifier.load(here / "m.safetensors")
-    assert classifier.recenter
-    for step in (4096, 50):  # windows at a time, of which each has few of every subject
-        monkeypatch.setattr("polyadic.cli.files.STEP", step)
-        run("predict", "m.safetensors", "w.npz", "--force")
-        expected = classifier.predict_proba(X, groups=people)
-        found = [[float(row[f"p({name})"]) for name in classifier.classes_] for row in rows_of(here / "labels.csv")]
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
-    truth = labels_of(open_windows(here / "w.npz"))
-    assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(X, groups=people) == truth)
-    np.savez(here / "few.npz", X=X[:60], subject=people[:60], fs=signals.fs)
-    failed = polyadic("predict", "m.safetensors", "few.npz", "--force", cwd=here, code=1).stderr
-    assert "at least 20 windows of every subject, but 'p0' has 10" in " ".join(failed.split())
-    np.savez(here / "nobody.npz", X=X, fs=signals.fs)
-    failed = polyadic("predict", "m.safetensors", "nobody.npz", "--force", cwd=here, code=1).stderr
-    assert "the subject of every window" in " ".join(failed.split())
-    failed = polyadic("export", "m.safetensors", cwd=here, code=1).stderr
-    assert "has no ONNX or C form" in " ".join(failed.split())
-    np.savez(here / "y.npz", X=X[:60], y=signals.label[:60], subject=people[:60], fs=signals.fs)
-    failed = polyadic("fit", "y.npz", "--probe", "--recenter", "--force", cwd=here, code=1).stderr
-    assert "'p0' has 10" in failed
-    assert "--recenter needs --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
 
 
 def load_of(signals: Windows):
@@ -432,10 +367,9 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("predict", "model.safetensors", "rate.npz"), 1, "the model was fitted to 100 Hz"),
         (("transform", "plain.safetensors", "recordings"), 1, "Write a store with polyadic prepare"),
         (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "No recordings found in empty"),
-        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--repeats", "2"), 1, "--own-probe uses no split"),
+        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--repeats", "2"), 1, "--own-probe uses no folds"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or an integer"),
-        (("evaluate", "plain.safetensors", "y.npz", "--folds", "3"), 1, "need --protocol subject"),
-        (("evaluate", "plain.safetensors", "y.npz", "--protocol", "subject"), 1, "windows must have subjects"),
+        (("evaluate", "plain.safetensors", "y.npz"), 1, "windows must have subjects"),
         (("evaluate", "model.safetensors", "w.npz"), 1, "To label new recordings, use polyadic predict"),
         (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),
     ],

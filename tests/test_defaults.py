@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 
 from polyadic import ATD, CPD, GRSALS, SALS, estimators
-from polyadic.augment import Augmentation, Jitter, Neighbour, WindowIndex
+from polyadic.augment import Augmentation, Jitter
 from polyadic.core import passes
 from polyadic.data import Windows, synthetic
 from polyadic.errors import CheckpointError, PolyadicError
@@ -180,7 +180,7 @@ def test_another_readout_can_be_tried_without_another_fit(model: CPD) -> None:
     before = [factor.copy() for factor in model.factors_]
     probe = WindowClassifier(model).fit(X, np.arange(90) % 2)
     model.probe_ = probe.probe_
-    model.fit_readout(X, Readout(statistics=0, whiten=Jitter(0.05)))
+    model.fit_readout(X, Readout(statistics=0))
     assert model.transform(X).shape == (90, 4)
     assert not hasattr(model, "probe_")
     for old, new in zip(before, model.factors_, strict=True):
@@ -203,26 +203,6 @@ def test_components_that_moved_have_no_readout_until_it_is_fitted(model: CPD) ->
     with pytest.raises(PolyadicError, match="fit_readout"):
         model.transform(X)
     assert model.fit_readout(X).transform(X).shape == (90, 52)
-
-
-def test_whitening_by_the_neighbouring_window_reads_partners() -> None:
-    windows = continuous()
-    model = SALS(3, readout=Readout(whiten=Neighbour()), **SHORT).fit(windows)
-    plain = SALS(3, readout=Readout(), **SHORT).fit(windows)
-    index = Neighbour().partners(WindowIndex.of(windows), torch.arange(90))
-    has = (index >= 0).numpy()
-    assert has.sum() == 86  # the last two of each recording have none
-    z = plain.transform(windows)[:, :3]
-    apart = z[index[has].numpy()] - z[has]
-    S = apart.T @ apart / has.sum()
-    values, vectors = np.linalg.eigh(S + np.trace(S) / 3 * np.eye(3))
-    white = z @ (vectors * values**-0.5) @ vectors.T
-    white *= np.sqrt(3 / white.var(axis=0).sum())
-    np.testing.assert_allclose(model.transform(windows)[:, :3], white, atol=1e-6)
-    with pytest.raises(PolyadicError, match="which plain arrays do not have"):
-        SALS(3, readout=Readout(whiten=Neighbour()), **SHORT).fit(X)
-    with pytest.raises(PolyadicError, match="at least 2·rank = 60 pairs"):
-        SALS(30, readout=Readout(whiten=Neighbour()), **SHORT).fit(windows[:40])
 
 
 def test_numbers_are_counted_as_the_design_says(model: CPD) -> None:

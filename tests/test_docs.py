@@ -69,7 +69,7 @@ BEFORE = {
         classifier = WindowClassifier(SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)).fit(signals)
         """,
     "rank.md": """
-        X = rng.normal(size=(12, 9, 128)).astype(np.float32)
+        windows = synthetic(60, n_channels=2)
         """,
     "large-data.md": """
         import sys, types

@@ -11,12 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.linear_model import LogisticRegression
 
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import corrected_resampled, holm, low_label_rows, scores
-from polyadic.evaluate.probe import SCALES
-from polyadic.evaluate.scoring import score_features
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
@@ -71,18 +68,6 @@ def test_windows_of_unknown_subjects_are_not_treated_as_one_subject():
 def test_scores_of_columns_that_do_not_fit_are_refused_by_name(arguments, name):
     with pytest.raises(PolyadicError, match=f"^{name} must"):
         scores(*arguments)
-
-
-def test_scores_of_features_are_those_of_a_probe_fitted_by_hand():
-    rng = np.random.default_rng(0)
-    y, y_test, subject = np.arange(60) % 3, np.arange(90) % 3, np.arange(90) % 4
-    Z, Z_test = ([1, 5] * (rng.normal(size=(len(label), 2)) + label[:, None]) for label in (y, y_test))
-    found = score_features(SCALES, Z, y, Z_test, y_test, subject)
-    assert list(found) == list(SCALES)
-    for kind in SCALES:
-        mean, spread = (Z.mean(axis=0), Z.std(axis=0)) if kind == "standardised" else (0.0, 1.0)
-        fitted = LogisticRegression(max_iter=1000).fit((Z - mean) / spread, y)
-        assert found[kind] == scores(y_test, fitted.predict((Z_test - mean) / spread), subject)
 
 
 # --------------------------------------------------------------- significance

@@ -98,7 +98,8 @@ def test_commands_have_the_options_that_messages_about_recordings_recommend():
     }
     assert set(readers) == expected
     for name in readers:
-        own = {"--force"} if name == "label" else set()  # an existing file of labels is continued, never replaced
+        # An existing file of labels is continued, never replaced; rank writes no file.
+        own = {"--force"} if name in ("label", "rank") else set()
         assert recommended("**/*.py") - own <= options[name], name
     assert recommended("readers/table*.py", "recordings.py") <= options["info"]
 

@@ -107,7 +107,6 @@ def test_a_recording_or_table_of_another_program_is_not_replaced_even_by_force(n
     [
         (("export", "m.safetensors", "-o", "x.c"), "x.h"),
         (("export", "m.safetensors", "-o", "x.onnx"), "x.onnx"),
-        (("tune", "w.npz", "-o", "x.safetensors"), "x.tries.csv"),
         (("tune", "w.npz", "-o", "x.safetensors"), "x.tuning.json"),
     ],
 )
@@ -148,7 +147,6 @@ WITH_OUT = [
     ("predict", "damaged.safetensors", "damaged.npz", "-o", "{}/labels.csv"),
     ("report", "damaged.safetensors", "-o", "{}/report.html"),
     ("export", "damaged.safetensors", "-o", "{}/m.onnx"),
-    ("rank", "damaged.npz", "-o", "{}/rank.png"),
     ("run", "--data", "damaged.npz", "-o", "{}/out"),
 ]
 

@@ -244,10 +244,9 @@ def test_a_matrix_is_factorised_as_windows_of_one_mode():
 def test_the_readout_from_moments_is_that_of_a_pass_over_the_windows(offset):
     X = np.random.default_rng(2).normal(size=(3000, 3, 64)).astype(np.float32).cumsum(axis=2) + np.float32(offset)
     model = CPD(4, compression=None).fit(X)
-    features, quantiles = model.transform(X), model.readout_.quantiles
+    features = model.transform(X)
     again = model.fit_readout(X)
     np.testing.assert_allclose(features, again.transform(X), atol=2e-3)
-    np.testing.assert_allclose(quantiles, again.readout_.quantiles, rtol=1e-3)
 
 
 def test_moments_keep_a_sample_of_windows_when_there_are_many():

@@ -58,7 +58,7 @@ def doubled(batch: Tensor) -> Tensor:
 CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], Any]] = {
     "SALS, two dimensions": (SALS, {}, FLAT),
     "CPD": (CPD, {}, CUBE),
-    "CPD, readout of views": (CPD, {"readout": Readout(whiten=Jitter(0.05), statistics=0.5)}, CUBE.astype(np.float32)),
+    "CPD, own readout": (CPD, {"readout": Readout(statistics=0.5)}, CUBE.astype(np.float32)),
     "SALS, four dimensions, float32, memory": (SALS, MEMORY, FOUR.astype(np.float32)),
     "SALS, names": (SALS, {}, pd.DataFrame(FLAT).add_prefix("x")),
     "SALS, STFT of fixed floor": (SALS, {"tensorize": STFT(8, 4, parts="log_amplitude", floor=0.5)}, CUBE),

@@ -17,11 +17,10 @@ from polyadic.data import Windows, synthetic
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.explain import Components
 from polyadic.explain.expression import profiles
-from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import position, positions
 from polyadic.plot.scalp import interpolated
 from polyadic.plot.sketches import model_html, picture
-from polyadic.plot.style import save_figure, short
+from polyadic.plot.style import short
 from polyadic.plot.windows import outlines
 from polyadic.spectral import STFT
 
@@ -376,23 +375,10 @@ def test_strengths_share_the_time_axis_and_windows_without_times_are_numbered():
         plot.timeline(night(), predicted=[0, 1, 2, 3, 0, 0])
 
 
-def test_components_that_replicate_are_distinguished_from_others_and_numbered_from_1():
-    found = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
-    back, gone = plot.replicability(found).data
-    assert (list(back.x), list(back.y), list(back.customdata)) == ([1, 3], [0.97, 0.93], [100, 75])
-    assert (list(gone.x), gone.name) == ([2], "does not replicate")
-    assert plot.replicability(found).layout.shapes[0].y0 == 0.9
-    with pytest.raises(PolyadicError, match="no replicability_"):
-        plot.replicability(None)
-
-
 def test_plots_of_features_show_their_values(windows):
     model = ATD(rank=3, max_sweeps=2).fit(windows)
     Z = model.transform(windows)
-    spectral, statistics = plot.readout(model, Z).data
-    assert np.concatenate([spectral.y, statistics.y]) == pytest.approx(Z.std(axis=0), rel=1e-4)
     names = list(model.get_feature_names_out()[3:])
-    assert list(statistics.customdata) == names
     figure = plot.statistics(model, Z, windows.label, windows.classes)
     shown = list(figure.layout.yaxis.ticktext)
     assert len(shown) == 16
@@ -408,30 +394,10 @@ def test_plots_of_features_show_their_values(windows):
 # ---------------------------------------------------------------------- files
 
 
-@pytest.mark.long
-def test_a_figure_for_a_paper_is_a_pdf(windows, tmp_path):
-    pytest.importorskip("kaleido")
-    figure = plot.components(paper(SALS, rank=2, max_sweeps=1).fit(windows), windows)
-    try:
-        save_figure(figure, tmp_path / "components.pdf")
-    except MissingExtraError as error:
-        pytest.skip(str(error))
-    assert (tmp_path / "components.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_plots_say_which_extra_they_need(monkeypatch, tmp_path):
-    figure = plot.low_label({1: [2.0]})
-
-    def to_image(*_, **__):
-        raise ValueError("Image export using the kaleido engine requires the Kaleido package")
-
-    monkeypatch.setattr("plotly.io.to_image", to_image)
-    with pytest.raises(MissingExtraError, match=r"low.png .* kaleido \(pip install 'polyadic\[report\]'\) and Chrome"):
-        save_figure(figure, tmp_path / "low.png")
-    assert list(tmp_path.iterdir()) == []
+def test_plots_say_which_extra_they_need(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[report\]'"):
-        plot.low_label({1: [2.0]})
+        plot.subjects({"a": 0.5}, "accuracy")
 
 
 # ------------------------------------------------------------------- notebooks

@@ -1,98 +1,16 @@
-"""Core consistency equals the textbook formula; the recommended rank is the one at which components replicate."""
+"""`polyadic rank` shows how many components replicate at each rank."""
 
 from __future__ import annotations
 
 import json
 
 import numpy as np
-import pytest
-import torch
 from command_line import polyadic
-from typer.testing import CliRunner
 
-from polyadic import CPD, plot, suggest_rank
-from polyadic.cli import app
 from polyadic.data import synthetic
-from polyadic.errors import PolyadicError
-from polyadic.evaluate import cross_validate
-from polyadic.explain import Replicability, replicability
-from polyadic.explain.rank import RankSuggestion, _recommend, core_consistency, distinct_components
+from polyadic.explain import Replicability, components
+from polyadic.explain.components import distinct_components
 from polyadic.scale import Moments
-from polyadic.spectral import STFT
-
-
-def planted(rank, shape=(80, 7, 8, 9), noise=0.0, seed=0):
-    """A tensor of a known rank, made by TensorLy."""
-    tensorly_random = pytest.importorskip("tensorly.random")
-    cp = tensorly_random.random_cp(shape, rank, normalise_factors=False, random_state=seed)
-    cp.factors = [factor - factor.mean() for factor in cp.factors]
-    T = cp.to_tensor()
-    return T + noise * T.std() * np.random.default_rng(seed).normal(size=shape), cp.factors
-
-
-def naive(T, factors):
-    """The core by the pseudo-inverse of the whole Kronecker product."""
-    whole = np.ones((1, 1))
-    for factor in factors:
-        whole = np.kron(whole, factor)
-    rank = factors[0].shape[1]
-    core = (np.linalg.pinv(whole) @ T.ravel()).reshape((rank,) * len(factors))
-    ideal = np.zeros_like(core)
-    ideal[(np.arange(rank),) * len(factors)] = 1
-    return 100 * (1 - ((core - ideal) ** 2).sum() / rank)
-
-
-@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 3), (4, 3, 5, 3)])
-@pytest.mark.parametrize("rank", [1, 3])
-def test_core_consistency_is_that_of_the_whole_kronecker_product(shape, rank):
-    random = np.random.default_rng(0)
-    factors = [random.normal(size=(size, rank)) for size in shape]
-    letters = "abcd"[: len(shape)]
-    exact = np.einsum(",".join(f"{letter}r" for letter in letters) + f"->{letters}", *factors)
-    for T in (exact, exact + 0.3 * random.normal(size=shape), random.normal(size=shape)):
-        assert core_consistency(T, factors) == pytest.approx(naive(T, factors), rel=1e-8, abs=1e-8)
-    assert core_consistency(exact, factors) == pytest.approx(100)
-
-
-def test_core_consistency_needs_factors_that_fit_and_a_unique_core():
-    assert np.isnan(core_consistency(np.ones((5, 2, 4)), [np.ones((5, 3)), np.ones((2, 3)), np.ones((4, 3))]))
-    with pytest.raises(PolyadicError, match=r"factors must have shapes \(size, R\) for T's \(5, 2, 4\)"):
-        core_consistency(np.ones((5, 2, 4)), [np.ones((5, 1)), np.ones((2, 1)), np.ones((3, 1))])
-
-
-# ------------------------------------------------------------- the recommendation
-
-
-UNKNOWN = np.full(4, np.nan)
-
-
-@pytest.mark.parametrize(
-    ("back", "rank"),
-    [
-        ([1, 2, 3, 3], 4),
-        ([1, 1, 1, 1], 1),  # half of the components are not most of them
-        ([1, 0, 0, 5], 8),  # the largest, whatever lies between
-        ([0, 1, 1, 1], 2),  # none: the largest share
-    ],
-)
-def test_the_largest_rank_at_which_most_components_replicate_is_recommended(back, rank):
-    chosen, reason = _recommend([1, 2, 4, 8], back, UNKNOWN, "subjects")
-    count = back[[1, 2, 4, 8].index(rank)]
-    assert chosen == rank
-    assert f"Rank {rank} " in reason
-    assert f"{count} of {rank}" in reason
-    assert ("At no rank tried" in reason) == (count / rank <= 0.5)
-    assert ("larger ranks may, too" in reason) == (rank == 8)
-    assert "accura" not in reason
-
-
-def test_the_gain_of_a_larger_rank_is_reported_with_the_figures_of_the_table():
-    ranks, back = [1, 2, 4, 8], [1, 2, 1, 1]
-    gains = _recommend(ranks, back, np.array([0.5, 0.7004, 0.8116, 0.8]), "subjects")[1]
-    assert gains.endswith("Rank 4 gains 11.2 points of balanced accuracy (81.2 against 70.0 %).")
-    level = _recommend(ranks, back, np.array([0.5, 0.7, 0.7004, 0.6]), "subjects")[1]
-    assert level.endswith("No larger rank is more accurate than its 70.0 % (balanced accuracy).")
-    assert "accura" not in _recommend([1, 2], [1, 2], np.array([0.5, 0.6]), "subjects")[1]
 
 
 def test_copies_of_a_component_count_once():
@@ -101,137 +19,19 @@ def test_copies_of_a_component_count_once():
     assert len(distinct_components(bases, checked)) == 3
 
 
-def test_tensors_of_known_rank_are_given_that_rank():
-    T, _ = planted(3, shape=(60, 5, 6, 7), noise=0.3)
-    suggestion = suggest_rank(T, ranks=[9, 3, 3], groups=np.repeat(np.arange(6), 10), restarts=2)
-    assert suggestion.rank == 3
-    assert suggestion.ranks == (3, 9)
-    assert suggestion.replicating[0] == 3
-    assert suggestion.match[0] > 0.95
-    assert suggestion.share[1] <= 0.5
-    assert suggestion.fitness[0] < suggestion.fitness[1]
-    assert "3 of 3 replicate in halves of the subjects." in suggestion.reason
-    assert np.isnan(suggestion.accuracy).all()
-
-
-def test_windows_with_labels_are_scored_on_left_out_subjects():
+def test_the_command_shows_what_components_finds_in_windows_and_in_sums(tmp_path):
     windows = synthetic(60, n_channels=2)
-    suggestion = suggest_rank(windows, [3], refits=2, max_sweeps=2)
-    model = CPD(3, max_sweeps=2).fit(windows)
-    scores = cross_validate(model, windows, 5, transductive=True)
-    assert suggestion.accuracy[0] == pytest.approx(scores.balanced_accuracy)
-    assert suggestion.fitness[0] == pytest.approx(model.score(windows))
-    assert suggestion.replicability[0].to_dict() == replicability(model, windows, refits=2).to_dict()
-    assert suggestion.replicability[0].halves
-
-
-def test_the_subset_is_spread_evenly_and_no_larger_than_asked():
-    T, _ = planted(2, shape=(101, 5, 6))
-    groups = np.arange(101) // 25
-    suggestion = suggest_rank(T, [1, 2], tensorize=None, groups=groups, n_windows=5, max_sweeps=3)
-    assert suggestion.n_windows == 5
-    same = suggest_rank(T[[0, 25, 50, 75, 100]], [1, 2], tensorize=None, groups=np.arange(5), max_sweeps=3)
-    assert np.array_equal(same.fitness, suggestion.fitness)
-    assert np.array_equal(same.match, suggestion.match)
-
-
-def test_raw_windows_go_through_the_default_front_end():
-    X = np.random.default_rng(0).normal(size=(30, 2, 64)).astype(np.float32)
-    calls = []
-    suggestion = suggest_rank(X, [1, 2], refits=2, max_sweeps=3, on_fit=lambda *given: calls.append(given))
-    assert calls == [(1, 9, 1), (2, 9, 1), (3, 9, 1), (5, 9, 2), (7, 9, 2), (9, 9, 2)]
-    assert suggestion.fitness[1] == pytest.approx(CPD(2, max_sweeps=3, readout=None).fit(X).score(X))
-    other = suggest_rank(torch.from_numpy(X), [2], tensorize=STFT(n_fft=16, hop=8), refits=1, max_sweeps=3)
-    assert other.fitness[0] != suggestion.fitness[1]
-
-
-def test_a_table_a_dictionary_and_a_plot_come_of_it():
-    accuracy, fitness, back = np.array([0.5, 0.7, 0.75]), np.array([0.2, 0.4, 0.5]), np.array([1, 2, 3])
-    rank, reason = _recommend([1, 2, 8], back, accuracy, "subjects")
-    checked = tuple(Replicability(np.full(size, 0.95), np.ones(size), refits=4) for size in (1, 2, 8))
-    suggestion = RankSuggestion(rank, reason, (1, 2, 8), fitness, checked, back, accuracy, 60)
-    lines = repr(suggestion).splitlines()
-    assert len(lines) == 5
-    assert lines[2].split() == ["→", "2", "0.400", "2", "of", "2", "0.95", "70.0", "%"]
-    assert lines[-1] == suggestion.reason
-    content = json.loads(json.dumps(suggestion.to_dict(), allow_nan=False))
-    assert content["rank"] == 2
-    assert [(row["rank"], row["replicating"]) for row in content["tried"]] == [(1, 1), (2, 2), (8, 3)]
-    pytest.importorskip("plotly")
-    figure = plot.ranks(suggestion)
-    titles = ["replicate (%)", "mean match", "fitness", "balanced accuracy (%)"]
-    assert [note.text for note in figure.layout.annotations] == titles
-    expected = (100 * suggestion.share, suggestion.match, fitness, 100 * accuracy)
-    for trace, values in zip(figure.data, expected, strict=True):
-        assert np.array_equal(trace.y, values)
-    chosen = [shape for shape in figure.layout.shapes if "domain" in shape.yref]
-    assert [(shape.x0, shape.x1) for shape in chosen] == [(2, 2)] * 4
-    assert figure.layout.title.text.replace("<br>", " ") == suggestion.reason
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"ranks": []}, "ranks must have at least one"),
-        ({"ranks": [0]}, "ranks must be a whole number"),
-        ({"refits": 0}, "refits must be"),
-        ({"restarts": 0}, "restarts must be"),
-        ({"groups": [1, 2]}, "groups must have shape"),
-        ({"n_windows": 1}, "n_windows must be"),
-        ({"X": np.zeros((5, 3, 4))}, "zero everywhere"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, said):
-    with pytest.raises(PolyadicError, match=said):
-        suggest_rank(**{"X": np.ones((5, 3, 4)), "tensorize": None, **arguments})
-
-
-@pytest.fixture
-def file(tmp_path):
-    X = np.random.default_rng(0).normal(size=(40, 2, 64)).cumsum(axis=2).astype(np.float32)
-    np.savez(tmp_path / "windows.npz", X=X, fs=32.0)
-    return tmp_path / "windows.npz"
-
-
-def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
-    pytest.importorskip("plotly")
-    file_of_plot = tmp_path / "rank.html"
-    result = CliRunner().invoke(
-        app, ["rank", str(file), "--ranks", "1,2", "--refits", "2", "-o", str(file_of_plot)], catch_exceptions=False
-    )
-    assert result.exit_code == 0
-    assert "fitness" in result.stdout
-    assert "Rank " in result.stdout
-    assert "Replicability is from 2 refits per rank; a report has 10 (use --refits 10)." in result.stdout
-    assert "replicate (%)" in file_of_plot.read_text()
-
-
-def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp_path):
-    words = ("--ranks", "1,2", "--refits", 1)
-    plain = polyadic("rank", file, *words, "--json", cwd=tmp_path)
-    assert [row["balanced_accuracy"] for row in json.loads(plain.stdout)["tried"]] == [None, None]
-    assert plain.stderr == ""
-    signals = synthetic(60, n_channels=2)
-    np.savez(tmp_path / "labelled.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
-    said = polyadic("rank", "labelled.npz", *words, cwd=tmp_path).stdout
-    assert "Balanced accuracy is that of a probe on left-out subjects. It is optimistic" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--ranks", "two"], "--ranks must be"),
-        (["--consensus"], "give --restarts"),
-        (["-o", "missing/rank.png"], "--out must be in an existing folder"),
-    ],
-)
-def test_the_command_names_unusable_input(file, words, said):
-    assert said in polyadic("rank", file, *words, cwd=file.parent, code=1).stderr
-
-
-def test_the_command_reads_sums_of_subjects(tmp_path):
-    windows = synthetic(60, n_channels=2)
+    np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=windows.fs)
     Moments.collect(windows, groups=windows.subject).save(tmp_path / "w.moments")
-    found = json.loads(polyadic("rank", "w.moments", "--ranks", "1,2", "--json", cwd=tmp_path).stdout)
-    assert [row["rank"] for row in found["tried"]] == [1, 2]
-    assert found["windows"] == 60
+    found = components(windows, restarts=2, replicates=0)
+    for name in ("w.npz", "w.moments"):
+        shown = json.loads(polyadic("rank", name, "--restarts", 2, "--json", cwd=tmp_path).stdout)
+        assert shown["rank"] == found.rank
+        assert shown["tried"] == {str(rank): count for rank, count in found.tried.items()}
+    said = polyadic("rank", "w.npz", "--restarts", 2, "--quiet", cwd=tmp_path).stdout
+    assert repr(found) in said
+
+
+def test_the_command_names_data_without_subjects(tmp_path):
+    np.savez(tmp_path / "w.npz", X=synthetic(30, n_channels=2).X)
+    assert "fewer than two are known" in polyadic("rank", "w.npz", cwd=tmp_path, code=1).stderr

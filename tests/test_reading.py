@@ -477,7 +477,6 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
         ("tune", "in", *reading, "-o", "t.safetensors"),
         ("rank", "s.store"),
         ("fit", "in", *reading, "--probe", "-o", "t.safetensors"),
-        ("fit", "s.store", "--check", "-o", "t.safetensors"),
         ("report", "model.safetensors", "--data", "s.store", "-o", "r.html"),
         ("evaluate", "model.safetensors", "s.store"),
         ("fit", "s.store", "--protocol", "subject", "-o", "t.safetensors"),
@@ -497,7 +496,7 @@ def test_one_recording_one_subject_and_one_class_are_reported_at_the_start(tmp_p
     assert "There is only one class, 'walk'" in said
     for words in (
         ("info", "in"),
-        ("report", "model.safetensors", "--data", "in", "--no-check"),
+        ("report", "model.safetensors", "--data", "in"),
         ("evaluate", "model.safetensors", "in", "--protocol", "paper"),
     ):
         said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from polyadic._util import model_files
-from polyadic.augment import Jitter
 from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
 from polyadic.errors import ModelFileError, PolyadicError
@@ -32,12 +31,11 @@ steady = settings(derandomize=True, deadline=None, database=None, max_examples=4
 
 @dataclass(frozen=True)
 class Problem:
-    """Coefficients with their factors, raw windows and views."""
+    """Coefficients with their factors and raw windows."""
 
     factors: list[Tensor]
     x: Tensor
     windows: Tensor
-    views: Tensor
     residuals: Tensor
 
     @property
@@ -70,7 +68,7 @@ def problem(count: int = 60, sizes: tuple[int, ...] = (3, 4, 5), rank: int = 4, 
     scales = torch.linspace(2.0, 0.3, rank, dtype=torch.float64).pow(2)
     x = spread * (normal(count, rank) * scales) @ (torch.eye(rank, dtype=torch.float64) + 0.4 * normal(rank, rank)) + 3
     windows = normal(count, 3, 20) + normal(count, 3, 1) * torch.tensor([[1.0], [5.0], [0.2]]) + 7
-    return Problem(factors, x, windows, x + 0.3 * normal(count, rank), normal(count).square())
+    return Problem(factors, x, windows, normal(count).square())
 
 
 def collected(case: Problem, readout: Readout, batch: int = 17) -> Accumulator:
@@ -82,7 +80,7 @@ def collected(case: Problem, readout: Readout, batch: int = 17) -> Accumulator:
 
 def add(accumulator: Accumulator, case: Problem, ids: Tensor) -> None:
     statistics = case.statistics[ids] if accumulator.n_statistics else None
-    accumulator.add(ids, case.x[ids], case.residuals[ids], statistics, case.views[ids])
+    accumulator.add(ids, case.x[ids], case.residuals[ids], statistics)
 
 
 def fitted(case: Problem, readout: Readout | None = None) -> FittedReadout:
@@ -181,7 +179,7 @@ def test_a_dead_component_leaves_an_axis_at_zero_and_the_others_unchanged():
     without = spectral(case)
     zero, noise = torch.zeros(3, 1, dtype=torch.float64), problem(seed=5).x[:, :1]
     factors = [torch.cat([case.factors[0], zero], dim=1), *(torch.cat([f, f[:, :1]], dim=1) for f in case.factors[1:])]
-    z = spectral(replace(case, factors=factors, x=torch.cat([case.x, noise], dim=1), views=noise.expand(-1, 4)))
+    z = spectral(replace(case, factors=factors, x=torch.cat([case.x, noise], dim=1)))
     assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
     assert_close(z[:, :3], without * math.sqrt(4 / 3))
 
@@ -194,7 +192,7 @@ def test_collinear_components_count_as_one():
     share = problem(seed=3).x[:, :1]
     x = torch.cat([case.x, share], dim=1)
     x[:, 1:2] += 2 * share
-    z = spectral(replace(case, factors=factors, x=x, views=x))
+    z = spectral(replace(case, factors=factors, x=x))
     assert_close(z[:, :3], spectral(case) * math.sqrt(4 / 3), 1e-7)
     assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
 
@@ -233,10 +231,10 @@ def test_statistics_are_standardised_and_limited_with_the_total_variance_of_the_
     assert float((usual**2).mean(dim=0).sum()) == pytest.approx(0.25 * case.rank, rel=0.02)
 
 
-def test_one_pass_serves_readouts_of_any_shrinkage_and_weight_of_statistics():
+def test_one_pass_serves_readouts_of_any_weight_of_statistics():
     case = problem()
-    moments = collected(case, Readout(whiten=Jitter(0.1)))
-    for readout in (Readout(), Readout(statistics=2.0), Readout(whiten=Jitter(0.1), shrinkage=0.3)):
+    moments = collected(case, Readout())
+    for readout in (Readout(), Readout(statistics=2.0)):
         assert_same_readout(readout.fitted(moments, case.factors), fitted(case, readout))
 
 
@@ -277,28 +275,6 @@ def names(channels: int, length: int) -> list[str]:
     return statistic_names([str(channel) for channel in range(channels)], length)
 
 
-# ------------------------------------------------------------------------------ whitening
-
-
-def whitened_by_definition(case: Problem, shrinkage: float, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """z' window by window, with S from the features of windows and views."""
-    z, views = dense_features(case), dense_features(case, case.views)
-    S = np.mean([np.outer(d, d) for d in (views - z)[rows]], axis=0)
-    ridged = S + shrinkage * np.trace(S) / case.rank * np.eye(case.rank)
-    values, vectors = np.linalg.eigh(ridged)
-    white = z @ vectors @ np.diag(values**-0.5) @ vectors.T
-    return white * math.sqrt(case.rank / white.var(axis=0).sum())
-
-
-@given(problems, st.floats(0.01, 100))
-@steady
-def test_whitened_features_follow_their_definition_and_leave_statistics_alone(case, shrinkage):
-    readout = Readout(whiten=Jitter(0.1), shrinkage=shrinkage)
-    features = fitted(case, readout).features(case.x, case.windows)
-    assert_close(features[:, : case.rank], whitened_by_definition(case, shrinkage), 1e-6)
-    assert_close(features[:, case.rank :], fitted(case).features(case.x, case.windows)[:, case.rank :])
-
-
 # ------------------------------------------------------------------------------- one pass
 
 
@@ -324,21 +300,19 @@ def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
 @given(problems)
 @steady
 def test_inverse_gives_back_the_coefficients(case):
-    for readout in (Readout(), Readout(whiten=Jitter(0.1), shrinkage=0.1)):
-        model = fitted(case, readout)
-        x = model.inverse(model.features(case.x, case.windows))
-        assert_close(x @ case.patterns.T, case.reconstructions, 1e-8)
-        assert_close(x, case.x, 1e-5)
+    model = fitted(case, Readout())
+    x = model.inverse(model.features(case.x, case.windows))
+    assert_close(x @ case.patterns.T, case.reconstructions, 1e-8)
+    assert_close(x, case.x, 1e-5)
 
 
-@pytest.mark.parametrize("whiten", [None, Jitter(0.1)])
-def test_inverse_gives_the_smallest_coefficients_with_the_exact_reconstruction(whiten):
+def test_inverse_gives_the_smallest_coefficients_with_the_exact_reconstruction():
     case = problem(rank=3)
     factors = [torch.cat([factor, factor[:, 1:2], 0 * factor[:, :1]], dim=1) for factor in case.factors]
     factors[0] = factors[0] * torch.tensor([1.0, 1.0, 1.0, -3.0, 1.0])
     spare = problem(rank=2, seed=7).x
-    case = replace(case, factors=factors, x=torch.cat([case.x, spare], dim=1), views=torch.cat([case.views, spare], 1))
-    model = fitted(case, Readout(whiten=whiten))
+    case = replace(case, factors=factors, x=torch.cat([case.x, spare], dim=1))
+    model = fitted(case, Readout())
     x = model.inverse(model.features(case.x, case.windows))
     K = case.patterns
     assert_close(x @ K.T, case.reconstructions, 1e-8)
@@ -365,7 +339,7 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
 # ---------------------------------------------------------------------------------- files
 
 
-@pytest.mark.parametrize("readout", [Readout(), Readout(statistics=0.0), Readout(whiten=Jitter(0.1))])
+@pytest.mark.parametrize("readout", [Readout(), Readout(statistics=0.0)])
 def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
     case = problem()
     model = fitted(case, readout)
@@ -375,7 +349,6 @@ def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
     features = model.features(case.x, case.windows)
     assert torch.equal(same.features(case.x, case.windows), features)
     assert torch.equal(same.inverse(features), model.inverse(features))
-    assert np.array_equal(same.quantiles, model.quantiles)
     assert same.readout == readout
     assert same.n_features == len(same.feature_names()) == features.shape[1]
     with pytest.raises(ValueError, match="read-only"):
@@ -389,7 +362,6 @@ DAMAGED = {
     "matrix": [np.zeros((5, 5))],
     "statistic_scale": [-np.ones(COUNT), np.ones(2)],
     "statistic_axes": [np.ones((COUNT, 1))],
-    "quantiles": [np.ones((2, 5)) * -1e9, np.ones((2, 5)) * np.arange(5)[::-1]],
     "extra": [np.zeros(1)],
 }
 
@@ -411,9 +383,7 @@ def test_arrays_that_no_fit_of_this_model_gives_are_refused(name):
     [
         ("statistics", -0.1),
         ("statistics", "auto"),
-        ("whiten", "jitter"),
-        ("whiten", Jitter),
-        ("shrinkage", math.nan),
+        ("statistics", math.nan),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(setting, value):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -14,10 +12,9 @@ from polyadic.baselines import PCAFeatures
 from polyadic.cli import app
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
-from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
-from polyadic.explain.replicability import Replicability, estimate_seconds
+from polyadic.explain.replicability import Replicability
 
 
 def _checked_model():
@@ -128,16 +125,6 @@ def test_impossible_replicability_checks_are_refused():
         replicability(PCAFeatures(2, tensorize=None).fit(X), X, people)
 
 
-def test_the_time_is_estimated_from_that_of_the_fit():
-    X, _ = _planted()
-    model = SALS(rank=2, tensorize=None, batch_size=10, max_sweeps=1).fit(X)
-    model.fit_seconds_ = 6.0
-    assert estimate_seconds(model, X, refits=10) == pytest.approx(30.0)
-    assert estimate_seconds(model, np.concatenate([X, X]), refits=10) == pytest.approx(60.0)
-    part = SALS(rank=2, tensorize=None, batch_size=10).partial_fit(X)
-    assert estimate_seconds(part, X) == np.inf
-
-
 # ------------------------------------------------------------------- consensus
 
 
@@ -190,75 +177,3 @@ def _run(*words: object) -> str:
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def test_fit_checks_replicability_on_request_and_reports_it(file, tmp_path):
-    small = ("--rank", "3", "--sweeps", "2", "--quiet")
-    plain = tmp_path / "plain.safetensors"
-    _run("fit", file, "-o", plain, *small)
-    assert not hasattr(load(plain), "replicability_")
-    out = tmp_path / "m.safetensors"
-    said = _run("fit", file, "-o", out, "--force", *small, "--restarts", "2", "--consensus", "--check")
-    found = load(out).replicability_
-    assert (found.refits, found.halves, len(found.match)) == (10, True, 3)
-    assert f"replicability: {found.replicates.sum()} of 3 components found again" in " ".join(said.split())
-    assert "from the consensus of 2 starts" in " ".join(said.split())
-    assert ("do not interpret" in said) == (not found.replicates.all())
-    content = json.loads(_run("fit", file, "-o", out, "--force", *small, "--check", "--json"))
-    assert content["replicability"] == load(out).replicability_.to_dict()
-
-
-@pytest.fixture
-def reported(file, tmp_path, monkeypatch):
-    """Run `polyadic report` without drawing; return the replicability of the page, None if it was not checked."""
-    model, seen = tmp_path / "m.safetensors", []
-
-    def write(path, model, data, replicability, **options):
-        seen.append(replicability)
-        path.write_text("<!doctype html>")
-
-    monkeypatch.setattr("polyadic.report.write", write)
-    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
-
-    def report(*words: object, data=file):
-        given = [] if data is None else ["--data", data]
-        said = _run("report", model, *given, "-o", tmp_path / "r.html", "--force", *words)
-        return seen.pop(), " ".join(said.split())
-
-    return model, report
-
-
-def test_report_checks_a_model_that_was_not_checked_if_that_is_quick_and_never_writes_into_it(reported, file):
-    model, report = reported
-    before = model.read_bytes()
-    assert report("--no-check")[0] is None
-    assert report(data=None)[0] is None
-    content = json.loads(report("--json", "--seed", "3")[1])
-    expected = replicability(load(model), open_windows(file), refits=10, random_state=3)
-    assert content["replicability"]["match"] == pytest.approx(expected.match.tolist())
-    assert model.read_bytes() == before
-    slow = load(model)
-    slow.fit_seconds_ = 60.0
-    slow.save(model)
-    assert report()[0] is None
-    assert report("--check")[0] is not None
-
-
-def test_report_shows_the_replicability_of_the_model_file(reported, file):
-    model, report = reported
-    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet", "--force", "--check")
-    assert report()[0] is None
-
-
-def test_a_failing_automatic_check_does_not_prevent_the_report(reported, file, monkeypatch):
-    def fail(*given):
-        raise PolyadicError("halves are too small")
-
-    monkeypatch.setattr("polyadic.cli.report.checked", fail)
-    found, said = reported[1]()
-    assert found is None
-    assert "replicability was not checked: halves are too small" in said
-    words = ["report", reported[0], "--data", file, "-o", file.with_name("other.html"), "--check"]
-    asked = CliRunner().invoke(app, [str(word) for word in words])
-    assert asked.exit_code == 1
-    assert "polyadic: halves are too small" in asked.output

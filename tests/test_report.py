@@ -20,7 +20,6 @@ import torch
 from problems import paper
 from typer.testing import CliRunner
 
-from paper.scoring import probe_accuracy
 from polyadic import ATD, CPD, SALS, load, plot, report
 from polyadic._util.version import __version__
 from polyadic.augment import Jitter
@@ -30,7 +29,6 @@ from polyadic.core.tensorizer import Axis
 from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic, synthetic_nights
 from polyadic.data.readers.arrays import open_windows
 from polyadic.data.recordings import Recording
-from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
 from polyadic.explain.expression import profiles, with_bases
@@ -39,9 +37,8 @@ from polyadic.explain.spectra import effect_sizes, shares
 from polyadic.report.components import _place, describe_components, large_but_not_replicating, sentence, strongest_class
 from polyadic.report.contents import collect_contents
 from polyadic.report.figures import figures
-from polyadic.report.headline import headline, methods_of
 from polyadic.report.page import render
-from polyadic.report.probe import interval, score_probe
+from polyadic.report.probe import headline, interval, score_probe
 from polyadic.spectral import STFT
 
 
@@ -63,7 +60,7 @@ def model(windows):
 
 @pytest.fixture(scope="module")
 def probe(model, windows):
-    return score_probe(model, windows, None, 0)
+    return score_probe(model, windows)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +86,7 @@ def content(page: str) -> dict:
 def test_the_map_keeps_the_distances_of_the_readout_and_standardises_coefficients(readout):
     windows = synthetic(40)
     model = ATD(rank=3, max_sweeps=2, readout=readout).fit(windows)
-    drawn = figures(collect_contents(model, windows, probe_kind="plain", transductive=True), [])
+    drawn = figures(collect_contents(model, windows, probe_kind="plain", transductive=True))
     points = plot.embedded(model.transform(windows), standardise=readout is None)
     assert drawn["map pca class"]["data"] == json.loads(plot.features(points, windows).to_json())["data"]
 
@@ -247,21 +244,19 @@ def test_the_page_hides_components_that_do_not_replicate_and_says_so(model, unla
     largest = int(np.argmax(explained))
     lost = np.arange(4) == largest
     checked = Replicability(np.where(lost, 0.85, 0.99), np.where(lost, 0.4, 1.0), refits=10)
-    page = render(model, unlabelled, replicability=checked)
+    alone = copy(model)
+    alone.replicability_ = checked
+    page = render(alone, unlabelled)
     rows = re.findall(r'<tr data-component="(\d)"[^>]*?(class="[^"]*")?>', page)
     assert {number for number, kind in rows if kind == 'class="folded gone"'} == {str(largest + 1)}
     assert "3 of 4 components replicate: they are found again in at least half of 10 refits" in page
     assert "The others are grey and hidden below the table" in page
-    assert "This was checked on the data of this report, not when the model was fitted." in page
     named = re.search(r"One of them accounts for much of .*?: component (\d) .* has a share of (\d+) %", page)
     assert (int(named[1]), int(named[2])) == (largest + 1, round(explained[largest]))
     assert "sorted by share times match, with those that do not replicate last; click a heading" in page
-    assert content(page)["figures"]["replicability"]["data"]
-    alone = copy(model)
     alone.replicability_ = Replicability([0.5] * 4, [0.0] * 4, refits=10)
     page = render(alone)
     assert "None of the 4 components replicates, that is, none is found again in at least half of 10 refits" in page
-    assert "data of this report" not in page
     assert "has not been checked" in render(model)
 
 
@@ -273,7 +268,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert probe.scores["accuracy"] == pytest.approx(expected.accuracy)
     assert probe.over_subjects == expected.over_subjects
     assert [windows.classes[code] for code in probe.predicted[0]] == expected.predicted[0].tolist()
-    assert (probe.protocol, probe.how, probe.seen) == ("subject", "leave-one-subject-out cross-validation", False)
+    assert (probe.how, probe.seen) == ("leave-one-subject-out cross-validation", False)
     assert probe.features == expected.features
     assert probe.reason == expected.reasons[0]
     assert probe.n_test == len(rows)
@@ -286,16 +281,13 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     # Each window has the probabilities of a probe that was trained without its subject.
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted[0])
-    assert len(list(probe.curve.values())[-1]) == 5
-    assert probe.curve_of == f"5 of the {probe.groups} folds"
-    assert list(probe.curve) == sorted(probe.curve)
 
 
 def test_the_headline_is_the_number_of_evaluate_with_an_interval_over_subjects(model, windows, probe, contents):
-    best = headline([], 0, probe)
-    assert best.value == 100 * cross_validate(model, windows, "loso", rows=probe.rows).balanced_accuracy
+    expected = cross_validate(model, windows, "loso", rows=probe.rows).balanced_accuracy
+    assert probe.scores["balanced_accuracy"] == expected
     ends = f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %"
-    assert best.words.startswith(f"{ends}, by resampling {probe.groups} subjects; leave-one-subject-out")
+    assert headline(probe).startswith(f"{ends}, by resampling {probe.groups} subjects; leave-one-subject-out")
     page, probe = " ".join(render(model, windows, probe="plain").split()), contents.probe
     assert f'class="big">{100 * probe.scores["balanced_accuracy"]:.1f}<span' in page
     assert "Chance: 25.0 %." in page
@@ -312,9 +304,9 @@ def test_subjects_of_one_class_are_part_of_the_headline_as_of_evaluate(windows):
     label = np.where(subject == 2, 0, label)
     some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
-    probe = score_probe(model, some, None, 0, "plain", transductive=True)
+    probe = score_probe(model, some, 0, "plain", transductive=True)
     expected = cross_validate(model, some, "loso", probe="plain", transductive=True)
-    assert headline([], 0, probe).value == 100 * expected.balanced_accuracy
+    assert probe.scores["balanced_accuracy"] == expected.balanced_accuracy
     assert probe.over_subjects == expected.over_subjects
     assert len(probe.per_subject) == 6
 
@@ -328,7 +320,7 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     model.save(tmp_path / "m.safetensors")
     words = ["evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "w.npz"), "--probe", "plain", "--transductive"]
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    probe = score_probe(load(tmp_path / "m.safetensors"), own, None, 0, "plain", transductive=True)
+    probe = score_probe(load(tmp_path / "m.safetensors"), own, 0, "plain", transductive=True)
     assert (found["folds"], found["repeats"]) == (folds, repeats)
     assert probe.how == (
         "leave-one-subject-out cross-validation"
@@ -350,13 +342,13 @@ def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows)
     names = ["walk", "sit", "run", "lie", "w<lak"]
     typo = Windows(windows.X, windows.fs, subject=subject, label=label, classes=names)
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(typo)
-    probe = score_probe(model, typo, None, 0, "plain", transductive=True)
+    probe = score_probe(model, typo, 0, "plain", transductive=True)
     assert probe.of_one_subject == ("w<lak",)
     page = " ".join(render(model, typo, probe="plain", transductive=True).split())
     assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
     assert "on the features, on subjects it was not trained on" in page
     same = Windows(windows.X, windows.fs, subject=subject, label=windows.label, classes=names[:4])
-    assert score_probe(model, same, None, 0, "plain", transductive=True).of_one_subject == ()
+    assert score_probe(model, same, 0, "plain", transductive=True).of_one_subject == ()
 
 
 @pytest.mark.parametrize(
@@ -371,18 +363,6 @@ def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, c
     assert sentence in page
     assert 'class="big"' not in page
     assert 'id="probe"' not in page
-
-
-def test_a_random_split_is_scored_by_the_requested_probe(model, windows):
-    part = split(windows, "paper", random_state=2)
-    Z = model.transform(windows).astype(np.float64)
-    halves = (Z[part.train], windows.label[part.train], Z[part.test], windows.label[part.test])
-    for kind in ("plain", "standardised"):
-        probe = score_probe(model, windows, "paper", 2, kind)
-        assert probe.scores["accuracy"] == pytest.approx(probe_accuracy(kind, *halves))
-        assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]] * 5)
-        assert (probe.reason, probe.how) == ("", f"one random split, hash {part.hash}")
-    assert "the fixed settings, because 30 labels are too few" in score_probe(model, windows, "paper", 2).reason
 
 
 def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
@@ -402,63 +382,13 @@ def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
 
 
 def test_the_probe_says_what_features_were_learned_from(model, windows):
-    def told(model, protocol=None, seed=0, **options) -> str:
-        return score_probe(model, windows, protocol, seed, "plain", **options).features
+    def told(model, **options) -> str:
+        return score_probe(model, windows, 0, "plain", **options).features
 
     assert told(model) == "Features were learned once, from subjects other than the test subjects."
     everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
     assert told(everything) == "Features were refitted in every fold, without the test subjects."
     assert told(everything, transductive=True).startswith("Transductive: features were not refitted")
-    assert "does not record which windows" in told(everything, "paper")
-    assert "a part of another split" in told(model, "paper", 1)
-    own = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(split(windows, "paper"))))
-    assert "were held out when the model was fitted" in told(own, "paper")
-
-
-def result(protocols=("subject",)) -> dict:
-    rows = [
-        {"method": name, "protocol": protocol, "seed": seed, "standardised": 90.0 + seed + bonus, "plain": 80.0}
-        for protocol, bonus in zip(protocols, (0, 5), strict=False)
-        for seed in range(3)
-        for name in ("ATD", "SALS")
-    ]
-    numbers = {"parameters": 432.0, "seconds": 0.5}
-    swept = {"ATD": {"sweeps": 3.0, "fit": 0.4}, "SALS": {}}
-    summary = [
-        {"method": name, "protocol": protocol, "standardised": 91.0 + bonus, "plain": 80.0, **numbers, **swept[name]}
-        for protocol, bonus in zip(protocols, (0, 5), strict=False)
-        for name in ("ATD", "SALS")
-    ]
-    return {"rows": rows, "summary": summary, "seeds": [0, 1, 2], "command": "polyadic run"}
-
-
-def test_intervals_over_seeds_are_students(model, windows):
-    first = methods_of(result())[0]
-    assert (first["low"], first["high"]) == pytest.approx((91 - 4.302653 / np.sqrt(3), 91 + 4.302653 / np.sqrt(3)))
-    best = headline(methods_of(result()), 3, None)
-    assert best.value == 91.0
-    assert best.words.startswith("Mean over 3 seeds, each with its own random start and split; ")
-    assert f"95 % interval {first['low']:.1f} to" in best.words
-    wide = result()
-    for row in wide["rows"]:
-        row["standardised"] = [100.0, 100.0, 10.0][row["seed"]]
-    assert [(method["low"], method["high"]) for method in methods_of(wide)] == [(0.0, 100.0)] * 2
-
-
-def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
-    found = methods_of(result(("paper", "subject")), "SALS", probe)
-    assert [(m["protocol"], m["name"]) for m in found][:2] == [("subject", "SALS"), ("subject", "ATD")]
-    assert found[0]["accuracy"] == 96.0
-    assert found[0]["measure"] == "accuracy, standardised probe"
-    assert found[0]["other"] == ("accuracy, plain probe", 80.0)
-    with pytest.raises(PolyadicError, match=r"results\.json"):
-        methods_of({"summary": [{"method": "ATD"}], "rows": [], "seeds": []})
-    page = render(model, windows, result=result(("paper", "subject")), probe="plain")
-    assert page.index("Protocol subject") < page.index("Protocol paper")
-    assert page.count("The score at the top is measured differently: it is a cross-validation over subjects") == 1
-    costs = re.findall(r'<th scope="row">(ATD|SALS)</th>.*?432</td>(.*?)</tr>', page, re.DOTALL)[:2]
-    shown = [(name, re.findall(r">([^<>]+)</td>", cells)) for name, cells in sorted(costs)]
-    assert shown == [("ATD", ["0.5", "3", "0.400"]), ("SALS", ["0.5", "–", "–"])]
 
 
 def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):
@@ -527,44 +457,6 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     assert titles == ["predicted", "true", "probability", ""]
 
 
-def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, windows):
-    np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=64)
-    own = open_windows(tmp_path / "w.npz")
-    views = {"tensorize": STFT(64, 32), "augment": Jitter(0.05)}
-    fitted = paper(ATD, rank=3, max_sweeps=2, device="cpu", **views).fit(
-        next(iter(split(own, "subject", random_state=0)))
-    )
-    page = render(fitted, own, source='open_windows("w.npz")', probe="plain")
-    script = html.unescape(re.search(r'id="again"><code>(.*?)</code>', page, re.DOTALL)[1])
-    monkeypatch.chdir(tmp_path)
-    exec(script, {})
-    again = load(tmp_path / "model.safetensors")
-    assert again.split_ == fitted.split_
-    for a, b in zip(again.factors_, fitted.factors_, strict=True):
-        assert np.array_equal(a, b)
-
-
-def test_the_script_reads_tables_as_the_model_had_them_read(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    (tmp_path / "tables").mkdir()
-    for person in range(4):
-        lines = [f"{a:.4f},{b:.4f},{'ab'[row // 64 % 2]}" for row, (a, b) in enumerate(rng.normal(size=(256, 2)))]
-        (tmp_path / "tables" / f"p{person}.csv").write_text("\n".join(["x,y,what", *lines]) + "\n")
-    monkeypatch.chdir(tmp_path)
-    words = ["fit", "tables", "--seconds", "1", "--stride", "0.5", "--fs", "32", "--label", "what", "--rank", "2"]
-    judged = ["report", "model.safetensors", "--data", "tables", "--no-check", "--probe", "plain", "--transductive"]
-    for command in ([*words, "--sweeps", "1", "--quiet"], judged):
-        found = CliRunner().invoke(app, command)
-        assert found.exit_code == 0, found.output
-    fitted = load("model.safetensors")
-    page = Path("report.html").read_text()
-    exec(html.unescape(re.search(r'id="again"><code>(.*?)</code>', page, re.DOTALL)[1]), {})
-    again = load("model.safetensors")
-    assert (again._n_seen, again.reading_) == (fitted._n_seen, fitted.reading_)
-    for a, b in zip(again.factors_, fitted.factors_, strict=True):
-        assert np.array_equal(a, b)
-
-
 def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
     bad = "</script><script>alert(1)</script>"
     hostile = Windows(
@@ -609,7 +501,6 @@ def test_the_command_writes_a_report_that_says_where_it_is_from(tmp_path, model,
     page = (tmp_path / "r.html").read_text()
     said = json.loads(found.stdout)
     assert (said["report"], said["bytes"]) == ("r.html", len(page.encode()))
-    assert len(said["replicability"]["match"]) == 4  # quick, so it was checked
     assert '<h1 id="result-h">w.npz</h1>' in page
     assert "frequency (Hz)" in page
     assert str(tmp_path) not in page

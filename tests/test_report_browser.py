@@ -48,7 +48,7 @@ def written(tmp_path_factory) -> Path:
     data, model, out = (str(folder / name) for name in ("eeg.npz", "model.safetensors", "report.html"))
     for words in (
         ["fit", data, "-o", model, "--sweeps", "3", "--rank", "12", "--probe"],
-        ["report", model, "--data", data, "-o", out, "--no-check"],
+        ["report", model, "--data", data, "-o", out],
     ):
         result = CliRunner().invoke(app, [*words, "--quiet"])
         assert result.exit_code == 0, result.output
@@ -109,7 +109,7 @@ def test_a_click_opens_a_component_with_all_its_figures(page):
     row = page.page.locator("#component-table tbody tr").nth(2)
     row.locator(".picture").first.click()
     assert page.page.locator("#detail-h").inner_text() == f"Component {row.locator('button.open').inner_text()}"
-    for name in ("detail-0", "detail-1", "detail-2", "detail-spectra", "detail-classes", "detail-windows"):
+    for name in ("detail-0", "detail-1", "detail-2", "detail-classes", "detail-windows"):
         figure = page.page.locator(f'[data-figure="{name}"]')
         figure.locator(".main-svg").first.wait_for()
         assert figure.locator(".trace, .heatmaplayer image, .barlayer .point").count() > 0, name

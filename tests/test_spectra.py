@@ -4,70 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import paper
 
-from polyadic import ATD, SALS, plot
-from polyadic.data import Windows, synthetic
-from polyadic.errors import PolyadicError
-from polyadic.explain import typical
+from polyadic import ATD
+from polyadic.data import Windows
 from polyadic.explain.spectra import effect_sizes, greedy_shares, where_strongest
 from polyadic.spectral import STFT
 
 FS = 64.0
 
 
-@pytest.fixture(scope="module")
-def rhythm() -> Windows:
-    """A sine of 8 Hz in the second of two channels, 10 µV in the first class and 20 µV in the second."""
-    rng = np.random.default_rng(0)
-    label = np.arange(60) % 2
-    time = np.arange(256) / FS
-    phase = rng.uniform(0, 2 * np.pi, (60, 1))
-    X = 0.05 * rng.normal(size=(60, 2, 256))
-    X[:, 1] += np.array([10.0, 20.0])[label][:, None] * np.sin(2 * np.pi * 8 * time + phase)
-    return Windows(X, FS, channels=["Cz", "O1"], units=["µV", "µV"], label=label, classes=["open", "closed"])
-
-
-@pytest.fixture(scope="module")
-def model(rhythm):
-    stft = STFT(64, 32, parts="log_amplitude", floor=1.0, mean="auto")
-    return paper(SALS, rank=1, tensorize=stft, max_sweeps=30, batch_size=None, nonnegative=True).fit(rhythm)
-
-
-def test_a_sine_has_its_amplitude_in_decibels(model, rhythm):
-    found = typical(model, rhythm)
-    assert found.scale(1).unit == "dB re 1 µV"
-    spectra = found.spectra_by_class(1)
-    assert spectra[:, 8] == pytest.approx([20.0, 20 * np.log10(20)], abs=0.1)
-    assert found.spectrum(1)[8] == pytest.approx(spectra[:, 8].mean(), abs=0.05)
-
-
-@pytest.mark.parametrize("parts", ["amplitude", "re_im", "amplitude_phase"])
-def test_parts_that_are_not_logarithms_have_the_unit_of_the_channel(rhythm, parts):
-    stft = STFT(64, 32, parts=parts)
-    found = typical(paper(SALS, rank=1, tensorize=stft, max_sweeps=1).fit(rhythm), rhythm)
-    assert found.scale(1).unit == "µV"
-    if parts == "amplitude":
-        assert found.spectra_by_class(1)[:, 8] == pytest.approx([10.0, 20.0], abs=0.05)
-    if parts == "amplitude_phase":
-        assert found.scale(3).unit == "rad"
-
-
-def test_classes_have_their_own_spectra(model, rhythm):
-    figure = plot.spectrum_by_class(typical(model, rhythm), "O1", band=(7.0, 9.0))
-    assert [trace.name for trace in figure.data] == ["open", "closed"]
-    assert [float(trace.y[8]) for trace in figure.data] == pytest.approx([20.0, 26.02], abs=0.1)
-    assert (figure.layout.shapes[0].x0, figure.layout.shapes[0].x1) == (7.0, 9.0)
-    with pytest.raises(PolyadicError, match="channel must be one of Cz, O1, but is 'Oz'"):
-        plot.spectrum_by_class(typical(model, rhythm), "Oz")
-    with pytest.raises(PolyadicError, match="windows with labels"):
-        plot.spectrum_by_class(typical(model, rhythm.X))
-
-
 # --------------------------------------------------------------------- profiles
 
 
-def test_components_are_found_in_the_stretch_where_they_are(rhythm):
+def test_components_are_found_in_the_stretch_where_they_are():
     X = 0.05 * np.random.default_rng(0).normal(size=(40, 2, 256))
     first = np.random.default_rng(1).integers(0, 192, 40)
     for window, begin in zip(X, first, strict=True):
@@ -106,14 +55,3 @@ def test_effect_sizes_are_cohens():
     pooled = np.sqrt((29 * a.var(ddof=1) + 49 * b.var(ddof=1)) / 78)
     found = effect_sizes(np.concatenate([a, b, [99.0]]), np.repeat([0, 1, -1], [30, 50, 1]))
     assert found == pytest.approx([(a.mean() - b.mean()) / pooled, (b.mean() - a.mean()) / pooled])
-
-
-def test_tensors_without_a_unit_stay_unchanged():
-    X = np.random.default_rng(0).normal(size=(20, 3, 4, 5))
-    model = paper(SALS, rank=2, max_sweeps=2).fit(X)
-    found = typical(model, X)
-    assert found.mean == pytest.approx(X.mean(axis=0), abs=1e-6)
-    assert found.scale(0).unit == ""
-    signals = synthetic(20)
-    named = typical(paper(SALS, rank=2, max_sweeps=1).fit(signals), signals)
-    assert named.scale(0) == (1.0, 0.0, "")

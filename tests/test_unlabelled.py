@@ -346,13 +346,12 @@ def test_a_probe_that_ignores_unlabelled_windows_is_given_none():
 # ------------------------------------------------------------------- models and their files
 
 
-@pytest.mark.parametrize("recenter", [False, True])
-def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(recenter, tmp_path):
+def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(tmp_path):
     windows = synthetic(600, n_channels=2)
     windows = Windows(windows.X, fs=windows.fs, label=windows.label, subject=np.arange(600) % 5)
     y = np.where(np.arange(600) < 60, windows.label, -1)
     features = CPD(4).fit(windows)
-    model = WindowClassifier(features, recenter=recenter).fit(windows, y)
+    model = WindowClassifier(features).fit(windows, y)
     assert model.probe_.unlabelled_ == 540
     assert model.probe_.statistics_ == 0.7  # too few labels to choose
     model.save(tmp_path / "model.safetensors")
@@ -360,5 +359,5 @@ def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(rec
     np.testing.assert_allclose(again.predict_proba(windows), model.predict_proba(windows), rtol=1e-9)
     for name in ("unlabelled_", "statistics_", "temperature_", "reason_"):
         assert getattr(again.probe_, name) == getattr(model.probe_, name)
-    ignoring = WindowClassifier(features, Probe(unlabelled=False), recenter).fit(windows, y)
+    ignoring = WindowClassifier(features, Probe(unlabelled=False)).fit(windows, y)
     assert ignoring.probe_.unlabelled_ == 0

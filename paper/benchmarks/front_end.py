@@ -2,7 +2,7 @@
 
 The subjects are those of `paper.labels.people`. Features are learned from all their windows without
 labels, by `CPD` of rank 32 with one setting changed at a time: the log floor (fraction of the signals' power, and the
-channels that share one), the frame length, whitening by views. A third of the subjects is
+channels that share one), the frame length. A third of the subjects is
 the test set, in three rotations; labels are sampled from the others, ten per class or all. `Probe` is trained on these
 labels and scored by balanced accuracy.
 
@@ -28,11 +28,9 @@ from paper.markdown import table
 from paper.results import provenance, write_result
 from paper.scoring import statistic_columns, unthreaded
 from polyadic import CPD
-from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
-from polyadic.readout import Readout
 from polyadic.spectral import FLOOR_SHARE, STFT, recommended_stft
 
 PARTS, DRAWS = 3, 3
@@ -88,12 +86,6 @@ def settings(windows: Windows) -> list[Setting]:
         n_fft = min(2 ** round(np.log2(seconds * float(windows.fs or 1.0))), 1 << length.bit_length() - 1)
         hop = max(n_fft // 8, -(-(length - n_fft) // 31), 1)
         rows.append(Setting("frames", f"{seconds:g} s", replace(stft, n_fft=n_fft, hop=hop)))
-    for views in (Jitter(0.05), Neighbour()):
-        for shrinkage in (0.3, 1.0, 3.0):
-            readout = Readout(whiten=views, shrinkage=shrinkage)
-            name = f"{type(views).__name__}, shrinkage {shrinkage:g}"
-            rows.append(Setting("whitening", name, stft, {"readout": readout}))
-    rows.append(Setting("whitening", "none", stft))
     rows.append(Setting("profiles", "non-negative", stft, {"nonnegative": True}))
     rows.append(Setting("profiles", "of either sign", stft, {"nonnegative": False}))
     rows.append(Setting("features", "readout", stft))

@@ -14,16 +14,14 @@ if TYPE_CHECKING:
     from polyadic.core.persist import load
     from polyadic.estimators import ATD, CPD, GRSALS, SALS
     from polyadic.explain.matching import match
-    from polyadic.explain.rank import suggest_rank
     from polyadic.tuning import tune
 
-__all__ = ["ATD", "CPD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "suggest_rank", "tune"]
+__all__ = ["ATD", "CPD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "tune"]
 
 _MODULES = {
     "load": "core.persist",
     "match": "explain.matching",
     "reuse_memory": "_util.memory",
-    "suggest_rank": "explain.rank",
     "tune": "tuning",
 }
 

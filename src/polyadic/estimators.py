@@ -9,7 +9,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
-from polyadic.augment import Augmentation, Jitter, as_augmentation, split_pairing
+from polyadic.augment import Augmentation, Jitter, as_augmentation
 from polyadic.core import persist
 from polyadic.core.accumulator import Accumulator
 from polyadic.core.algebra import reconstruct
@@ -39,7 +39,7 @@ from polyadic.core.completion import Masked, Prior, Solver
 from polyadic.core.expectation import CompletedMoments
 from polyadic.core.graph import Graph
 from polyadic.core.missing import Gaps, Tally, distinct_masks, look
-from polyadic.core.moments import Moments, are_shared, keep_shared, shared
+from polyadic.core.moments import Moments
 from polyadic.core.noise import CALIBRATION, FEWEST_CHANNELS, NoiseFinder, Spectra
 from polyadic.core.nonnegative import warn_of_vanished
 from polyadic.core.passes import Missing, Passes
@@ -677,23 +677,19 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         """Collect the moments of the windows in two passes, and calibrate the tensorizer on the way."""
         if isinstance(source, MomentsSource):
             return self._compressed(source.moments)
-        key = self._share_key(source)
-        passes: Any = shared(key)
-        if passes is None:
-            missing = Missing(self.fs_, self._keeps_flat)
-            words = self.tensorize_, self.units_, self.compression, self._statistics(source)
-            passes = Passes(source, *words, missing=missing, apart=True)
-            passes.masks_of = self._masks_of
-            if saved is not None:
-                saved.load_passes(passes)
-                passes.after_block = saved.save_passes
-            with self._pool(source.device):
-                passes.run()
-            if 0 < passes.moments.n_incomplete <= passes.moments.lost and not passes.moments.count:
-                raise PolyadicError("X has nothing to fit: all channels of all windows are missing (NaN) or constant")
-            if saved is not None:
-                saved.save_passes(passes, now=True)
-            keep_shared(key, passes, passes.moments.nbytes)
+        missing = Missing(self.fs_, self._keeps_flat)
+        words = self.tensorize_, self.units_, self.compression, self._statistics(source)
+        passes = Passes(source, *words, missing=missing, apart=True)
+        passes.masks_of = self._masks_of
+        if saved is not None:
+            saved.load_passes(passes)
+            passes.after_block = saved.save_passes
+        with self._pool(source.device):
+            passes.run()
+        if 0 < passes.moments.n_incomplete <= passes.moments.lost and not passes.moments.count:
+            raise PolyadicError("X has nothing to fit: all channels of all windows are missing (NaN) or constant")
+        if saved is not None:
+            saved.save_passes(passes, now=True)
         self.tensorize_ = source.tensorize = passes.tensorize
         self._passes = passes if self._masks_of is not None else None
         collected: Moments = passes.moments
@@ -716,17 +712,6 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments
 
-    def _share_key(self, source: WindowSource, *further: Hashable) -> Hashable:
-        """Return what identifies the moments of a fit, for `moments.sharing`; None outside of it."""
-        if not are_shared() or isinstance(source, MomentsSource):
-            return None
-        tensorize = self.tensorize_
-        known = tensorize is None or tensorize.describe() is None
-        described = repr(persist.encode(tensorize)) if known else id(tensorize)
-        settings = (self.units_, self._statistics(source) is None, self._keeps_flat)
-        data = (id(source.samples.data), source.dtype, source.device, *settings)
-        return (*data, described, repr(self.compression), *further)
-
     @plain_torch()
     def refit_parts(self, X: Any, parts: Sequence[np.ndarray], random_states: Sequence[int]) -> list[list[np.ndarray]]:
         """Return the bases of fits to several parts of the windows, with the tensorizer of this model.
@@ -745,18 +730,14 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         source, objective, settings = self._begin(X, reset=False)
-        key = self._share_key(source, *(part.tobytes() for part in parts))
-        _, collected = shared(key) or (None, None)
         if isinstance(X, SavedMoments):
             collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
-        if collected is None:
+        else:
             passes = Passes(source, self.tensorize_, self.units_, self.compression)
             if hasattr(self, "prior_"):
                 passes.missing, passes.fill = Missing(self.fs_, self._keeps_flat), self._solver(source.device)
             with self._pool(source.device):
                 collected = passes.of_parts([torch.from_numpy(part) for part in parts])
-            # With the data, so that their id stays theirs.
-            keep_shared(key, (source, collected), sum(moments.nbytes for moments in collected))
         bases = []
         with thread_pool():
             for moments, seed in zip(collected, random_states, strict=True):
@@ -1239,9 +1220,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self.readout_ = None
         if readout is None and moments is None:
             return
-        if isinstance(source, MomentsSource) and readout is not None and readout.whiten is not None:
-            raise PolyadicError("whiten needs views of the windows themselves, but X is their moments: use whiten=None")
-        if moments is not None and (readout is None or readout.whiten is None):
+        if moments is not None:
             factors = self._factors(torch.device("cpu"), source.dtype)
             self._keep_readout(readout, moments.accumulator(factors, float(self.alpha)), source)
             return
@@ -1250,16 +1229,11 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         describe = self._statistics(source)
         n_statistics = 0 if describe is None else describe(source.example()).shape[1]
         collected = readout.accumulator(self.factors_[0].shape[1], count, n_statistics)
-        views = None if readout.whiten is None else replace(source, augment=as_augmentation(readout.whiten))
         rows = self._batch_rows(source.samples, math.prod(len(factor) for factor in self.factors_))
         for ids in torch.split(torch.arange(count, device="cpu"), rows):
             X = source.samples.take(ids, source.device, source.dtype)
             x, residuals = extract(tensors(source.tensorize, X))
-            view = has_view = None
-            if views is not None:
-                view, has_view = _views_of(views, X, ids)
-                view = extract(tensors(source.tensorize, view))[0] if len(view) else x[:0]
-            collected.add(ids, x, residuals, None if describe is None else describe(X), view, has_view)
+            collected.add(ids, x, residuals, None if describe is None else describe(X))
         self._keep_readout(readout, collected, source)
 
     def _keep_readout(self, readout: Readout | None, collected: Accumulator, source: WindowSource) -> None:
@@ -1452,16 +1426,6 @@ def _moved(memory: Statistics | None, device: torch.device, dtype: torch.dtype) 
     if memory is None:
         return None
     return Statistics(memory.Y.to(device, dtype), memory.S.to(device))
-
-
-def _views_of(source: WindowSource, X: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the views of the windows that have one, and a mask of these windows (None if all have one)."""
-    pairing, _ = split_pairing(source.augment)
-    view = source.augmented(X, ids, 0)
-    if pairing is None:
-        return view, None
-    has_view = source.partners(ids) >= 0
-    return view[has_view.to(view.device)], has_view
 
 
 def describe_fit(model: CPD) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,18 +26,14 @@ from polyadic.core.algebra import gram
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.statistics import window_statistics
 
-__all__ = ["PREFIX", "QUANTILES", "FittedReadout", "Readout"]
+__all__ = ["PREFIX", "FittedReadout", "Readout"]
 
 PREFIX = "readout."
 """Prefix of the names of a readout's arrays in a model file."""
-QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
-"""Quantiles stored for the distances and residuals of the sampled windows; the last is the maximum."""
 
-_ALWAYS = ("matrix", "back", "centre", "quantiles")
+_ALWAYS = ("matrix", "back", "centre")
 _OF_STATISTICS = ("statistic_mean", "statistic_scale", "statistic_axes")
 _EPS = float(np.finfo(np.float64).eps)
-_SAME_VIEWS = 1e-12
-"""Views count as equal below this ratio of mean squared difference to variance: rounding in float32."""
 _CONSTANT = 1e-12
 """A statistic counts as constant below this ratio of standard deviation to mean: rounding in float64."""
 CLIP = 6.0
@@ -64,15 +60,10 @@ class Readout(Immutable):
       windows, limited to ±6 and multiplied by `statistics`·√(R/S), so that with `statistics=1` all S of them together
       have the variance of z. Above 256, the leading 64 principal axes of the standardised statistics take their place.
       A statistic that is constant over the unlabelled windows is 0.
-    - *whitening by views*: z' = (S + shrinkage·tr(S)/R·I)^(−½) z, rescaled to a total variance of R, where S is the
-      second moment (not centred) of the differences between z of a window and z of its view. Statistics stay as they
-      are.
 
     Parameters
     ----------
     statistics : weight of the statistics; 0 for none
-    whiten : the augmentation that provides the views, such as `Jitter(0.05)` or `Neighbour()`; None for no whitening
-    shrinkage : regularisation of the whitening; larger values whiten less
     keep_flat : whether dead and stuck channels are taken as they are; by default they count as missing
 
     Examples
@@ -86,17 +77,10 @@ class Readout(Immutable):
     """
 
     statistics: float = 1.0
-    whiten: Any = None
-    shrinkage: float = 1.0
     keep_flat: bool = False
 
     def __post_init__(self) -> None:
         check_number("statistics", self.statistics, 0)
-        check_number("shrinkage", self.shrinkage, 0)
-        if self.whiten is not None and (isinstance(self.whiten, type) or not callable(self.whiten)):
-            raise PolyadicError(
-                f"whiten must be None or an augmentation such as Jitter(0.05) or Neighbour(), but is {self.whiten!r}"
-            )
 
     def accumulator(self, rank: int, n_windows: int, n_statistics: int = 0) -> Accumulator:
         """Create the accumulator of coefficients and statistics; `n_statistics` is 0 if there are no raw windows."""
@@ -107,8 +91,6 @@ class Readout(Immutable):
     ) -> FittedReadout:
         """Fit the readout of a model with these factors to the moments of its unlabelled windows.
 
-        The moments depend on neither `shrinkage` nor a positive `statistics`, so they can be reused for other values.
-
         Parameters
         ----------
         moments : from `accumulator`, after all windows have been added
@@ -117,7 +99,7 @@ class Readout(Immutable):
 
         Raises
         ------
-        PolyadicError : if there are no windows, fewer than 2·R pairs for whitening, or all pairs are equal
+        PolyadicError : if there are no windows
         """
         exact = [torch.as_tensor(factor).detach().to("cpu", torch.float64) for factor in factors]
         if moments.count == 0:
@@ -131,43 +113,8 @@ class Readout(Immutable):
         # For matrices this small, waking torch's threads takes longer than the computation.
         with thread_pool():
             found = _isometric(exact, moments.mean[:rank], covariance)
-            if self.whiten is not None:
-                found = self._whitened(found, covariance, moments)
         arrays = {**found._asdict(), **_standardisation(moments, rounding, self.statistics > 0)}
-        quantiles = np.zeros((2, len(QUANTILES)))
-        fitted = FittedReadout(self, quantiles=quantiles, **{name: array.numpy() for name, array in arrays.items()})
-        return replace(fitted, quantiles=fitted._quantiles_of(moments))
-
-    def _whitened(self, isometric: _Map, covariance: Tensor, moments: Accumulator) -> _Map:
-        matrix, back, centre = isometric
-        rank, pairs = moments.rank, moments.pairs
-        if pairs < 2 * rank:
-            raise PolyadicError(
-                f"whiten needs at least 2·rank = {2 * rank} pairs of a window and its view, but there "
-                f"{'is' if pairs == 1 else 'are'} {pairs}: use more windows, a smaller rank, or whiten=None"
-            )
-        S = matrix @ moments.differences @ matrix.T
-        size = float(S.trace()) / rank
-        # An axis without variance has no differences either, and stays 0.
-        live = torch.nonzero(matrix.any(dim=1))[:, 0]
-        if size <= _SAME_VIEWS:
-            raise PolyadicError(
-                f"whiten needs views that differ from their windows, but the features of all {pairs} pairs are equal: "
-                "use another augmentation, or whiten=None"
-            )
-        values, vectors = torch.linalg.eigh(S[live][:, live])
-        ridged = values.clamp_min(0) + self.shrinkage * size
-        if float(ridged.min()) <= 4 * rank * _EPS * float(ridged.max()):
-            raise PolyadicError(
-                f"shrinkage={self.shrinkage:g} is too small: some features never differ between a window and its view, "
-                "and whitening would divide by 0; use a larger shrinkage, such as 1"
-            )
-        white, colour = ((vectors * ridged.pow(power)) @ vectors.T for power in (-0.5, 0.5))
-        whitened, restored = torch.zeros_like(matrix), torch.zeros_like(back)
-        whitened[live], restored[:, live] = white @ matrix[live], back[:, live] @ colour
-        variance = ((whitened @ covariance) * whitened).sum()
-        scale = (rank / variance).sqrt()
-        return _Map(whitened * scale, restored / scale, centre)
+        return FittedReadout(self, **{name: array.numpy() for name, array in arrays.items()})
 
 
 def _gram_root(factors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -268,8 +215,6 @@ class FittedReadout:
         windows (exactly 0 for a constant one); both empty without statistics
     statistic_axes : (S, A) float64, principal axes of more than 256 standardised statistics, with unit variance in
         total; (S, 0) of fewer
-    quantiles : (2, 5) float64, `QUANTILES` of the windows' distances from the centre (norms of their feature vectors)
-        and of their residuals ‖T − T̂‖², estimated on a sample of up to 4,096 unlabelled windows
     """
 
     readout: Readout
@@ -279,7 +224,6 @@ class FittedReadout:
     statistic_mean: _Array
     statistic_scale: _Array
     statistic_axes: _Array
-    quantiles: _Array
 
     def __post_init__(self) -> None:
         for name in (*_ALWAYS, *_OF_STATISTICS):
@@ -343,7 +287,7 @@ class FittedReadout:
 
         Examples
         --------
-        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), np.zeros(1), np.ones(1), np.zeros((1, 0)), np.zeros((2, 5))
+        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), np.zeros(1), np.ones(1), np.zeros((1, 0))
         >>> FittedReadout(Readout(), *numbers).feature_names(["mean EEG Fpz-Cz"])
         ['z1', 'z2', 'mean EEG Fpz-Cz']
         """
@@ -420,19 +364,6 @@ class FittedReadout:
         back, centre = (torch.tensor(array, device=features.device) for array in (self.back, self.centre))
         return (features[:, : self.rank].double() @ back.T + centre).to(features.dtype)
 
-    # ------------------------------------------------------------- unusual windows
-
-    @staticmethod
-    def distances(features: Tensor) -> Tensor:
-        """Compute the distances of windows from the centre of the unlabelled windows: (b,) for features (b, F)."""
-        norms: Tensor = torch.linalg.vector_norm(features, dim=1)
-        return norms
-
-    def _quantiles_of(self, moments: Accumulator) -> _Array:
-        x, block, residuals = moments.sample()
-        distances = self.distances(self._of_statistics(x, block if self.n_statistics else None))
-        return np.stack([np.quantile(values.numpy(), QUANTILES) for values in (distances, residuals.clamp_min(0))])
-
     # ----------------------------------------------------------------------- files
 
     def arrays(self) -> dict[str, _Array]:
@@ -452,7 +383,6 @@ class FittedReadout:
         """
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         expected: dict[str, tuple[int, ...]] = {"matrix": (rank, rank), "back": (rank, rank), "centre": (rank,)}
-        expected |= {"quantiles": (2, len(QUANTILES))}
         if set(_OF_STATISTICS) & own.keys():
             axes = _AXES if n_statistics > _MOST_STATISTICS else 0
             expected |= {"statistic_mean": (n_statistics,), "statistic_scale": (n_statistics,)}
@@ -463,8 +393,7 @@ class FittedReadout:
         for name, array in own.items():
             if np.asarray(array).dtype != np.float64 or not np.isfinite(array).all():
                 raise ModelFileError(f"the file's readout must hold finite float64 numbers, but {name!r} does not")
-        quantiles, scale = own["quantiles"], own.get("statistic_scale", np.zeros(0))
-        if (scale < 0).any() or (np.diff(quantiles, axis=1) < 0).any() or (quantiles < 0).any():
-            raise ModelFileError("the file's readout has negative deviations or quantiles, or quantiles out of order")
+        if (own.get("statistic_scale", np.zeros(0)) < 0).any():
+            raise ModelFileError("the file's readout has negative deviations")
         none = {"statistic_mean": np.zeros(0), "statistic_scale": np.zeros(0), "statistic_axes": np.zeros((0, 0))}
         return cls(readout, **{**none, **own})

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer
 from polyadic._util.threads import for_each
-from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Scale, Tensorizer, channel_axis, time_axis
+from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu import kernels
 
@@ -440,25 +440,6 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             Axis("frequency", "frequency", np.arange(frequencies) * rate / self.n_fft, unit),
             time_axis(np.arange(frames) * self.hop + (self.n_fft - 1) / 2, fs),
         ]
-
-    def part_scale(self, part: int, unit: str) -> Scale:
-        """Return the scale of a part: sine amplitudes in the channel's unit, or in dB (a sine of 1 µV is 0 dB re 1 µV).
-
-        Logarithms are taken after adding the floor, so levels below the floor are meaningless.
-
-        Examples
-        --------
-        >>> STFT(n_fft=64, hop=32, parts="log_amplitude").part_scale(0, "µV").unit
-        'dB re 1 µV'
-        """
-        kind = PARTS[self.parts][part]
-        if kind.name == "phase":
-            return Scale(1.0, 0.0, "rad")
-        gain = 2.0 / max(float(self._weights(torch.zeros(1, dtype=torch.float64)).sum()), 1e-12)
-        if not kind.logarithm:
-            return Scale(gain, 0.0, unit)
-        decibels = 20 / math.log(10)
-        return Scale(decibels, decibels * math.log(gain), f"dB re 1 {unit}" if unit else "dB")
 
     def _coefficients(self, X: Tensor) -> Tensor:
         """Compute complex coefficients (N, channels, frequencies, frames), with frequencies contiguous in memory."""

@@ -20,22 +20,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "LOCKED",
     "check_output",
     "check_regular_file",
     "digest",
     "harmless",
-    "lock_folder",
     "open_atomically",
     "output_path",
     "sync_folder",
     "write_array",
     "write_atomically",
 ]
-
-
-LOCKED = -1
-"""Return value of `lock_folder` for a folder that another process has locked."""
 
 
 def harmless(text: str) -> str:
@@ -143,28 +137,6 @@ def write_array(
             os.posix_fallocate(file.fileno(), 0, size)  # fail now if the disk is full
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
-
-
-def lock_folder(folder: str | os.PathLike[str]) -> int | None:
-    """Lock a folder until the descriptor is closed or this process ends.
-
-    Returns
-    -------
-    the descriptor to close; `LOCKED` if another process has the lock; None if locks are not supported (Windows)
-    """
-    if os.name == "nt":
-        return None
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return LOCKED
-    except OSError:  # some network disks do not support locks
-        pass
-    return descriptor
 
 
 def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] = DataError) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -12,20 +10,9 @@ import numpy as np
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["Immutable", "complete_repr"]
+__all__ = ["Immutable"]
 
 _SHOWN = 4
-_complete: ContextVar[bool] = ContextVar("complete", default=False)
-
-
-@contextmanager
-def complete_repr() -> Iterator[None]:
-    """Make reprs complete, with all values, so that they can be evaluated."""
-    token = _complete.set(True)
-    try:
-        yield
-    finally:
-        _complete.reset(token)
 
 
 class Immutable:
@@ -99,7 +86,7 @@ def _is_same(value: Any, default: Any) -> bool:
 
 
 def _value_repr(value: Any) -> str:
-    if isinstance(value, tuple | list | np.ndarray) and not _complete.get():
+    if isinstance(value, tuple | list | np.ndarray):
         with suppress(ValueError):  # nested sequences of different lengths
             array = np.asarray(value)
             if array.dtype.kind in "iuf" and array.size > _SHOWN:

@@ -128,8 +128,8 @@ class Pairing(Augmentation):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         raise PolyadicError(
-            f"{type(self).__name__} selects partner windows and cannot transform a batch: pass it as augment or "
-            "whiten, with windows whose recording and start are known"
+            f"{type(self).__name__} selects partner windows and cannot transform a batch: pass it as "
+            "augment, with windows whose recording and start are known"
         )
 
 

@@ -10,14 +10,13 @@ from polyadic._util.terminal import echo, print_json, print_table
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, write_csv
 from polyadic.cli.options import option
-from polyadic.cli.windows import counted, describe, open_model, opened
+from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.evaluate import CrossValidation
 
-_SPLITS = 5
 _MOST_SHOWN = 30
 """Maximum number of classes or subjects listed on the screen; --json and --out have all."""
 
@@ -31,9 +30,8 @@ Score features and probe on subjects that neither has seen; write all scores to 
 Without refitting the features in every fold:
   polyadic evaluate model.safetensors sleep.store --transductive
 
-The probe in the model file, on recordings of other subjects; and the paper's protocol and probes:
+The probe in the model file, on recordings of other subjects:
   polyadic evaluate model.safetensors new.store --own-probe
-  polyadic evaluate model.safetensors sleep.store --protocol paper
 """
 
 
@@ -41,20 +39,9 @@ The probe in the model file, on recordings of other subjects; and the paper's pr
 def evaluate(
     model: options.Model,
     data: options.Data,
-    protocol: Annotated[
-        options.Protocol | None,
-        option(
-            "subject: cross-validation by subject (default if subjects are known); paper: random windows, as in the "
-            "paper, which gives optimistic scores."
-        ),
-    ] = None,
     probe: Annotated[
         options.ProbeKind | None,
-        option(
-            f"Probe: the classifier that scores the features. {options.PROBE_KINDS} Default: auto; with --protocol "
-            "paper the other two.",
-            metavar="KIND",
-        ),
+        option(f"Probe: the classifier that scores the features. {options.PROBE_KINDS} Default: auto.", metavar="KIND"),
     ] = None,
     folds: Annotated[
         str | None,
@@ -65,13 +52,7 @@ def evaluate(
         ),
     ] = None,
     repeats: Annotated[
-        int | None,
-        option(
-            "Number of random assignments of subjects to folds (default: 1), or of random splits with --protocol paper "
-            f"(default: {_SPLITS}, or the model's own split).",
-            min=1,
-            metavar="N",
-        ),
+        int | None, option("Number of random assignments of subjects to folds. Default: 1.", min=1, metavar="N")
     ] = None,
     transductive: options.Transductive = False,
     own_probe: Annotated[
@@ -97,13 +78,11 @@ def evaluate(
     refitted in every fold without that subject. A model fitted with --protocol subject keeps its features and is
     tested on the subjects it has not seen.
     """
-    from polyadic.evaluate.scoring import default_protocol
-
     loaded = open_model(model, device)
     if out is not None:
         check_out_file(out, model, data, endings=(".csv",), force=force)
-    if own_probe and any(value is not None for value in (protocol, probe, folds, repeats)):
-        raise PolyadicError("--own-probe uses no split: leave out --protocol, --probe, --folds and --repeats")
+    if own_probe and any(value is not None for value in (probe, folds, repeats)):
+        raise PolyadicError("--own-probe uses no folds: leave out --probe, --folds and --repeats")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     hidden = quiet or json
@@ -112,27 +91,24 @@ def evaluate(
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
             )
-        by_subject = not own_probe and (protocol or default_protocol(windows)) == "subject"
-        if not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
+        if own_probe or windows.index.n_subjects != 1:  # one subject raises an error below
             describe(windows, hidden=True)
-        if by_subject:
+        if own_probe:
+            outcome = _score_own_probe(loaded, windows, hidden)
+        else:
             kind = probe or "auto"
             result = cross_validation(loaded, windows, kind, folds, repeats, transductive, hidden)
-            outcome = {"protocol": "subject", "probe": kind, **result.to_dict(), "summary_text": result.summary()}
-        elif folds is not None or transductive:
-            raise PolyadicError("--folds and --transductive need --protocol subject and windows with known subjects")
-        else:
-            outcome = _score_at_random(loaded, windows, probe, repeats, own_probe, hidden)
+            outcome = {"probe": kind, **result.to_dict(), "summary_text": result.summary()}
     if out is not None:
         _write_scores(out, outcome)
     about = {"model": model.name, "data": data.name}
     if json:
         outcome.pop("summary_text", None)
         print_json(about | outcome)
-    elif by_subject:
-        _show_folds(about | outcome)
+    elif own_probe:
+        _show_own_probe(about | outcome)
     else:
-        _show(about | outcome)
+        _show_folds(about | outcome)
 
 
 def cross_validation(
@@ -157,25 +133,12 @@ def cross_validation(
         return cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=on_fold)
 
 
-def _score_at_random(
-    model: Any, windows: Windows, kind: str | None, splits: int | None, own_probe: bool, hidden: bool
-) -> dict[str, Any]:
-    """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
+def _score_own_probe(model: Any, windows: Windows, hidden: bool) -> dict[str, Any]:
     from polyadic._util.progress import window_bar
-    from polyadic.evaluate.probe import SCALES
-    from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
+    from polyadic.evaluate.scoring import score_own_probe
 
     with window_bar("scoring", int((windows.label >= 0).sum()), hidden) as on_rows:
-        if own_probe:
-            rows = score_own_probe(model, windows, on_rows)
-            held_out = bool(rows[0]["split"])
-        else:
-            own = own_split(model, windows, ["paper"])
-            seeds = [model.seed_] if own is not None and splits is None else list(range(splits or _SPLITS))
-            rows = score_splits(model, windows, "paper", seeds, on_rows, SCALES if kind is None else (kind,))
-            held_out = own is not None and seeds == [model.seed_]
-    protocol = None if own_probe else "paper"
-    return {"protocol": protocol, "held_out": held_out, "summary": summarise(rows), "rows": rows}
+        return score_own_probe(model, windows, on_rows)
 
 
 def _show_folds(outcome: dict[str, Any]) -> None:
@@ -227,42 +190,19 @@ def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
         names = list(outcome["per_class"])
         for name, counts in zip(names, outcome["confusion"], strict=True):
             rows += [("confusion", f"{name} as {other}", count) for other, count in zip(names, counts, strict=True)]
-    for entry in outcome.get("summary", ()):
-        rows += [(name, entry["probe"], value) for name, value in entry.items() if name != "probe"]
+    else:
+        rows += [(name, "", value) for name, value in outcome.items() if name != "per_subject"]
+        rows += [("subject_accuracy", name, value) for name, value in outcome.get("per_subject", {}).items()]
     write_csv(out, [("measure", "name", "value"), *((row[0], harmless(str(row[1])), row[2]) for row in rows)])
 
 
-def _show(outcome: dict[str, Any]) -> None:
-    """Print the mean scores of random splits or of the model's own probe."""
-    heads = {
-        "accuracy": "accuracy %",
-        "balanced_accuracy": "balanced accuracy %",
-        "macro_f1": "macro F1 %",
-        "kappa": "Cohen's kappa",
-        "worst_subject": "worst subject %",
-    }
-    summary = outcome["summary"]
-    count = counted(len({row.get("seed") for row in outcome["rows"]}), "split")
-    splits = f"{count}, protocol {outcome['protocol']}" if outcome["protocol"] else "own probe"
-    tested = sorted({row["tested"] for row in outcome["rows"]})
-    rows = [[head, *(_cell(entry, name) for entry in summary)] for name, head in heads.items() if name in summary[0]]
-    rows.append(
-        ["windows tested", *[" to ".join(f"{count:,}" for count in tested[:: len(tested) - 1 or 1])] * len(summary)]
-    )
-    title = f"{outcome['model']} on {outcome['data']}, {splits}"
-    print_table(("", *(f"{entry['probe']} probe" for entry in summary)), rows, title=title)
+def _show_own_probe(outcome: dict[str, Any]) -> None:
+    """Print the scores of the probe in the model file."""
+    heads = ("balanced_accuracy", "accuracy", "macro_f1", "worst_subject")
+    rows = [[f"{name.replace('_', ' ')} %", f"{100 * outcome[name]:.2f}"] for name in heads if name in outcome]
+    rows += [["Cohen's kappa", f"{outcome['kappa']:.3f}"], ["windows tested", f"{outcome['tested']:,}"]]
+    print_table(("", "own probe"), rows, title=f"{outcome['model']} on {outcome['data']}")
     if outcome["held_out"]:
         echo("The test windows were held out when the model was fitted.")
-    elif outcome["protocol"] is None:
-        echo("If the probe was trained on this data, it has seen the labels, and the scores are optimistic.")
     else:
-        echo(
-            "If the model was fitted to this data, it has seen the test windows, though not their labels; "
-            "--protocol subject tests on new subjects."
-        )
-
-
-def _cell(entry: dict[str, Any], name: str) -> str:
-    scale, digits = (1, 3) if name == "kappa" else (100, 2)
-    spread = entry.get(f"{name}_std")
-    return f"{scale * entry[name]:.{digits}f}" + ("" if spread is None else f" ± {scale * spread:.{digits}f}")
+        echo("If the probe was trained on this data, it has seen the labels, and the scores are optimistic.")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.estimators import CPD
     from polyadic.explain.components import Components
-    from polyadic.explain.replicability import Replicability
     from polyadic.presets import Preset
 
 EXAMPLES = """
@@ -34,9 +33,6 @@ Labels that polyadic label has written:
 
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
-
-Components to interpret: the consensus of 30 random starts, with a replicability check:
-  polyadic fit sleep.store --rank 8 --restarts 30 --consensus --check
 
 The paper's method, on the recommended front end; and with the paper's settings for Sleep-EDF:
   polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
@@ -81,13 +77,6 @@ def fit(
             dir_okay=False,
         ),
     ] = None,
-    prior: options.Prior = None,
-    recenter: Annotated[
-        bool, option("With --probe: subtract each subject's mean features. Needs 20 windows per subject.", "--recenter")
-    ] = False,
-    check: Annotated[
-        bool, option("Also fit random halves of the subjects, and save which components replicate.", "--check")
-    ] = False,
     components: Annotated[
         bool,
         option(
@@ -185,10 +174,6 @@ def fit(
     chosen_method = method or ("cpd" if preset is None else "atd")
     if labels is not None and probe is None:
         raise PolyadicError("--labels needs --probe: a model without a probe uses no labels")
-    if prior is not None and probe is None:
-        raise PolyadicError("--prior needs --probe: it changes the probabilities of the probe")
-    if recenter and probe is None:
-        raise PolyadicError("--recenter needs --probe: it changes how the probe is trained")
     if preset is not None and chosen_method == "cpd":
         raise PolyadicError("--preset has the paper's settings for atd, sals and gr-sals, but --method is cpd")
     if augment is not None and chosen_method != "atd":
@@ -206,14 +191,13 @@ def fit(
         if chosen_method != "cpd" or probe is not None or scheduler is not None:
             raise PolyadicError("--moments is for --method cpd, without --probe and --scheduler: no data are read")
         settings = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
-        fit_moments(data, out, check, components, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
+        fit_moments(data, out, components, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
         return
-    compares = probe is not None or check
     if scheduler is None:
         wanted = labels is None
-        source = opened(data, given, labels=wanted, compares=compares, on_error=on_error, hidden=hidden)
-    elif chosen_method != "cpd" or protocol is not None or compares or on_error != "raise":
-        raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe, --check and --on-error")
+        source = opened(data, given, labels=wanted, compares=probe is not None, on_error=on_error, hidden=hidden)
+    elif chosen_method != "cpd" or protocol is not None or probe is not None or on_error != "raise":
+        raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe and --on-error")
     else:
         source = on_cluster(scheduler, data, given)
     with source as windows:
@@ -226,7 +210,7 @@ def fit(
         if protocol is not None:
             unlabelled, labelled, _ = split(windows, protocol, random_state=seed)
         if probe is not None:
-            _check_labels(labelled, data, recenter)
+            _check_labels(labelled, data)
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
         if augment is not None:
             chosen = replace(chosen, augment=parse_augmentation(augment, unlabelled.fs))
@@ -259,11 +243,9 @@ def fit(
             else:
                 estimator.fit(unlabelled, **saving)
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, recenter, prior, hidden)
+                model.probe_ = _trained(model, labelled, probe, hidden)
             if collected is not None:
                 model.components_ = found_components(collected, seed, hidden)
-            if check:
-                model.replicability_ = checked(model, unlabelled, seed, hidden)
             if hasattr(model, "_batches"):
                 model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
@@ -274,8 +256,6 @@ def fit(
         if checkpoint is None:
             path.unlink(missing_ok=True)
     _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, json)
-    if check and not json:
-        tell_replicability(model.replicability_)
 
 
 def check_consensus(consensus: bool, restarts: int | None) -> None:
@@ -297,28 +277,24 @@ def _describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame
     )
 
 
-def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
+def _check_labels(windows: Windows, data: Path) -> None:
     """Raise before the fit if there are no labels to train a probe on."""
     found = len(set(windows.label[windows.label >= 0].tolist()))
     if found < 2:
         hint = _LABEL_HINT if are_recordings(data) else ""
         raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
-    if recenter:
-        from polyadic.evaluate.classifier import rows_to_transform
-
-        rows_to_transform(windows.label >= 0, windows.subject, recenter)
 
 
-def _trained(model: Any, windows: Windows, kind: str, recenter: bool, prior: str | None, hidden: bool) -> Any:
+def _trained(model: Any, windows: Windows, kind: str, hidden: bool) -> Any:
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.classifier import rows_to_transform
     from polyadic.evaluate.sequences import rows_along
 
     known = windows.label >= 0
-    rows = rows_to_transform(known, windows.subject, recenter, unlabelled=kind == "auto")
+    rows = rows_to_transform(known, windows.subject, unlabelled=kind == "auto")
     with window_bar("probe", len(set(rows) | set(rows_along(windows, known))), hidden) as on_rows:
-        return WindowClassifier(model, kind, recenter, prior).fit(windows, on_rows=on_rows).probe_
+        return WindowClassifier(model, kind).fit(windows, on_rows=on_rows).probe_
 
 
 def _tell_fit(
@@ -343,11 +319,9 @@ def _tell_fit(
         "split": model.split_,
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,
-        "replicability": model.replicability_.to_dict() if hasattr(model, "replicability_") else None,
         "components": model.components_.to_dict() if hasattr(model, "components_") else None,
         "reason": getattr(model.probe_, "reason_", None) if trained else None,
         "along": getattr(getattr(model.probe_, "chain_", None), "reason", None) if trained else None,
-        "recenter": bool(trained and getattr(model.probe_, "recenter_", False)),
     }
     if json:
         print_json(outcome)
@@ -373,20 +347,9 @@ def _tell_fit(
             if "%" in str(outcome["reason"]):
                 echo("that score chose the settings, on features that have seen every subject: it is optimistic")
             echo(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
-        if outcome["recenter"]:
-            echo("features are recentred by subject: predict needs at least 20 windows per subject")
 
 
-# -------------------------------------------------------------------------------------------------- replicability
-
-
-def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:
-    """Return the replicability of a model; show a progress bar unless hidden."""
-    from polyadic._util.progress import stage_bar
-    from polyadic.explain.replicability import replicability
-
-    with stage_bar("replicability", hidden, "refits") as show:
-        return replicability(model, windows, random_state=seed, progress=lambda done, total: show(done, total, ""))
+# -------------------------------------------------------------------------------------------------- components
 
 
 def found_components(moments: Any, seed: int, hidden: bool) -> Components:
@@ -405,20 +368,6 @@ def tell_components(found: Components) -> str:
         return f"components: none replicate {of}, so there are none to interpret"
     bands = "with 90 % bands" if found.bands is not None else "without bands (fewer than 10 subjects)"
     return f"components: {found.model.rank} of {found.rank} replicate {of}, {bands}; see polyadic report"
-
-
-def tell_replicability(result: Replicability) -> None:
-    """Print how many components replicate, and which do not."""
-    replicates = result.replicates.tolist()
-    of = "subjects" if result.halves else "windows (fewer than two subjects are known)"
-    echo(
-        f"replicability: {sum(replicates)} of {counted(len(replicates), 'component')} found again (match of at least "
-        f"{result.threshold:g}) in at least half of {result.refits} refits on halves of the {of}; mean match "
-        f"{result.score:.2f}"
-    )
-    missing = [str(number + 1) for number, found in enumerate(replicates) if not found]
-    if missing:
-        echo(f"do not interpret component{'s' * (len(missing) != 1)} {', '.join(missing)}")
 
 
 # --------------------------------------------------------------------------------- estimators and augmentations

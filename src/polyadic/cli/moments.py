@@ -119,10 +119,10 @@ def _tell(collected: Any, out: Path, json: bool) -> None:
     )
 
 
-def fit_moments(path: Path, out: Path, check: bool, components: bool, parameters: dict[str, Any], json: bool) -> None:
+def fit_moments(path: Path, out: Path, components: bool, parameters: dict[str, Any], json: bool) -> None:
     """Fit a model to a file of sums, and write it."""
     from polyadic import CPD
-    from polyadic.cli.fit import checked, found_components, tell_components, tell_replicability
+    from polyadic.cli.fit import found_components, tell_components
     from polyadic.estimators import describe_fit
     from polyadic.scale.moments import Moments
 
@@ -130,8 +130,6 @@ def fit_moments(path: Path, out: Path, check: bool, components: bool, parameters
     model = CPD(**{name: value for name, value in parameters.items() if value is not None}).fit(collected)
     if components and len(collected.groups) > 1:
         model.components_ = found_components(collected, parameters["random_state"], json)
-    if check:
-        model.replicability_ = checked(model, collected, parameters["random_state"], json)
     model.save(out)
     if json:
         losses, sweeps = model.history_["loss"], model.n_sweeps_
@@ -140,5 +138,3 @@ def fit_moments(path: Path, out: Path, check: bool, components: bool, parameters
     echo(f"{out.name}: {describe_fit(model)}")
     if hasattr(model, "components_"):
         echo(tell_components(model.components_))
-    if check:
-        tell_replicability(model.replicability_)

@@ -56,7 +56,6 @@ def predict(
             metavar="PATH",
         ),
     ] = "labels.csv",
-    prior: options.Prior = None,
     along: Annotated[
         bool | None,
         option(
@@ -80,8 +79,7 @@ def predict(
     unusual (1 for windows unlike those of the fit), missing (the share of the window that is missing: channels that
     were not recorded or are dead, and gaps), and the probability of each class. Along the recording
     (--along), label is the most probable sequence, probabilities are given the whole recording, and label_window is
-    the label of the window by itself. Recordings are read in the same way as for the fit. A model fitted with
-    --recenter needs at least 20 windows per subject.
+    the label of the window by itself. Recordings are read in the same way as for the fit.
     """
     import numpy as np
 
@@ -97,8 +95,6 @@ def predict(
         check_label_file(out, data)
     as_table = not as_folder and out.suffix.lower() == ".csv"
     classifier = WindowClassifier.of(open_model(model, device), model.name)
-    if prior is not None:
-        classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
     check_label_texts(Path("events.tsv") if as_folder else out, classes)
     hidden = quiet or json
@@ -113,7 +109,6 @@ def predict(
         window_bar("predicting", len(windows), hidden) as on_rows,
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
-        means = classifier.subject_means(windows) if classifier.recenter else None
         recordings = windows.recording.tolist()
         if as_folder:
             check_recordings(recordings)
@@ -127,7 +122,7 @@ def predict(
             done = len(marks)
             marks += [None] * len(part) if unusual is None else unusual.tolist()
             rows = slice(done, len(marks))
-            probabilities[rows], missing[rows] = classifier.probabilities_and_missing(part, means=means)
+            probabilities[rows], missing[rows] = classifier.probabilities_and_missing(part)
             on_rows(len(marks))
         alone = labels = [classes[code] for code in probabilities.argmax(axis=1)]
         ordered = _has_order(classifier.chain_, windows, along)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.exits import resume_command
-from polyadic.cli.files import check_out_file, write_csv
+from polyadic.cli.files import check_out_file
 from polyadic.cli.options import option
 from polyadic.cli.windows import describe, opened
-from polyadic.errors import MissingExtraError, PolyadicError
+from polyadic.errors import PolyadicError
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -48,18 +48,18 @@ def tune(
 ) -> None:
     """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
-    Tries frame lengths, the rank (number of components), signs of the profiles, augmentations, the readout (how
-    components become features) and recentring by subject. Writes the model and, next to it, a table of all tries
-    (.tries.csv), the result (.tuning.json) and, if settings were compared, a plot (.tuning.html). The reported score is
-    from subjects that took no part in the choice. Ctrl-C keeps the best settings so far, and --resume
-    resumes.
+    Tries frame lengths, the rank (number of components) and signs of the profiles. Writes the model and, next to it,
+    the result with all tries (.tuning.json). The reported score is from subjects that took no part in the choice.
+    Ctrl-C keeps the best settings so far, and --resume resumes.
     """
+    from json import dumps
+
+    from polyadic._util.files import write_atomically
     from polyadic._util.progress import stage_bar
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.tuning import tune as run
 
-    files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.html", "tries.jsonl")}
-    journal = files.pop("tries.jsonl")
+    result, journal = out.with_suffix(".tuning.json"), out.with_suffix(".tries.jsonl")
     check_out_file(journal, data)
     if journal.exists() and not resume:
         raise PolyadicError(
@@ -69,9 +69,8 @@ def tune(
     if resume and not journal.exists():
         raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
     # An interrupted search has written its best settings so far, which are replaced.
-    check_out_file(out, data, endings=(".safetensors",), force=force or resume)
-    for path in files.values():
-        check_out_file(path, data, endings=(path.suffix,), force=force or resume)
+    for path, ending in ((out, ".safetensors"), (result, ".json")):
+        check_out_file(path, data, endings=(ending,), force=force or resume)
     hidden = quiet or json
     how_to_resume = f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}"
     try:
@@ -91,7 +90,7 @@ def tune(
             # predict flags windows unlike these as unusual.
             found.model.features_.typical_ = typical_windows(found.model.features_, windows)
         found.model.save(out)
-        _write(found, files)
+        write_atomically(result, (dumps(found.to_dict(), indent=1) + "\n").encode())
     except KeyboardInterrupt as stop:
         if journal.exists():
             stop.args = (how_to_resume,)
@@ -113,33 +112,6 @@ def tune(
                 "Compare the score on left-out subjects with that of polyadic evaluate, which is usually a little "
                 "higher: it trains on more of the subjects at a time."
             )
-        about = {"tries.csv": "all tries", "tuning.json": "the result", "tuning.html": "a plot"}
-        others = ", ".join(f"{path.name} ({about[kind]})" for kind, path in files.items() if path.exists())
-        echo(f"wrote {out.name} (the model), {others}")
+        echo(f"wrote {out.name} (the model) and {result.name} (the result, with all tries)")
     if found.interrupted:
         raise KeyboardInterrupt(how_to_resume)
-
-
-def _write(found: Any, files: dict[str, Path]) -> None:
-    """Write the table of tries, the result and, if plotly is installed, the plot."""
-    import json
-
-    from polyadic._util.files import write_atomically
-
-    result = found.to_dict()
-    write_atomically(files["tuning.json"], (json.dumps(result, indent=1) + "\n").encode())
-    for kind in ("tries.csv", "tuning.html"):
-        files[kind].unlink(missing_ok=True)
-    if not result["tries"]:
-        return
-    write_csv(files["tries.csv"], [list(result["tries"][0]), *(list(row.values()) for row in result["tries"])])
-    if len(result["tries"]) < 2:
-        echo("no plot: only the recommended settings were tried", err=True, colour="yellow")
-        return
-    try:
-        from polyadic import plot
-        from polyadic.plot.style import save_figure
-
-        save_figure(plot.tuning(result["tries"], result["recommended"], result["settings"]), files["tuning.html"])
-    except MissingExtraError as error:
-        echo(f"no plot: {error}", err=True, colour="yellow")

@@ -1,7 +1,7 @@
 """Moments of coefficients and statistics, collected in one pass and constant memory.
 
-Everything a readout needs follows from the mean and covariance of the rows (coefficients, statistics), from the second
-moment of the differences between views, and from a small sample of rows. Means and covariances are updated by the
+Everything a readout needs follows from the mean and covariance of the rows (coefficients, statistics) and from a small
+sample of rows. Means and covariances are updated by the
 formulas of Chan, Golub and LeVeque (1979). Unlike plain sums of squares, they lose no digits if means are large
 compared with deviations.
 """
@@ -60,8 +60,6 @@ class Accumulator:
             "count": (),
             "mean": (width,),
             "scatter": (width, width),
-            "pairs": (),
-            "differences": (rank, rank),
             # The last column is the residual.
             "kept": (len(self._sampled), width + 1),
         }
@@ -81,16 +79,6 @@ class Accumulator:
     def covariance(self) -> Tensor:
         """Covariance of coefficients and statistics, normalised by N: (R + S, R + S)."""
         return self._state["scatter"] / self._state["count"]
-
-    @property
-    def pairs(self) -> int:
-        """Number of windows added with a view."""
-        return int(self._state["pairs"])
-
-    @property
-    def differences(self) -> Tensor:
-        """Mean of ddᵀ over the pairs, d the difference between the coefficients of a view and a window: (R, R)."""
-        return self._state["differences"] / self._state["pairs"]
 
     def sample(self) -> SampledWindows:
         """Return the sample, once all windows are added."""
@@ -112,15 +100,7 @@ class Accumulator:
         values = {"count": torch.tensor(float(count)), "mean": mean, "scatter": scatter, "kept": kept}
         self._state |= {name: value.double() for name, value in values.items()}
 
-    def add(
-        self,
-        ids: Tensor,
-        x: Tensor,
-        residuals: Tensor,
-        statistics: Tensor | None = None,
-        views: Tensor | None = None,
-        has_view: Tensor | None = None,
-    ) -> None:
+    def add(self, ids: Tensor, x: Tensor, residuals: Tensor, statistics: Tensor | None = None) -> None:
         """Add a batch; every window must be added exactly once.
 
         All tensors may have any floating-point type and device.
@@ -131,14 +111,8 @@ class Accumulator:
         x : (b, R), coefficients
         residuals : (b,), ‖T − T̂‖² of each window
         statistics : (b, S), statistics of the raw windows, if there are any
-        views : (p, R), coefficients of the views of the windows that have one, in order
-        has_view : (b,) bool, which windows have a view; by default all
         """
         rows, state = _exact(x), self._state
-        if views is not None:
-            apart = _exact(views) - (rows if has_view is None else rows[has_view.to("cpu")])
-            state["differences"] += apart.T @ apart
-            state["pairs"] += len(apart)
         if statistics is not None:
             rows = torch.cat([rows, _exact(statistics)], dim=1)
         mean = rows.mean(dim=0)

@@ -27,7 +27,6 @@ __all__ = [
     "khatri_rao",
     "project",
     "reconstruct",
-    "relative_error",
     "ridge_inverse",
     "ridge_solve",
     "squared_error",
@@ -422,26 +421,3 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     tensor(4., dtype=torch.float64)
     """
     return squared_errors(T, X, M, G).sum().clamp_min(0.0)
-
-
-def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:
-    """Compute ‖T − ⟦X, A, B, …⟧‖ / ‖T‖, without a dense reconstruction; 0 if both are 0.
-
-    The difference of squares loses half the digits: an exact fit in float32 gives about 1e-3, not 1e-7.
-
-    Parameters
-    ----------
-    T : (N, I, J, …)
-    X : (N, R)
-    factors : matrices of shapes (I, R), (J, R), …
-
-    Examples
-    --------
-    >>> relative_error(torch.ones(1, 4), torch.zeros(1, 1), [torch.ones(4, 1)])
-    1.0
-    """
-    error = float(squared_error(T, X, project(T, factors), gram(factors)))
-    norm = float(torch.linalg.vector_norm(T, dtype=torch.float64))
-    if norm == 0.0:
-        return 0.0 if error == 0.0 else math.inf
-    return math.sqrt(error) / norm

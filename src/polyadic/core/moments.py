@@ -7,12 +7,10 @@ follows, too: coefficients are linear in c. Moments of several sets of windows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,46 +22,13 @@ from polyadic.core.algebra import khatri_rao, ridge_inverse
 from polyadic.core.compression import Compression
 from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
 
-__all__ = ["Block", "Incomplete", "Moments", "are_shared", "keep_shared", "shared", "sharing"]
+__all__ = ["Block", "Incomplete", "Moments"]
 
 _COLUMNS = 256
 _ROWS = 1024
-_SHARED_BYTES = 2**30
 _INCOMPLETE_BYTES = 2**30
 """Maximum size of the compressed windows with missing entries that are kept; more are read again."""
 _SUMS = ("mean", "scatter", "ids", "rows", "details")
-
-_SHARED: ContextVar[dict[Hashable, Any] | None] = ContextVar("shared second moments", default=None)
-
-
-@contextmanager
-def sharing() -> Iterator[None]:
-    """Let fits to the same windows with the same tensorizer share second moments within this context."""
-    token = _SHARED.set({})
-    try:
-        yield
-    finally:
-        _SHARED.reset(token)
-
-
-def are_shared() -> bool:
-    """Return whether fits share second moments here."""
-    return _SHARED.get() is not None
-
-
-def shared(key: Hashable) -> Any:
-    """Return what an earlier fit within `sharing` stored under this key, or None."""
-    kept = _SHARED.get()
-    return None if kept is None else kept.get(key, (None, 0))[0]
-
-
-def keep_shared(key: Hashable, collected: Any, size: int) -> None:
-    """Store moments of `size` bytes for later fits within `sharing`; the oldest are dropped beyond 1 GiB."""
-    kept = _SHARED.get()
-    if kept is not None:
-        kept[key] = (collected, size)
-        while sum(size for _, size in kept.values()) > _SHARED_BYTES and len(kept) > 1:
-            del kept[next(iter(kept))]
 
 
 class Block:
@@ -405,11 +370,6 @@ class Moments:
         rows, statistics = drawn.split([self.compression.size, self.n_statistics], dim=1)
         outside = (1 - self.kept_energy) * self.energy / self.count
         return rows, statistics, rows.square().sum(dim=1) + outside
-
-    @property
-    def nbytes(self) -> int:
-        """Approximate size in memory."""
-        return sum(int(array.nbytes) for array in (self.scatter, self.rows, self._second) if array is not None)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays, to save them between two blocks."""

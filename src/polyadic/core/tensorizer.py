@@ -30,7 +30,6 @@ __all__ = [
     "Layout",
     "ModuleTensorizer",
     "OnnxGraph",
-    "Scale",
     "Tensorizer",
     "as_tensorizer",
     "channel_axis",
@@ -119,29 +118,6 @@ class Layout(NamedTuple):
     row_step: int
 
 
-class Scale(NamedTuple):
-    """Conversion of tensor values to a unit: factor · value + offset.
-
-    A difference of two values, such as the contribution of a component, converts as factor · difference, in `unit`
-    without its reference.
-    """
-
-    factor: float
-    offset: float
-    unit: str
-
-    @property
-    def difference_unit(self) -> str:
-        """The unit of differences.
-
-        Examples
-        --------
-        >>> Scale(8.7, 0.0, "dB re 1 µV").difference_unit
-        'dB'
-        """
-        return self.unit.partition(" re ")[0]
-
-
 class OnnxGraph(Protocol):
     """The graph that a tensorizer adds its ONNX nodes to; nodes and constants are referred to by name.
 
@@ -207,7 +183,7 @@ class Tensorizer(Immutable, ABC):
     - `observed`: which entries depend on missing samples, by default those that are NaN if the samples are;
     - `baseline_sums`, `with_baseline`: the typical level that expression in dB refers to;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
-    - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
+    - `axes`: names, values and units of the axes, by default numbers;
     - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
     - `onnx`, `onnx_observed` and `c_form`: the ONNX and C forms, by default an error.
 
@@ -342,16 +318,6 @@ class Tensorizer(Immutable, ABC):
         sample_shape : (channels, time)
         labels : names of the channels
         fs : sampling rate in Hz, or None
-        """
-        return None
-
-    def part_scale(self, part: int, unit: str) -> Scale | None:
-        """Return the conversion of a part's values to signal levels, or None if they have no unit.
-
-        Parameters
-        ----------
-        part : index of the part, in the parts of the first axis
-        unit : unit of the channel, "" if unknown
         """
         return None
 

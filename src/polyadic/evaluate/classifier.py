@@ -1,13 +1,10 @@
-"""A window classifier: features learned without labels and a probe on top, saved in one model file.
-
-Recentring subtracts the mean features of each subject from its features, in training and in prediction.
-"""
+"""A window classifier: features learned without labels and a probe on top, saved in one model file."""
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -19,18 +16,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.core.persist import load
-from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
+from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD, describe_fit
 from polyadic.evaluate.probe import (
     AUTO,
-    PRIORS,
     Probe,
     features_of,
     make_probe,
-    own_prior,
     statistic_columns,
     train_probe,
     uses_unlabelled,
@@ -40,18 +35,13 @@ from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.scale.cluster import lazily
 
 __all__ = [
-    "FEWEST_WINDOWS",
     "WindowClassifier",
     "groups_of",
     "labels_of",
     "learn_chain",
     "partly_labelled",
-    "recentred",
     "rows_to_transform",
 ]
-
-FEWEST_WINDOWS = 20
-"""Minimum number of windows of a subject for a reliable mean."""
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -85,11 +75,6 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logistic regression, on features as they are or standardised; or any scikit-learn classifier. Model files can
         hold a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression, and `load`
         returns all of these as a `Probe`
-    recenter : subtract from the features of each window the mean over all windows of its subject, in training and in
-        prediction. This needs at least 20 windows (labelled or not) of every subject, with a similar mix of classes
-    prior : class frequencies that predictions assume: "balanced" for equally frequent classes, "training" for those of
-        the training labels, which raises accuracy at the cost of rare classes. By default as the probe was trained:
-        "auto" is balanced, "plain" and "standardised" are not
 
     Attributes
     ----------
@@ -112,13 +97,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         features: Any,
         probe: Any = AUTO,
-        recenter: bool = False,
-        prior: str | None = None,
     ) -> None:
         self.features = features
         self.probe = probe
-        self.recenter = recenter
-        self.prior = prior
 
     def fit(
         self, X: Any, y: Any = None, groups: ArrayLike | None = None, *, on_rows: Callable[[int], None] | None = None
@@ -130,14 +111,12 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : (N, channels, time), anything that `CPD.fit` takes
         y : (N,), classes by name or number; "", None, NaN and -1 mark windows without a label, which a `Probe` uses,
             too. By default the labels of X
-        groups : (N,), the subject of each window, for a probe that is selected by leaving groups out and for
-            `recenter`; by default `X.subject` if X is `Windows` or a store. In a pipeline, pass it with the step's
-            name, or by metadata routing (`set_fit_request(groups=True)`)
+        groups : (N,), the subject of each window, for a probe that is selected by leaving groups out; by default
+            `X.subject` if X is `Windows` or a store. In a pipeline, pass it with the step's name, or by metadata
+            routing (`set_fit_request(groups=True)`)
         on_rows : called with the number of windows done while features are computed
         """
         make_probe(self.probe)  # raises before the features are learned
-        if self.prior not in (None, *PRIORS):
-            raise PolyadicError(f"prior must be None, 'balanced' or 'training', but is {self.prior!r}")
         windows = X.windows if isinstance(X, WindowStore) else X
         if y is None and isinstance(windows, Windows):
             y = labels_of(windows)
@@ -148,38 +127,31 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
         subjects = groups_of(windows, groups)
-        rows = rows_to_transform(known, subjects, self.recenter, uses_unlabelled(self.probe))
+        rows = rows_to_transform(known, subjects, uses_unlabelled(self.probe))
         every = np.union1d(rows, rows_along(windows, known))
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z = features_of(self.features_, _safe_indexing(windows, every), on_rows)
         subjects = None if subjects is None else subjects[every]
-        if self.recenter:
-            Z = recentred(Z, subjects)
         marked, used, columns = (
             partly_labelled(labels, known)[every],
             np.isin(every, rows),
             statistic_columns(self.features_),
         )
         groups = None if subjects is None else subjects[used]
-        self.probe_ = train_probe(self.probe, Z[used], marked[used], groups, columns, self.prior)
+        self.probe_ = train_probe(self.probe, Z[used], marked[used], groups, columns)
         self.probe_.chain_ = learn_chain(self.probe_, Z, marked, subjects, used, columns, windows, every)
-        if self.recenter:
-            self.probe_.recenter_ = True
         self.classes_ = self.probe_.classes_
         return self
 
     @lazily
-    def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,).
 
         Parameters
         ----------
         X : (N, channels, time)
-        groups : (N,), the subject of each window, needed with `recenter=True`; by default `X.subject`
-        means : the mean features of each subject, from `subject_means`, with `recenter=True`; by default computed
-            from X
         """
-        Z, covariance, _ = self._features_and_spread(X, groups, means)
+        Z, covariance, _ = self._features_and_spread(X)
         if covariance is not None:
             return np.asarray(self.classes_[self.probe_.predict_proba(Z, covariance).argmax(axis=1)])
         predicted: NDArray[Any] = self.probe_.predict(Z)
@@ -187,56 +159,43 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     @lazily
-    def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Predict the probability of each class, in the order of `classes_`: (N, classes).
 
-        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use `prior="training"`
-        if they must reflect the class frequencies of the training labels. If something is missing in a window,
-        a `Probe` averages over what it might have been, which makes the prediction less certain.
-
-        Parameters
-        ----------
-        X, groups, means : as for `predict`
+        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Pass
+        `Probe(class_weight=None)` if they must reflect the class frequencies of the training labels. If something is
+        missing in a window, a `Probe` averages over what it might have been, which makes the prediction less certain.
         """
-        return self.probabilities_and_missing(X, groups, means)[0]
+        return self.probabilities_and_missing(X)[0]
 
-    def probabilities_and_missing(
-        self, X: Any, groups: ArrayLike | None = None, means: Any = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def probabilities_and_missing(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Predict as `predict_proba` (N, classes), and return how much of each window is missing (N,).
 
         The second is the share of samples, over all channels, that are missing (NaN, or of a dead channel).
-
-        Parameters
-        ----------
-        X, groups, means : as for `predict`
         """
-        Z, covariance, missing = self._features_and_spread(X, groups, means)
+        Z, covariance, missing = self._features_and_spread(X)
         known = () if covariance is None else (covariance,)
         return self.probe_.predict_proba(Z, *known), missing
 
-    def predict_sequence(
-        self, X: Any, groups: ArrayLike | None = None, means: Any = None
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def predict_sequence(self, X: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Predict along each recording: the labels (N,), and the probability of each class (N, classes).
 
         The labels are the most probable sequence (Viterbi), without changes that no sequence of classes would make:
         use it for a hypnogram, bouts and durations. The probabilities are those of each window given its whole
         recording (forward-backward): use their argmax for the fewest wrong windows, and them for how sure it is. Class
-        frequencies are equal in both; `prior` has no effect.
+        frequencies are equal in both.
 
         Parameters
         ----------
         X : `Windows` or a store, with the recording and the start of every window, in order of time. A gap of n steps
             is n transitions; after more than 20 steps, and in the next recording, everything starts anew
-        groups, means : as for `predict`
 
         Raises
         ------
         PolyadicError : if the order of the windows is not known, now or in training
         """
         windows = X.windows if isinstance(X, WindowStore) else X
-        return self.label_sequence(self.predict_proba(X, groups, means), windows)
+        return self.label_sequence(self.predict_proba(X), windows)
 
     def label_sequence(
         self, probabilities: NDArray[np.float64], windows: Windows
@@ -275,26 +234,11 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(labels, self.predict(windows)[known], sample_weight=weight))
 
-    def subject_means(self, X: Any, groups: ArrayLike | None = None) -> dict[str, NDArray[np.float64]]:
-        """Return the mean features (F,) of each subject, which `recenter` subtracts; it needs at least 20 windows.
-
-        For online prediction, compute the means once from the windows recorded so far and pass them to `predict`.
-
-        Parameters
-        ----------
-        X, groups : as for `predict`
-        """
-        check_is_fitted(self)
-        windows = X.windows if isinstance(X, WindowStore) else X
-        names = _group_names(groups_of(windows, groups), len(windows))
-        _check_sizes(names)  # before the features are computed
-        return _means(features_of(self.features_, windows), names)
-
     def component_weights(self) -> NDArray[np.float64]:
         """Return the probe's weights on the components: (classes, R), or one row for two classes, as in `coef_`.
 
         The logits of a window with coefficients x are W·x plus the contribution of its statistics plus an offset, which
-        is the same for all windows (with `recenter`, for all windows of a subject).
+        is the same for all windows.
         """
         check_is_fitted(self)
         readout = getattr(self.features_, "readout_", None)
@@ -339,8 +283,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
         probe = model.probe_
         is_default = probe.get_params() == Probe().get_params()
-        recenter, prior = bool(getattr(probe, "recenter_", False)), own_prior(model)
-        classifier = cls(model, AUTO if is_default else clone(probe), recenter, prior)
+        classifier = cls(model, AUTO if is_default else clone(probe))
         classifier.features_, classifier.probe_, classifier.classes_ = model, probe, probe.classes_
         return classifier
 
@@ -359,7 +302,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_clone__(self) -> Self:
         # Cloning fitted features would discard the fit. They are never modified here, so clones can share them.
         features = self.features if self._has_fitted_features() else clone(self.features)
-        return type(self)(features, clone(self.probe, safe=False), self.recenter, self.prior)
+        return type(self)(features, clone(self.probe, safe=False))
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, including those of `features` if it is unfitted (clones share fitted features)."""
@@ -386,7 +329,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return "\n".join([*lines, f"features: {about}"])
 
     def _features_and_spread(
-        self, X: Any, groups: ArrayLike | None, means: Any
+        self, X: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
         """Return features (N, F), the covariance of the logits (N, K, K) or None, and the share missing (N,)."""
         check_is_fitted(self)
@@ -398,7 +341,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             Z = features_of(self.features_, windows)
             missing = np.zeros(len(Z))
-        return recentred(Z, groups_of(windows, groups), means) if self.recenter else Z, covariance, missing
+        return Z, covariance, missing
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())
@@ -438,7 +381,7 @@ def learn_chain(
     return choose_chain(likelihoods[along], codes[along], fold[along], some, windows[rows[along]])
 
 
-# ------------------------------------------------------------ groups and recentring
+# ------------------------------------------------------------ groups and labels
 
 
 def groups_of(windows: Any, groups: ArrayLike | None = None) -> NDArray[Any] | None:
@@ -459,76 +402,13 @@ def partly_labelled(labels: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[A
     return column
 
 
-def rows_to_transform(
-    known: NDArray[np.bool_], subjects: NDArray[Any] | None, recenter: bool, unlabelled: bool = False
-) -> NDArray[np.intp]:
+def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, unlabelled: bool) -> NDArray[np.intp]:
     """Return the windows whose features are needed: those with labels and, if `unlabelled`, a sample of the others.
-
-    To recentre, these are all windows of the subjects with labels.
 
     Parameters
     ----------
     known : (N,), which windows have a label
     subjects : (N,), the subject of each window
     """
-    if not recenter:
-        sample = pool_rows(known, subjects) if unlabelled else np.empty(0, np.intp)
-        return np.sort(np.concatenate([np.flatnonzero(known), sample]))
-    names = _group_names(subjects, len(known))
-    chosen = np.isin(names, np.unique(names[known]))
-    _check_sizes(names[chosen])
-    return np.flatnonzero(chosen)
-
-
-def recentred(Z: NDArray[Any], groups: Any, means: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
-    """Subtract the mean of each group from its features: (n, F).
-
-    Parameters
-    ----------
-    Z : (n, F)
-    groups : (n,), the subject of each row
-    means : from `WindowClassifier.subject_means`; by default the means of Z
-
-    Examples
-    --------
-    >>> recentred(np.arange(40.0)[:, None], ["a", "b"] * 20)[:3, 0]
-    array([-19., -19., -17.])
-    """
-    names = _group_names(groups, len(Z))
-    if means is None:
-        _check_sizes(names)
-        means = _means(Z, names)
-    missing = sorted(set(names.tolist()) - means.keys())
-    if missing:
-        raise PolyadicError(f"means must have an entry for every subject, but has none for {missing[0]!r}")
-    distinct, member = np.unique(names, return_inverse=True)
-    return np.asarray(Z - np.stack([means[name] for name in distinct.tolist()])[member], np.float64)
-
-
-def _group_names(groups: Any, count: int) -> NDArray[np.str_]:
-    """Return the group of each window, as strings (count,); raise if the group of some window is unknown."""
-    given = [""] * count if groups is None else as_column(groups, "groups", count).tolist()
-    names = np.array([as_text(name) for name in given], np.str_)
-    unknown = int((names == "").sum())
-    if unknown:
-        raise PolyadicError(
-            f"recentring by subject needs the subject of every window, but {unknown:,} of {count:,} have none: leave "
-            "them out, or pass groups="
-        )
-    return names
-
-
-def _check_sizes(names: NDArray[np.str_]) -> None:
-    """Raise if a group has too few windows for a reliable mean; the error names it."""
-    sizes = zip(*np.unique(names, return_counts=True), strict=True)
-    small = [f"{str(name)!r} has {size}" for name, size in sizes if size < FEWEST_WINDOWS]
-    if small:
-        more = f", and {len(small) - 3} more are too small" if len(small) > 3 else ""
-        raise PolyadicError(
-            f"recentring by subject needs at least {FEWEST_WINDOWS} windows of every subject, but "
-            f"{', '.join(small[:3])}{more}: leave these subjects out, or use a probe without recenter"
-        )
-
-
-def _means(Z: NDArray[Any], names: NDArray[np.str_]) -> dict[str, NDArray[np.float64]]:
-    return {name: np.asarray(Z[names == name], np.float64).mean(axis=0) for name in np.unique(names).tolist()}
+    sample = pool_rows(known, subjects) if unlabelled else np.empty(0, np.intp)
+    return np.sort(np.concatenate([np.flatnonzero(known), sample]))

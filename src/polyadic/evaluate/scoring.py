@@ -1,11 +1,11 @@
-"""Scores: of predictions, of probes trained on features of labelled windows, and of a model's own probe.
+"""Scores: of predictions, and of a model's own probe.
 
 All scores are fractions; 1 is best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +18,10 @@ from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.evaluate.classifier import WindowClassifier, groups_of, labels_of, recentred
-from polyadic.evaluate.probe import SCALES, features_of, own_prior, statistic_columns, train_probe
+from polyadic.evaluate.classifier import WindowClassifier, labels_of
+from polyadic.evaluate.probe import features_of
 
-__all__ = ["default_protocol", "low_label_rows", "own_split", "score_features", "score_own_probe", "score_splits"]
-__all__ += ["MEASURES", "calibration", "scores", "summarise"]
+__all__ = ["MEASURES", "calibration", "low_label_rows", "own_split", "score_own_probe", "scores"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 """The scores over all windows."""
@@ -76,41 +75,6 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
     return result
 
 
-def score_features(
-    kinds: Sequence[str],
-    Z_train: NDArray[Any],
-    y_train: NDArray[Any],
-    Z_test: NDArray[Any],
-    y_test: NDArray[Any],
-    subject: NDArray[Any] | None = None,
-    groups: NDArray[Any] | None = None,
-    columns: Any = None,
-    prior: str | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Train every probe on features of training windows and score its predictions for test windows.
-
-    Parameters
-    ----------
-    kinds : kinds of probes, as for `make_probe`
-    Z_train, Z_test : (n, R), features
-    y_train, y_test : (n,), labels
-    subject : (n,), the subject of each test window, for the accuracy of each subject
-    groups, columns : the subject of each training window and the columns of statistics, as for `Probe.fit`
-    prior : as for `WindowClassifier`
-
-    Returns
-    -------
-    for each kind of probe what `scores` returns, and the `reason` for its settings if it has one
-    """
-    results = {}
-    for kind in kinds:
-        fitted = train_probe(kind, Z_train, y_train, groups, columns, prior)
-        results[kind] = scores(y_test, fitted.predict(Z_test), subject)
-        if hasattr(fitted, "reason_"):
-            results[kind]["reason"] = fitted.reason_
-    return results
-
-
 class Calibration(NamedTuple):
     """How often predictions of a given confidence are right: one entry per bin of confidence that has predictions.
 
@@ -154,11 +118,6 @@ def calibration(
     return Calibration(mean, share, count[used])
 
 
-def default_protocol(windows: Windows) -> Protocol:
-    """Return "subject" if the subject of every window is known, else "paper"."""
-    return "paper" if (windows.subject == "").any() else "subject"
-
-
 def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
     """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
     if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
@@ -173,50 +132,11 @@ def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROT
     return None
 
 
-def score_splits(
-    model: CPD,
-    windows: Windows,
-    protocol: Protocol,
-    seeds: Sequence[int],
-    on_rows: _OnRows | None = None,
-    kinds: Sequence[str] = SCALES,
-) -> list[dict[str, Any]]:
-    """Train probes on the training part of the split of each seed, and score them on its test part.
-
-    Parameters
-    ----------
-    model : fitted; it is not refitted
-    on_rows : called with the number of windows done, while their features are computed
-    kinds : kinds of probes, as for `make_probe`
-
-    Returns
-    -------
-    for each seed and probe what `scores` returns, with `probe`, `seed`, `split` (its hash), `trained` and `tested`
-    """
-    parts = {seed: split(windows, protocol, random_state=seed) for seed in seeds}
-    for part in parts.values():
-        if len(np.unique(windows.label[part.train])) < 2 or not len(part.test):
-            raise PolyadicError(
-                "a split must have test windows, and training windows of at least two classes: add labels"
-            )
-    used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    Z = features_of(model, windows[used], on_rows)
-    labels, columns = labels_of(windows), statistic_columns(model)
-    results = []
-    for seed, part in parts.items():
-        train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))
-        about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
-        subject, groups = windows.subject[part.test], groups_of(windows[part.train])
-        by_probe = score_features(kinds, *train, *test, subject, groups, columns, own_prior(model))
-        results += [{"probe": kind, **about, **result} for kind, result in by_probe.items()]
-    return results
-
-
-def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None) -> list[dict[str, Any]]:
+def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None) -> dict[str, Any]:
     """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
 
-    Windows of a class that the probe does not know count as labelled wrongly. Returns one entry like those of
-    `score_splits`, without a seed.
+    Windows of a class that the probe does not know count as labelled wrongly. Returns what
+    `scores` does, with the number of windows `tested`, and whether they were `held_out` when the model was fitted.
     """
     classifier = WindowClassifier.of(model)
     part = own_split(model, windows)
@@ -225,10 +145,8 @@ def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
     Z = features_of(model, tested, on_rows)
-    if classifier.recenter:
-        Z = recentred(Z, tested.subject)
     result = scores(labels_of(tested), classifier.probe_.predict(Z).astype(str), tested.subject)
-    return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **result}]
+    return {"tested": len(rows), "held_out": part is not None, **result}
 
 
 def low_label_rows(y: ArrayLike, count: int, random_state: int = 0) -> NDArray[np.intp]:
@@ -258,31 +176,3 @@ def low_label_rows(y: ArrayLike, count: int, random_state: int = 0) -> NDArray[n
         turn[codes == code] = [-size, *((np.arange(1, size) + 0.5) / size)]
     chosen: NDArray[np.intp] = np.sort(shuffled[np.argsort(turn, kind="stable")[: int(count)]])
     return chosen
-
-
-def summarise(
-    rows: Sequence[Mapping[str, Any]],
-    by: Sequence[str] = ("probe",),
-    measures: Sequence[str] = (*MEASURES, "worst_subject"),
-) -> list[dict[str, Any]]:
-    """Return the mean and, for several rows, the standard deviation of each measure, for each group of rows.
-
-    Examples
-    --------
-    >>> summarise([{"probe": "plain", "accuracy": 0.25}, {"probe": "plain", "accuracy": 0.25}])
-    [{'probe': 'plain', 'accuracy': 0.25, 'accuracy_std': 0.0}]
-    """
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in by), []).append(row)
-    entries = []
-    for key, members in groups.items():
-        entry: dict[str, Any] = dict(zip(by, key, strict=True))
-        for name in measures:
-            values = [row[name] for row in members if name in row]
-            if values:
-                entry[name] = float(np.mean(values))
-            if len(values) > 1:
-                entry[f"{name}_std"] = float(np.std(values, ddof=1))
-        entries.append(entry)
-    return entries

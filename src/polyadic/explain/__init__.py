@@ -1,4 +1,4 @@
-"""Interpretation of components: expression in dB, replicability, rank, matching, typical spectra and scalp maps."""
+"""Interpretation of components: expression in dB, replicability and matching."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ from polyadic.explain.comparison import Comparison, compare, compare_subjects
 from polyadic.explain.components import Components, components
 from polyadic.explain.expression import expression, level
 from polyadic.explain.matching import Match, match
-from polyadic.explain.rank import RankSuggestion, core_consistency, suggest_rank
 from polyadic.explain.replicability import Replicability, replicability
-from polyadic.explain.spectra import Typical, shares, typical
+from polyadic.explain.spectra import shares
 
 __all__ = [
     "Comparison",
     "Components",
     "Match",
-    "RankSuggestion",
     "Replicability",
-    "Typical",
     "compare",
     "compare_subjects",
     "components",
-    "core_consistency",
     "expression",
     "level",
     "match",
     "replicability",
     "shares",
-    "suggest_rank",
-    "typical",
 ]

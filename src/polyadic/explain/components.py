@@ -27,7 +27,6 @@ from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD
 from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.matching import match
-from polyadic.explain.rank import distinct_components
 from polyadic.explain.replicability import Replicability, replicability
 from polyadic.scale.moments import Moments
 from polyadic.spectral import STFT
@@ -194,7 +193,9 @@ def _collect(windows: Any, groups: ArrayLike | None) -> Moments:
     subjects = getattr(windows, "subject", None) if groups is None else groups
     known = () if subjects is None else known_labels(subjects, len(np.asarray(subjects)), "groups")[1]
     if len(np.unique(known)) < 2:
-        raise PolyadicError("components must replicate in other subjects, but fewer than two are known: pass groups")
+        raise PolyadicError(
+            "components must replicate in other subjects, but fewer than two are known: pass groups, or --subject"
+        )
     return Moments.collect(windows, groups=subjects)
 
 
@@ -212,6 +213,17 @@ def _consensus(
     K = khatri_rao(whole.compression.project(unit))
     variance = (K * whole.times(K)).sum(dim=0) / whole.count
     return model, (variance > _NOISE * (noise @ khatri_rao(unit)).square().mean(dim=0)).numpy()
+
+
+def distinct_components(bases: Sequence[NDArray[Any]], checked: Replicability) -> list[int]:
+    """Return the components that replicate, without near-copies of stronger ones that do."""
+    unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300) for basis in bases]
+    alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= checked.threshold
+    counted: list[int] = []
+    for component in np.flatnonzero(checked.replicates):
+        if not alike[component, counted].any():
+            counted.append(int(component))
+    return counted
 
 
 def _noise_tensors(moments: Moments) -> torch.Tensor | None:

@@ -27,7 +27,7 @@ from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain.matching import match
 from polyadic.scale.moments import Moments
 
-__all__ = ["REFITS", "Replicability", "estimate_seconds", "replicability"]
+__all__ = ["REFITS", "Replicability", "replicability"]
 
 REFITS = 10
 """Default number of refits: both halves of five splits of the subjects."""
@@ -161,20 +161,6 @@ def replicability(
     similarity = np.minimum(similarity, 1.0)
     returned = (similarity >= threshold).mean(axis=0)
     return Replicability(np.median(similarity, axis=0), returned, int(refits), float(threshold), halves)
-
-
-def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
-    """Estimate, rather too high, how many seconds `replicability` takes, from the duration of the model's own fit.
-
-    The result is infinite if that duration is unknown, as after `partial_fit`.
-    """
-    seconds = float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"])
-    if not seconds > 0:
-        return float("inf")
-    # A refit has half of the windows, but a sweep over second moments takes as long as in the full fit.
-    share = 1.0 if getattr(model, "solver_", None) == "moments" else 0.5
-    count = X.n_windows if isinstance(X, Moments) else len(Samples(X))
-    return refits * share * seconds * max(count / max(int(model._n_seen), 1), share)
 
 
 def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.intp], NDArray[Any], bool]:

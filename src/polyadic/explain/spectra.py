@@ -1,8 +1,7 @@
-"""The mean tensor of a data set, overall and by class, and the peaks, effect sizes and shares of components."""
+"""Peaks, effect sizes and shares of components."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,109 +9,17 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.core.tensorizer import Axis, Scale, tensors
+from polyadic.core.tensorizer import Axis, tensors
 from polyadic.data.channels import match_signals
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = ["Typical", "band", "count_peaks", "effect_sizes", "is_flat", "shares", "typical", "where_strongest"]
+__all__ = ["band", "count_peaks", "effect_sizes", "is_flat", "shares", "where_strongest"]
 
 _AT_A_TIME = 64
 _FLAT = 0.75
 """A profile is flat if at least this share of it is above half of its peak."""
 _Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Typical:
-    """Mean tensors of windows.
-
-    Parameters
-    ----------
-    axes : axes of the tensors
-    mean : (I, J, …), over all windows, on the tensors' scale
-    by_class : (classes, I, J, …), over the windows of each class
-    classes, codes : names and numbers of the classes that windows have
-    units : units of the channels, "" where they are not known
-    scales : for each part of the first axis and each channel, the conversion to a physical unit; None if there is none
-    """
-
-    axes: tuple[Axis, ...]
-    mean: _Floats
-    by_class: _Floats
-    classes: tuple[str, ...]
-    codes: tuple[int, ...]
-    units: tuple[str, ...]
-    scales: tuple[tuple[Scale | None, ...], ...]
-
-    def __repr__(self) -> str:
-        sizes = " × ".join(str(size) for size in self.mean.shape)
-        count = len(self.classes)
-        return f"<Typical of {sizes}, {count} class{'es' * (count != 1)}>"
-
-    def scale(self, row: int) -> Scale:
-        """Return the conversion of a row of the first mode to a physical unit; the identity if it has none."""
-        part, channel = divmod(row, len(self.scales[0]))
-        return self.scales[part][channel] or Scale(1.0, 0.0, "")
-
-    def spectrum(self, row: int, mode: int = 1) -> _Floats:
-        """Return the mean over windows and all other modes, in the unit of the row: (J,)."""
-        return self._along(self.mean, row, mode)
-
-    def spectra_by_class(self, row: int, mode: int = 1) -> _Floats:
-        """Return the `spectrum` of each class: (classes, J)."""
-        return np.stack([self._along(mean, row, mode) for mean in self.by_class])
-
-    def _along(self, mean: _Floats, row: int, mode: int) -> _Floats:
-        others = tuple(axis for axis in range(mean.ndim - 1) if axis != mode - 1)
-        factor, offset, _ = self.scale(row)
-        return np.asarray(factor * mean[row].mean(axis=others) + offset)
-
-
-def typical(model: Any, windows: Any) -> Typical:
-    """Compute the mean tensor of windows, overall and by class.
-
-    Parameters
-    ----------
-    model : fitted
-    windows : `Windows`, a `WindowStore`, or an array as for `model.transform`
-
-    Examples
-    --------
-    >>> from polyadic import CPD
-    >>> from polyadic.data import synthetic
-    >>> signals = synthetic(60, n_channels=2)
-    >>> means = typical(CPD(rank=2, max_sweeps=2).fit(signals), signals)
-    >>> means.scale(0).unit, means.spectra_by_class(0).shape[0]
-    ('dB', 4)
-    """
-    check_is_fitted(model)
-    data = match_signals(
-        getattr(windows, "windows", windows), model.fs_, model.channel_names_, "windows", units=model.units_
-    )
-    known = data if isinstance(data, Windows) else None
-    if len(data) == 0:
-        raise PolyadicError("windows must have at least one window, but is empty")
-    label = np.full(len(data), -1) if known is None else np.asarray(known.label)
-    codes, counts = np.unique(label[label >= 0], return_counts=True)
-    # Sums of tensors by class, those of unlabelled windows last.
-    group = np.where(label >= 0, np.searchsorted(codes, label), len(codes))
-    sums = np.zeros((len(codes) + 1, *(len(factor) for factor in model.factors_)))
-    for first in range(0, len(data), _AT_A_TIME):
-        rows = np.arange(first, min(first + _AT_A_TIME, len(data)))
-        np.add.at(sums, group[rows], _tensors_of(model, data, rows))
-    axes = tuple(model.axes(known))
-    count = len(axes[0].positions)
-    units = tuple(known.units) if known is not None and len(known.units) == count else ("",) * count
-    return Typical(
-        axes=axes,
-        mean=sums.sum(axis=0) / len(data),
-        by_class=sums[:-1] / counts.reshape(-1, *[1] * (sums.ndim - 1)),
-        classes=() if known is None else tuple(known.classes[code] for code in codes.tolist()),
-        codes=tuple(codes.tolist()),
-        units=units,
-        scales=_scales(model, axes, units),
-    )
 
 
 def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
@@ -122,13 +29,6 @@ def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
     if model.tensorize_ is not None:
         T = model.tensorize_.uncentred(T)
     return np.asarray(T, np.float64)
-
-
-def _scales(model: Any, axes: tuple[Axis, ...], units: tuple[str, ...]) -> tuple[tuple[Scale | None, ...], ...]:
-    if model.tensorize_ is None:
-        signals = axes[0].kind == "channel"
-        return (tuple(Scale(1.0, 0.0, unit) if signals else None for unit in units),)
-    return tuple(tuple(model.tensorize_.part_scale(part, unit) for unit in units) for part in range(len(axes[0].parts)))
 
 
 def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:

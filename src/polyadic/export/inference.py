@@ -187,11 +187,6 @@ def _linear_form(classifier: Any, features: int) -> tuple[_Array, _Array, list[A
     from polyadic.evaluate.probe import Probe
 
     probe = Probe.of(classifier)
-    if probe.recenter_:
-        raise PolyadicError(
-            "this probe was trained on features recentred by subject, which needs other windows of the same subject "
-            "and has no ONNX or C form: train a probe without recenter, or export the features only (del model.probe_)"
-        )
     if probe.n_features_in_ != features:
         raise PolyadicError(
             f"probe must be fitted to the model's {features} features, but was fitted to {probe.n_features_in_}"

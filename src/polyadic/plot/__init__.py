@@ -10,10 +10,10 @@ Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 
 from __future__ import annotations
 
-from polyadic.plot.components import class_means, components, profile, spectrum_by_class
-from polyadic.plot.fits import ranks, readout, replicability, statistics, training, tuning
+from polyadic.plot.components import class_means, components, profile
+from polyadic.plot.fits import statistics, training
 from polyadic.plot.scalp import channels
-from polyadic.plot.scores import comparison, confusion, low_label, reliability, subjects
+from polyadic.plot.scores import comparison, confusion, reliability, subjects
 from polyadic.plot.timeline import timeline
 from polyadic.plot.windows import embedded, features, signals
 
@@ -25,17 +25,11 @@ __all__ = [
     "confusion",
     "embedded",
     "features",
-    "low_label",
     "profile",
-    "ranks",
-    "readout",
     "reliability",
-    "replicability",
     "signals",
-    "spectrum_by_class",
     "statistics",
     "subjects",
     "timeline",
     "training",
-    "tuning",
 ]

@@ -1,4 +1,4 @@
-"""Plots of components: profiles over channels, frequency and time, typical spectra, and differences between classes."""
+"""Plots of components: profiles over channels, frequency and time, and differences between classes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from polyadic._util.checks import check_integer
 from polyadic.core.tensorizer import Axis
 from polyadic.errors import PolyadicError
 from polyadic.explain.expression import profiles, shown
-from polyadic.explain.spectra import Typical, effect_sizes
+from polyadic.explain.spectra import effect_sizes
 from polyadic.plot.style import NEUTRAL, PALETTE, compact, line_up, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["checked_axes", "class_means", "components", "error_bars", "profile", "spectrum_by_class", "weights_of"]
+__all__ = ["checked_axes", "class_means", "components", "error_bars", "profile", "weights_of"]
 
 _ROW = 96
 _BAR = 20
@@ -146,55 +146,6 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
         rate = getattr(data, "fs", None) or model.fs_ or 1.0
         figure.update_xaxes(range=[0, max(model._sample_shape[-1] / rate, float(axis.positions[-1]))])
     return figure
-
-
-def _in_unit(what: str, unit: str) -> str:
-    """Return the title of an axis, with the unit in parentheses if there is one."""
-    return f"{what} ({unit})" if unit else what
-
-
-def spectrum_by_class(
-    typical: Typical, channel: str | int = 0, part: int = 0, band: tuple[float, float] | None = None
-) -> Figure:
-    """Plot the mean spectrum of one channel in each class.
-
-    Parameters
-    ----------
-    typical : result of `polyadic.explain.typical` on windows with labels
-    channel : name of the channel, or its index
-    part : index of the part, for an STFT with several parts such as amplitude and phase
-    band : lowest and highest frequency of a band to shade
-
-    Examples
-    --------
-    >>> from polyadic import ATD
-    >>> from polyadic.data import synthetic
-    >>> from polyadic.explain import typical
-    >>> signals = synthetic(60, n_channels=2)
-    >>> model = ATD(rank=2, max_sweeps=2).fit(signals)
-    >>> [line.name for line in spectrum_by_class(typical(model, signals)).data]
-    ['0', '1', '2', '3']
-    """
-    kinds = [axis.kind for axis in typical.axes]
-    if "frequency" not in kinds or kinds[0] != "channel":
-        raise PolyadicError("spectra need tensors of channels by frequencies, such as those of an STFT")
-    if not typical.classes:
-        raise PolyadicError("spectra by class need windows with labels, but no window has a label")
-    labels = typical.axes[0].labels
-    if isinstance(channel, str) and channel not in labels:
-        raise PolyadicError(f"channel must be one of {', '.join(labels[:20])}, but is {channel!r}")
-    number = labels.index(channel) if isinstance(channel, str) else int(channel)
-    row, mode = part * len(labels) + number, kinds.index("frequency")
-    axis, unit = typical.axes[mode], typical.scale(row).unit
-    figure = new_figure(height=300, showlegend=True)
-    for code, name, values in zip(typical.codes, typical.classes, typical.spectra_by_class(row, mode), strict=True):
-        line = {"color": PALETTE[code % len(PALETTE)], "width": 2, "dash": "dash" if code >= len(PALETTE) else "solid"}
-        hover = f"%{{x:.3g}} {axis.unit}: %{{y:.3g}} {unit}<extra>%{{fullData.name}}</extra>"
-        x, y = compact(axis.positions), compact(values)
-        figure.add_scatter(x=x, y=y, mode="lines", name=short(name), line=line, hovertemplate=hover)
-    if band is not None:
-        figure.add_vrect(x0=band[0], x1=band[1], fillcolor=_SHADE, line_width=0, layer="below")
-    return figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text=_in_unit(short(labels[number], 14), unit))
 
 
 def class_means(

@@ -1,8 +1,7 @@
-"""Plots of fits: loss, replicability, features, and what `suggest_rank` and `tune` tried."""
+"""Plots of fits: loss and statistics."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,15 +10,13 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
-from polyadic.explain.replicability import Replicability
-from polyadic.plot.style import LESS, NEUTRAL, PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
+from polyadic.plot.style import NEUTRAL, PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from polyadic.explain.rank import RankSuggestion
 
-__all__ = ["ranks", "readout", "replicability", "statistics", "training", "tuning"]
+__all__ = ["statistics", "training"]
 
 _MOST_STATISTICS = 16
 
@@ -30,13 +27,6 @@ _TERMS = {
     "tikhonov": "Tikhonov",
     "self_supervised": "self-supervised",
     "graph": "graph",
-}
-_SETTINGS = {
-    "n_fft": "frame length",
-    "nonnegative": "non-negative",
-    "view": "view in the fit",
-    "whiten": "whitening",
-    "recenter": "recentring",
 }
 
 
@@ -102,87 +92,6 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     return figure
 
 
-def replicability(found: Any) -> Figure:
-    """Plot the replicability of each component: its median match, and on hover the percentage of refits that match it.
-
-    Parameters
-    ----------
-    found : a `polyadic.explain.replicability.Replicability`, or a model that has one
-
-    Examples
-    --------
-    >>> figure = replicability(Replicability(np.array([0.98, 0.6]), np.array([1.0, 0.25]), refits=4))
-    >>> [(trace.name, trace.x.tolist()) for trace in figure.data]
-    [('replicates', [1]), ('does not replicate', [2])]
-    """
-    known = getattr(found, "replicability_", found)
-    if not isinstance(known, Replicability):
-        raise PolyadicError(
-            "the model has no replicability_: run polyadic fit --check, or polyadic.explain.replicability"
-        )
-    count = len(known.match)
-    figure = new_figure(height=280, showlegend=True)
-    groups = (("replicates", known.replicates, LESS, "circle"),
-              ("does not replicate", ~known.replicates, NEUTRAL, "circle-open"))  # fmt: skip
-    for name, chosen, colour, symbol in groups:
-        if chosen.any():
-            figure.add_scatter(
-                x=np.flatnonzero(chosen) + 1,
-                y=known.match[chosen],
-                mode="markers",
-                name=name,
-                marker={"size": 9, "color": colour, "symbol": symbol},
-                customdata=100 * known.returned[chosen],
-                hovertemplate="component %{x}: match %{y:.2f}, in %{customdata:.0f} % of refits<extra></extra>",
-            )
-    figure.add_hline(y=known.threshold, line={"width": 1, "dash": "dash", "color": NEUTRAL})
-    ticks = {"range": [0.4, count + 0.6], "dtick": max(1, -(-count // 16)), "tick0": 1}
-    return figure.update_layout(
-        xaxis={"title": {"text": "component"}, **ticks},
-        yaxis={"title": {"text": f"median match in {known.refits} refits"}, "range": [0, 1.05]},
-    )
-
-
-def readout(model: Any, Z: ArrayLike) -> Figure:
-    """Plot the standard deviation of each feature, which is its weight in distances between windows.
-
-    Parameters
-    ----------
-    model : fitted
-    Z : (N, features), result of `model.transform`
-
-    Examples
-    --------
-    >>> from polyadic import ATD
-    >>> from polyadic.data import synthetic
-    >>> signals = synthetic(60, n_channels=2)
-    >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
-    >>> [(trace.name, len(trace.y)) for trace in readout(model, model.transform(signals)).data]
-    [('spectral', 3), ('statistics', 31)]
-    """
-    check_is_fitted(model)
-    names = [str(name) for name in model.get_feature_names_out()]
-    spread = np.asarray(Z, np.float64).std(axis=0)
-    if len(spread) != len(names):
-        raise PolyadicError(f"Z must have {len(names)} columns, as returned by transform, but has {len(spread)}")
-    rank = len(names) if getattr(model, "readout_", None) is None else model.readout_.rank
-    is_statistic = np.arange(len(names)) >= rank
-    figure = new_figure(height=260, showlegend=bool(is_statistic.any()))
-    for kind, columns, colour in (("spectral", ~is_statistic, PALETTE[0]), ("statistics", is_statistic, PALETTE[2])):
-        if columns.any():
-            figure.add_bar(
-                x=np.flatnonzero(columns),
-                y=compact(spread[columns]),
-                name=kind,
-                marker_color=colour,
-                customdata=[short(names[number]) for number in np.flatnonzero(columns)],
-                hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
-            )
-    shown = list(range(0, len(names), -(-len(names) // 16)))
-    ticks = {"tickvals": shown, "ticktext": [short(names[number], 14) for number in shown], "tickangle": -90}
-    return figure.update_layout(xaxis=ticks | {"tickfont": {"size": 10}}, yaxis_title_text="standard deviation")
-
-
 def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:
     """Plot the mean of statistics in each class, in standard deviations over all windows: those that differ most.
 
@@ -228,90 +137,3 @@ def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str
     figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
     labels = line_up([short(names[first + row]) for row in rows])
     return figure.update_layout(xaxis_title_text="mean (SD)", yaxis=labels | {"showgrid": True})
-
-
-def ranks(found: RankSuggestion) -> Figure:
-    """Plot the share of components that replicate, mean match, fitness and (if known) accuracy against the rank.
-
-    A red line marks the suggested rank; dotted lines mark half of the components, and the match from which a component
-    counts as found again.
-
-    Parameters
-    ----------
-    found : result of `polyadic.suggest_rank`
-    """
-    curves = [
-        ("replicate (%)", 100 * found.share, [-5, 105], 50.0, PALETTE[2]),
-        ("mean match", found.match, [-0.05, 1.05], found.replicability[0].threshold, PALETTE[0]),
-        ("fitness", found.fitness, None, None, PALETTE[3]),
-    ]
-    if not np.isnan(found.accuracy).all():
-        curves.append(("balanced accuracy (%)", 100 * found.accuracy, None, None, PALETTE[5]))
-    reason = textwrap.wrap(found.reason, 75)
-    heading = {"text": "<br>".join(reason), "font": {"size": 12}, "y": 0.97, "yanchor": "top", "x": 0}
-    figure = new_figure(height=330 + 16 * len(reason), showlegend=False, margin_t=40 + 16 * len(reason), title=heading)
-    for number, (name, values, limits, threshold, colour) in enumerate(curves):
-        x = {"type": "log", "tickvals": list(found.ranks), "title": {"text": "rank"}}
-        x |= {"domain": [(number + 0.25 * (number > 0)) / len(curves), (number + 1) / len(curves)]}
-        where = panel(figure, number, x, {"range": limits})
-        figure.add_scatter(x=found.ranks, y=values, mode="lines+markers", line_color=colour, **where)
-        domain = {"xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
-        title = {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False, "font": {"size": 12}}
-        figure.add_annotation(text=name, **title, **domain)
-        rank = {"x0": found.rank, "x1": found.rank, "y0": 0, "y1": 1, "line": {"color": PALETTE[1], "width": 1}}
-        figure.add_shape(type="line", **rank, **domain | {"xref": where["xaxis"]})
-        if threshold is not None:
-            dots = {"x0": 0, "x1": 1, "y0": threshold, "y1": threshold, "line": {"color": NEUTRAL, "dash": "dot"}}
-            figure.add_shape(type="line", line_width=1, **dots, **domain | {"yref": where["yaxis"]})
-    return figure
-
-
-def tuning(
-    tries: Sequence[dict[str, Any]], recommended: dict[str, Any], chosen: dict[str, Any] | None = None
-) -> Figure:
-    """Plot the balanced accuracy of every try, by the value of each setting that was varied.
-
-    `*` marks the recommended value, `✓` the chosen one.
-
-    Parameters
-    ----------
-    tries : as in `Tuning.to_dict()["tries"]`
-    recommended : as in `Tuning.to_dict()["recommended"]`
-    chosen : as in `Tuning.to_dict()["settings"]`
-
-    Examples
-    --------
-    >>> tries = [{"rank": 8, "score": 0.7, "full": True}, {"rank": 16, "score": 0.8, "full": True}]
-    >>> tuning(tries, {"rank": 16}, {"rank": 8}).layout.yaxis.ticktext
-    ('rank: 8 ✓', '16 *')
-    """
-    rows: dict[tuple[str, Any], str] = {}
-    rules: list[float] = []
-    for name in recommended:
-        values = sorted({row[name] for row in tries}, key=lambda value: (isinstance(value, str), value))
-        if len(values) < 2:
-            continue
-        rules.append(len(rows) - 0.5)
-        for value in values:
-            text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-            mark = " *" if value == recommended[name] else ""
-            mark += " ✓" if chosen is not None and value == chosen[name] else ""
-            rows[name, value] = (f"{_SETTINGS.get(name, name)}: " if value == values[0] else "") + short(text) + mark
-    places = {setting: number for number, setting in enumerate(rows)}
-    figure = new_figure(height=90 + 19 * len(rows), showlegend=True)
-    for full, text, colour in ((False, "two", NEUTRAL), (True, "all", PALETTE[0])):
-        scored = [(row, name) for row in tries if row["full"] == full for name in recommended]
-        points = [(100 * row["score"], places[name, row[name]]) for row, name in scored if (name, row[name]) in places]
-        figure.add_scatter(
-            x=[x for x, _ in points],
-            y=[y for _, y in points],
-            mode="markers",
-            name=f"scored with {text} probe settings",
-            marker={"size": 7, "opacity": 0.6, "color": colour},
-            hovertemplate="%{x:.1f} %<extra></extra>",
-        )
-    for rule in rules[1:]:
-        figure.add_hline(y=rule, line={"color": "#e6e8ec", "width": 1})
-    marks = "* recommended" + ("" if chosen is None else ", ✓ chosen")
-    title = f"balanced accuracy on left-out subjects, % ({marks})"
-    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(list(rows.values())))

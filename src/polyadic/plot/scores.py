@@ -16,7 +16,7 @@ from polyadic.plot.style import NEUTRAL, PALETTE, line_up, new_figure, short
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["comparison", "confusion", "low_label", "reliability", "subjects"]
+__all__ = ["comparison", "confusion", "reliability", "subjects"]
 
 _MOST_COUNTED = 12
 _MOST_LETTERS = 40
@@ -116,41 +116,6 @@ def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: f
         xaxis={"title": {"text": f"{measure} (%)"}, "range": [0, 100]},
         yaxis=line_up([short(name) for name, _ in ordered]) | {"range": None},
         margin_r=16,  # room for the tick label "100"
-    )
-
-
-def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
-    """Plot accuracy against the number of labelled windows: mean and standard deviation over random draws.
-
-    Parameters
-    ----------
-    curve : for each number of labels, the accuracies of its draws, in percent
-
-    Examples
-    --------
-    >>> low_label({10: [60.0, 70.0], 100: [90.0, 90.0]}).data[0].y.tolist()
-    [65.0, 90.0]
-    """
-    counts = sorted(curve)
-    mean = np.array([np.mean(curve[count]) for count in counts])
-    spread = np.array([np.std(curve[count], ddof=1) if len(curve[count]) > 1 else 0.0 for count in counts])
-    figure = new_figure(height=300, showlegend=False)
-    figure.add_scatter(
-        x=counts,
-        y=mean,
-        mode="lines+markers",
-        line={"color": PALETTE[0], "width": 2},
-        marker={"size": 7},
-        # Mean plus standard deviation can exceed 100 %, so clip the error bar.
-        error_y={"type": "data", "array": np.minimum(spread, 100 - mean), "arrayminus": spread, "thickness": 1.2},
-        cliponaxis=False,
-        customdata=spread,
-        hovertemplate="%{x} labels: %{y:.1f} ± %{customdata:.1f} %<extra></extra>",
-    )
-    ticks = {"tickvals": counts, "ticktext": [f"{count:,}" for count in counts], "tickangle": 0}
-    return figure.update_layout(
-        xaxis={"title": {"text": "labelled windows"}, "type": "log", **ticks},
-        yaxis={"title": {"text": "accuracy (%)"}, "range": [max(0.0, float((mean - spread).min()) - 5), 100]},
     )
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.files import write_atomically
 from polyadic.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ __all__ = [
     "line_up",
     "new_figure",
     "panel",
-    "save_figure",
     "short",
 ]
 
@@ -107,18 +104,3 @@ def short(name: str, most: int = _LONGEST) -> str:
 def compact(values: Any) -> NDArray[np.float32]:
     """Convert the numbers of a plot to float32, which is precise enough to draw and halves the size of the figure."""
     return np.ascontiguousarray(values, dtype=np.float32)
-
-
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure to an .html file or, by kaleido and a browser, to a .png, .svg or .pdf file."""
-    if path.suffix == ".html":
-        content = figure.to_html()
-    else:
-        try:
-            content = figure.to_image(path.suffix[1:], width=figure.layout.width or 900)
-        except (ValueError, RuntimeError) as error:
-            raise MissingExtraError(
-                f"{path.name} could not be drawn: images need kaleido (pip install 'polyadic[report]') and Chrome or "
-                "Chromium; .html needs neither"
-            ) from error
-    write_atomically(path, content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
-from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
 from polyadic.explain.expression import expression, level, shown
 from polyadic.explain.replicability import Replicability
-from polyadic.explain.spectra import Typical, typical
 from polyadic.report.components import Component, describe_components
 from polyadic.report.probe import ProbeResult, score_probe, thinned
 
@@ -58,7 +56,6 @@ class ReportContents:
     no_expression: str = ""  # why components have no expression, if so
     Z: NDArray[Any] | None = None  # (n, features), its features, after the readout
     fit: float = float("nan")  # 1 − relative error of the model's bases on the first 1,024 windows of the sample
-    typical: Typical | None = None  # mean tensors of the sample, for units
     classes: list[str] = field(default_factory=list)  # names of the classes in the sample
     components: list[Component] = field(default_factory=list)  # in display order
     probe: ProbeResult | None = None
@@ -81,17 +78,14 @@ class ReportContents:
 def collect_contents(
     model: Any,
     data: Any = None,
-    protocol: Protocol | None = None,
     random_state: int = 0,
     probe_kind: str = AUTO,
     transductive: bool = False,
-    replicability: Replicability | None = None,
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ReportContents:
     """Collect the contents of a report from a model and, if given, data; parameters as for `polyadic.report.render`."""
     whole, label, people = as_windows(model, data), None, shown(model)
-    own = getattr(people, "replicability_", None)
-    checked = own if people is not model else replicability or own
+    checked = getattr(people, "replicability_", None)
     contents = ReportContents(model, people, model.axes(whole), checked)
     x = None
     if data is not None:
@@ -101,13 +95,12 @@ def collect_contents(
         contents.level, contents.values, contents.no_expression = _decibels(model, sample, x, x)
         contents.Z = np.asarray(model.transform(sample), dtype=np.float64)
         contents.total, contents.fit = len(source), model.score(sample[:_SCORED])
-        contents.typical = typical(model, sample[thinned(np.arange(len(sample)), _SCORED)])
         if isinstance(sample, Windows):
             contents.windows, label = sample, sample.label
             contents.classes = [sample.classes[code] for code in np.unique(label[label >= 0])]
     if whole is not None and len(np.unique(whole.label[whole.label >= 0])) > 1:
         try:
-            contents.probe = score_probe(model, whole, protocol, random_state, probe_kind, transductive, on_fold)
+            contents.probe = score_probe(model, whole, random_state, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             contents.trouble = str(error)
     values = None if contents.level is None else contents.values

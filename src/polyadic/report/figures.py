@@ -34,7 +34,6 @@ _DRAWN_CHANNELS = 8
 
 def figures(
     contents: ReportContents,
-    methods: list[dict[str, Any]],
     compared: Comparison | None = None,
     begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> dict[str, Any]:
@@ -42,19 +41,11 @@ def figures(
 
     Parameters
     ----------
-    methods : the methods to compare, as from `methods_of`
     compared : the comparison of groups, if there is one
     begin : called with the number of parts done (each component is one) and the name of the next part
     """
     drawn: dict[str, Figure] = {}
     model, windows, probe = contents.model, contents.windows, contents.probe
-    scored = [method for method in methods if method["accuracy"] is not None]
-    if scored:
-        values = {
-            method["name"]: (method["accuracy"], *(method[end] or method["accuracy"] for end in ("low", "high")))
-            for method in scored
-        }
-        drawn["comparison"] = plot.comparison(values, f"{methods[0]['measure']} (%)")
     if compared is not None and compared.tested:
         rows = zip(compared.names, compared.effect[0], *compared.interval[:, 0], strict=True)
         ends = {name: (float(g), float(low), float(high)) for name, g, low, high in rows}
@@ -68,7 +59,6 @@ def figures(
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
         if probe.per_subject:
             drawn["subjects"] = plot.subjects(probe.per_subject, "balanced accuracy", probe.chance)
-        drawn["low-label"] = plot.low_label(probe.curve)
         if probe.probability is not None:
             drawn["reliability"] = plot.reliability(probe.probability.max(axis=1), probe.correct)
     for number, each in enumerate(contents.timelines):
@@ -77,12 +67,8 @@ def figures(
         drawn[f"timeline-{number}"] = plot.timeline(each.windows, *shown)
     if contents.level is not None and windows is not None and len(contents.classes) > 1:
         drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
-    if contents.Z is not None and readout is not None:
-        drawn["readout"] = plot.readout(model, contents.Z)
-        if readout.n_statistics and windows is not None and len(contents.classes) > 1:
-            drawn["statistics"] = plot.statistics(model, contents.Z, windows.label, windows.classes)
-    if contents.checked is not None:
-        drawn["replicability"] = plot.replicability(contents.checked)
+    if readout is not None and readout.n_statistics and windows is not None and len(contents.classes) > 1:
+        drawn["statistics"] = plot.statistics(model, np.asarray(contents.Z), windows.label, windows.classes)
     if model.history_["loss"]:
         drawn["training-sweeps"] = plot.training(model)
         drawn["training-seconds"] = plot.training(model, "seconds")
@@ -104,7 +90,7 @@ def _without_template(figure: Figure) -> Any:
 
 def _profiles(contents: ReportContents, component: Component) -> dict[str, Figure]:
     """Build the figures of a component: its profile along each mode, and its strength by class."""
-    model, windows, typical, r = contents.model, contents.windows, contents.typical, component.number - 1
+    model, windows, r = contents.model, contents.windows, component.number - 1
     by_channel = contents.axes[0].kind == "channel"
     drawn = {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
     drawn["0"] = plot.channels(model, r, windows) if by_channel else plot.profile(model, r, 0)
@@ -112,11 +98,6 @@ def _profiles(contents: ReportContents, component: Component) -> dict[str, Figur
         return drawn
     title = f"{contents.quantity} ({contents.unit})"
     drawn["classes"] = plot.class_means(contents.values[:, r], windows.label, windows.classes, title)
-    if typical is not None and by_channel and any(axis.kind == "frequency" for axis in contents.axes):
-        row = int(np.abs(contents.people.factors_[0][:, r]).argmax())
-        part, channel = divmod(row, len(contents.axes[0].labels))
-        band = None if component.band is None else component.band[1:]
-        drawn["spectra"] = plot.spectrum_by_class(typical, channel, part, band)
     return drawn
 
 

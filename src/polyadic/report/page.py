@@ -6,43 +6,29 @@ import base64
 import gzip
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
-from polyadic import augment
 from polyadic._util.files import write_atomically
-from polyadic._util.immutable import complete_repr
 from polyadic._util.provenance import versions
 from polyadic._util.version import __version__
 from polyadic.core.persist import encode
-from polyadic.data.splits import PROTOCOLS, Protocol
-from polyadic.data.windows import Windows
 from polyadic.evaluate.probe import AUTO
-from polyadic.evaluate.scoring import own_split
 from polyadic.explain.comparison import Comparison
 from polyadic.explain.expression import shown
-from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import positions
 from polyadic.plot.sketches import picture
 from polyadic.plot.style import new_figure
 from polyadic.report.components import large_but_not_replicating, sentence, strongest_class
-from polyadic.report.contents import ReportContents, as_windows, collect_contents
+from polyadic.report.contents import ReportContents, collect_contents
 from polyadic.report.figures import figures, previews
-from polyadic.report.headline import headline, methods_of
+from polyadic.report.probe import headline
 
 __all__ = ["BIBTEX", "render", "write"]
 
 _SHOWN, _SHOWN_ON_PHONES = 12, 6
 """Number of components shown initially, on large and on small screens."""
-_COSTS = ("seconds", "sweeps", "fit")
-_MODULES = {
-    "polyadic": ("CPD", "ATD", "SALS", "GRSALS"),
-    "polyadic.augment": tuple(augment.__all__),
-    "polyadic.readout": ("Readout",),
-    "polyadic.spectral": ("STFT",),
-}
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
 BIBTEX = f"""\
@@ -90,15 +76,11 @@ def render(
     model: Any,
     data: Any = None,
     *,
-    result: dict[str, Any] | None = None,
     origin: Mapping[str, Any] | None = None,
     title: str = "",
-    protocol: Protocol | None = None,
     random_state: int = 0,
     probe: str = AUTO,
     transductive: bool = False,
-    source: str = "",
-    replicability: Replicability | None = None,
     comparison: Comparison | None = None,
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
@@ -109,18 +91,13 @@ def render(
     model : fitted
     data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has only the
         components and the training
-    result : content of the results.json of `polyadic run`, for the comparison of methods
     origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
         name
     title : title of the page; by default the estimator's name
-    protocol, random_state : how the probe is trained and tested: "subject" for cross-validation by subject, the
-        default where subjects are known, "paper" for one random split
+    random_state : random seed of the folds in which the probe is tested
     probe : as for `polyadic.evaluate.probe.make_probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
-    source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the
-        model
-    replicability : result of `polyadic.explain.replicability`; by default that of the model, if it has one
     comparison : result of `polyadic.explain.compare`, shown first
     on_stage : called with the number of parts done, the total and the name of the next; each component is a part
     """
@@ -135,10 +112,8 @@ def render(
     def on_fold(done: int, count: int) -> None:
         begin(0, f"features and probe, fold {done} of {count} done")
 
-    contents = collect_contents(model, data, protocol, random_state, probe, transductive, replicability, on_fold)
-    methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
-    compared = [method for method in methods if method["protocol"] == methods[0]["protocol"]]
-    drawn = figures(contents, compared, comparison, lambda done, stage: begin(1 + done, stage))
+    contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
+    drawn = figures(contents, comparison, lambda done, stage: begin(1 + done, stage))
     shown_windows = previews(contents.windows)
     begin(shown(model).rank + 2, "page")
     file = resources.files("polyadic.report")
@@ -152,17 +127,11 @@ def render(
         "contents": contents,
         "probe": contents.probe,
         "checked": contents.checked,
-        "checked_here": replicability is not None and contents.people is model,
         "found": getattr(model, "components_", None),
         "comparison": comparison,
         "comparison_words": "" if comparison is None else comparison.words(),
         "converged": getattr(model, "converged_", None),
-        "methods": methods,
-        "compared": compared,
-        "costs": [name for name in _COSTS if any(method[name] is not None for method in methods)],
-        "protocols": list(dict.fromkeys(method["protocol"] for method in methods)),
-        "headline": headline(methods, len(result["seeds"]) if result else 0, contents.probe),
-        "result": result,
+        "headline": None if contents.probe is None else headline(contents.probe),
         "components": _component_rows(contents),
         "large_hidden": large_but_not_replicating(contents.components),
         "settings": _parameter_texts(model),
@@ -170,7 +139,6 @@ def render(
         "figure_names": set(drawn),
         "map_methods": list(dict.fromkeys(method for method, _ in maps)),
         "map_colours": list(dict.fromkeys(colour for _, colour in maps)),
-        "reproduce": _fit_script(model, as_windows(model, data), source),
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
         "way": _way(model),
         "readout": getattr(model, "readout_", None),
@@ -246,32 +214,3 @@ def _way(model: Any) -> str:
         return f"consensus of {starts} starts"
     sweeps = f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}"
     return sweeps + (f", best of {starts} starts" if starts > 1 else "")
-
-
-def _method_name(model: Any) -> str:
-    """Return the name of this model's method in a run."""
-    kind = type(model).__name__
-    views_alone = kind == "ATD" and not model.beta and getattr(model, "augment_", None) is not None
-    return "ATD_ss-" if views_alone else {"GRSALS": "GR-SALS"}.get(kind, kind)
-
-
-def _fit_script(model: Any, windows: Windows | None, source: str) -> str:
-    """Return Python code that reads the data and fits a model with the same settings."""
-    with complete_repr():
-        constructor = model.__repr__(N_CHAR_MAX=10**6)
-    read = source or 'open_windows("windows.npz")  # a store or file with the windows of this report'
-    names = {
-        module: [name for name in known if re.search(rf"\b{name}\(", constructor)] for module, known in _MODULES.items()
-    }
-    protocol = None
-    if windows is not None:
-        protocol = next((name for name in PROTOCOLS if own_split(model, windows, [name]) is not None), None)
-    names["polyadic.data"] = sorted([read.partition("(")[0], *["split"] * (protocol is not None)])
-    lines = [f"# {', '.join(f'{name} {version}' for name, version in versions().items())}"]
-    lines += [f"from {module} import {', '.join(imported)}" for module, imported in sorted(names.items()) if imported]
-    lines += ["", f"windows = {read}"]
-    if protocol is not None:
-        lines.append(f'windows, _, _ = split(windows, "{protocol}", random_state={model.seed_})  # {model.split_}')
-    elif model.split_:
-        lines.append(f"# The model was fitted to part of another split: {model.split_}")
-    return "\n".join([*lines, f"model = {constructor}", "model.fit(windows)", 'model.save("model.safetensors")'])

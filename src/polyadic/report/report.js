@@ -263,7 +263,6 @@
         const name = place.dataset.figure.replace("detail-", `component-${number}-`);
         draw(place, name);
         if (name.endsWith("-windows")) one("#detail-windows").hidden = place.hidden;
-        if (name.endsWith("-spectra")) place.parentNode.hidden = place.hidden;
       }
     });
   }

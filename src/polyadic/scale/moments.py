@@ -72,7 +72,7 @@ class Moments:
     """Sums over windows: those of one stage of a default fit.
 
     `collect` computes them, `merge` adds those of several sites, `save` and `load` write and read files. After the last
-    stage, `CPD().fit(moments)`, `replicability(model, moments)` and `suggest_rank(moments)` read no data.
+    stage, `CPD().fit(moments)`, `replicability(model, moments)` and `components(moments)` read no data.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class Moments:
         previous : the merged sums of the stage before, in which X took part; without them, the stages before are
             computed from X alone
         tensorize, compression : as for `CPD`; with `previous`, they are those of the first stage
-        groups : (N,), the subject of each window, to collect separate moments: `replicability`, `suggest_rank` and a
+        groups : (N,), the subject of each window, to collect separate moments: `replicability`, `components` and a
             bootstrap need them. Subjects are put together into fewer groups if their moments would take more than
             1 GiB
         site : name of the contribution

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from polyadic.tuning.run import Tuning, tune
-from polyadic.tuning.space import Settings, views_for
+from polyadic.tuning.search import Settings
 
-__all__ = ["Settings", "Tuning", "tune", "views_for"]
+__all__ = ["Settings", "Tuning", "tune"]

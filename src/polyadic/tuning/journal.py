@@ -15,8 +15,7 @@ from polyadic._util.files import write_atomically
 from polyadic._util.version import __version__
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.tuning.search import Try
-from polyadic.tuning.space import Settings
+from polyadic.tuning.search import Settings, Try
 
 __all__ = ["Journal", "fingerprint"]
 
@@ -58,7 +57,7 @@ class Journal:
 
     def __init__(self, path: Path, expected: dict[str, Any]) -> None:
         self.path = path
-        self.known: dict[int, dict[tuple[Settings, bool], Try]] = {}
+        self.known: dict[int, dict[Settings, Try]] = {}
         self._lines = [json.dumps({"tune": expected})]
         if not path.exists():
             return
@@ -79,11 +78,11 @@ class Journal:
 
     def _add(self, search: int, tried: Try) -> None:
         self._lines.append(json.dumps({"search": search, **asdict(tried), "shares": tried.shares.tolist()}))
-        self.known.setdefault(search, {})[tried.settings, tried.full] = tried
+        self.known.setdefault(search, {})[tried.settings] = tried
 
     def record(self, search: int, tried: Try) -> None:
         """Add a try of one of the searches, unless it is known, and write the file."""
-        if (tried.settings, tried.full) not in self.known.get(search, {}):
+        if tried.settings not in self.known.get(search, {}):
             self._add(search, tried)
             write_atomically(self.path, "".join(f"{line}\n" for line in self._lines).encode())
 

@@ -19,11 +19,10 @@ from polyadic.data.batches import choose_device
 from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import FEWEST_WINDOWS, WindowClassifier, labels_of
+from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.scoring import scores
 from polyadic.tuning.journal import Journal, fingerprint
-from polyadic.tuning.search import Search, Try
-from polyadic.tuning.space import Settings, Space
+from polyadic.tuning.search import Search, Settings, Try
 
 __all__ = ["Tuning", "tune"]
 
@@ -96,29 +95,16 @@ class Tuning:
             )
         changes = self.settings.changed_from(self.recommended)
         lines.append(f"Settings: {', '.join(f'{name}={value}' for name, value in changes.items()) or 'recommended'}.")
-        if self.settings.recenter:
-            lines.append(
-                "Features are recentred by subject: predictions need at least "
-                f"{FEWEST_WINDOWS} windows of each subject, and the classifier cannot be exported to C or ONNX."
-            )
         if self.tries:
-            count, fits = len({tried.settings for tried in self.tries}), sum(tried.fitted for tried in self.tries)
-            lines.append(
-                f"{count} {'try' if count == 1 else 'tries'}, {fits} fit{'s' * (fits != 1)}"
-                f"{' in the search on all subjects' * bool(self.nested)}; {self.seconds:.0f} s in all."
-            )
+            count = len(self.tries)
+            where = " in the search on all subjects" * bool(self.nested)
+            lines.append(f"{count} {'try' if count == 1 else 'tries'}{where}; {self.seconds:.0f} s in all.")
         return "\n".join(lines)
 
     __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the model, in types that JSON can store; a setting that was tried twice counts once."""
-        rows: dict[Settings, dict[str, Any]] = {}
-        for tried in self.tries:
-            row = rows.setdefault(tried.settings, {**asdict(tried.settings), "score": 0.0, "full": False})
-            if tried.full or not row["full"]:
-                row |= {"score": round(tried.score, _DIGITS), "full": tried.full}
-            row["fitted"] = row.get("fitted", False) or tried.fitted
+        """Return everything but the model, in types that JSON can store."""
         return {
             "settings": asdict(self.settings),
             "recommended": asdict(self.recommended),
@@ -131,7 +117,7 @@ class Tuning:
             "subjects": self.nested,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
-            "tries": list(rows.values()),
+            "tries": [{**asdict(tried.settings), "score": _rounded(tried.score)} for tried in self.tries],
         }
 
 
@@ -148,8 +134,8 @@ def tune(
 ) -> Tuning:
     """Search for the best settings for your windows, and fit a classifier with them.
 
-    The search varies frames, rank, non-negativity, views in the fit, whitening and recentring. Each try is
-    scored by cross-validation over labelled subjects; windows without labels always take part in the fit. Nested
+    The search varies frames, rank and non-negativity. Each try is scored by cross-validation over labelled subjects;
+    windows without labels always take part in the fit. Nested
     cross-validation evaluates the search itself: it is repeated without some of the subjects and tested on those.
 
     Parameters
@@ -186,7 +172,7 @@ def tune(
         )
     windows = windows.windows if isinstance(windows, WindowStore) else windows
     refuse_copies(windows)
-    space, cause = Space.of(windows), _why_not(windows)
+    recommended, cause = Settings.recommended(windows), _why_not(windows)
     outer: list[_Fold] = []
     why = f"others cannot be compared, because {cause}"
     if not cause:
@@ -197,9 +183,9 @@ def tune(
             raise PolyadicError(
                 f"{cause}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
             )
-        model = WindowClassifier(space.recommended.estimator(space.views, random_state, device)).fit(windows)
+        model = WindowClassifier(recommended.estimator(random_state, device)).fit(windows)
         reason = f"Kept the recommended settings: {why}."
-        return Tuning(model, space.recommended, space.recommended, reason, time.monotonic() - begun)
+        return Tuning(model, recommended, recommended, reason, time.monotonic() - begun)
     written = None
     if journal is not None:
         options = {"folds": int(folds), "random_state": int(random_state), "device": choose_device(device).type}
@@ -215,7 +201,7 @@ def tune(
         now = time.monotonic()
         until = now + (begun + 60 * minutes - now) * (1 - _REFIT_SHARE) / (len(outer) + 1 - number)
         deadline, known = until if tries is None else math.inf, written.known.get(number, {}) if written else {}
-        return Search(part, space, random_state, device, deadline, tries, dict(known), on_each)
+        return Search(part, recommended, random_state, device, deadline, tries, dict(known), on_each)
 
     search = new_search(0, windows)
     best = search.run().settings
@@ -228,7 +214,7 @@ def tune(
     return Tuning(
         model=search.classifier(settings),
         settings=settings,
-        recommended=space.recommended,
+        recommended=recommended,
         reason=reason,
         seconds=time.monotonic() - begun,
         tries=search.tries,
@@ -236,7 +222,7 @@ def tune(
         nested=nested,
         nested_score=total.get("tuned", math.nan),
         recommended_score=total.get("recommended", math.nan),
-        along_score=total.get("recommended along" if settings == space.recommended else "tuned along", math.nan),
+        along_score=total.get("recommended along" if settings == recommended else "tuned along", math.nan),
         interrupted=not nested,
     )
 
@@ -258,9 +244,9 @@ def _validate(
         tuned = search.run().settings
         if search.interrupted:
             raise KeyboardInterrupt
-        # All windows of the left-out subjects, because recentring needs their means.
+        # All windows of the left-out subjects, for predictions along their recordings.
         rows = np.setdiff1d(np.arange(len(windows)), train)
-        for name, settings in (("tuned", tuned), ("recommended", search.space.recommended)):
+        for name, settings in (("tuned", tuned), ("recommended", search.recommended)):
             classifier, places = search.classifier(settings), np.searchsorted(rows, test)
             probabilities = classifier.predict_proba(windows[rows])
             alone[name][test] = classifier.classes_[probabilities.argmax(axis=1)][places]
@@ -280,8 +266,8 @@ def _validate(
 
 def _choose(search: Search, best: Settings, nested: dict[str, dict[str, float]]) -> tuple[Settings, str]:
     """Return the settings to use, and why; without `nested`, the search was interrupted."""
-    recommended = search.space.recommended
-    if len({tried.settings for tried in search.tries}) == 1:
+    recommended = search.recommended
+    if len(search.tries) == 1:
         when = "ended" if nested else "stopped"
         return recommended, f"Kept the recommended settings: {when} before any other was tried."
     if not nested:
