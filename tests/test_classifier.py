@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import polyadic
 from problems import paper
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -21,7 +22,7 @@ from polyadic._util import model_files
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data import Windows, synthetic
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import Probe, WindowClassifier, labels_of
+from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of
 from polyadic.evaluate.regression import WEIGHTS
 from polyadic.spectral import STFT
 
@@ -207,6 +208,7 @@ def described(value: Any) -> Any:
         lambda arrays, header: header["probe"].update(parameters={"C": 1.0}),
         lambda arrays, header: header["probe"]["parameters"].update(shell="rm"),
         lambda arrays, header: header["probe"].update(class_counts=[1]),
+        lambda arrays, header: header["probe"].update(prior="equal"),
         lambda arrays, header: header["probe"].pop("reason"),
     ],
 )
@@ -240,6 +242,78 @@ def test_a_search_over_the_probe_leaves_fitted_features_unchanged(features):
             SIGNALS.X, SIGNALS.label
         )
     assert features.rank == 4
+
+
+# ----------------------------------------------------------------------- prior
+
+
+@pytest.mark.parametrize("kind", ["auto", "plain", Probe(C=1.0, class_weight={"a": 1.0, "b": 3.0})])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_prior_reweights_probabilities_by_bayes_rule(kind, n_classes, features, path):
+    if isinstance(kind, Probe) and n_classes == 3:
+        kind = clone(kind).set_params(class_weight={"a": 1.0, "b": 3.0, "c": 0.5})
+    windows = SIGNALS[np.flatnonzero((SIGNALS.label < n_classes) & (np.arange(240) % (SIGNALS.label + 1) == 0))]
+    y = np.array(["a", "b", "c"])[windows.label]
+    counts = np.unique(y, return_counts=True)[1]
+    assert len(set(counts.tolist())) == n_classes
+    weights = [1.0, 3.0, 0.5][:n_classes] if isinstance(kind, Probe) else 1 / counts if kind == "auto" else 1.0
+    given = WindowClassifier(features, kind).fit(windows, y).predict_proba(windows)
+    for prior, frequencies in (("training", counts), ("balanced", np.ones(n_classes))):
+        model = WindowClassifier(features, kind, prior=prior).fit(windows, y)
+        expected = given * frequencies / (counts * weights)
+        np.testing.assert_allclose(model.predict_proba(windows), expected / expected.sum(axis=1, keepdims=True))
+        np.testing.assert_array_equal(model.predict(windows), model.classes_[expected.argmax(axis=1)])
+        assert {"training": "class frequencies of the training", "balanced": "equally frequent"}[prior] in str(model)
+        model.save(path)
+        loaded = WindowClassifier.load(path)
+        assert (loaded.prior, clone(loaded).prior) == (prior, prior)
+        np.testing.assert_allclose(loaded.predict_proba(windows), model.predict_proba(windows), atol=1e-12)
+        back = loaded.probe_.with_prior("balanced").with_prior(prior)
+        np.testing.assert_allclose(back.intercept_, loaded.probe_.intercept_, atol=1e-12)
+
+
+def test_the_prior_of_a_model_applies_to_the_probes_that_score_it(features):
+    rare = SIGNALS[np.flatnonzero((SIGNALS.label == 0) | (np.arange(240) % 8 == 1))]
+    model = clone(FEATURES).fit(rare)
+    plain = cross_validate(model, rare, 3, transductive=True)
+    model.probe_ = WindowClassifier(model, prior="training").fit(rare).probe_
+    by_model = cross_validate(model, rare, 3, transductive=True)
+    given = cross_validate(clone(FEATURES).fit(rare), rare, 3, transductive=True, prior="training")
+    np.testing.assert_array_equal(by_model.predicted, given.predicted)
+    assert "class frequencies of the training labels" in by_model.summary()
+    assert by_model.accuracy > plain.accuracy
+    assert by_model.balanced_accuracy < plain.balanced_accuracy
+
+
+def test_a_prior_that_cannot_be_used_is_refused(features):
+    with pytest.raises(PolyadicError, match="prior must be None, 'balanced' or 'training', but is 'equal'"):
+        WindowClassifier(features, prior="equal").fit(SIGNALS)
+    with pytest.raises(PolyadicError, match="given a prior, the probe must be a Probe"):
+        WindowClassifier(features, RidgeClassifier(), prior="training").fit(SIGNALS)
+    by_hand = Probe.of(LogisticRegression().fit([[0.0], [1.0]], [0, 1]))
+    with pytest.raises(PolyadicError, match="train the probe by WindowClassifier"):
+        by_hand.with_prior("training")
+
+
+def test_the_commands_store_a_prior_or_use_another_one(tmp_path):
+    rare = SIGNALS[np.flatnonzero((SIGNALS.label == 0) | (np.arange(240) % 8 == 1))]
+    np.savez(tmp_path / "w.npz", X=rare.X, fs=rare.fs, label=rare.label, subject=rare.subject)
+
+    def share(*words):
+        polyadic(*words, "--force", "-o", "labels.csv", "--quiet", cwd=tmp_path)
+        rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()]
+        return np.mean([row[rows[0].index("label")] == "0" for row in rows[1:]])
+
+    fit = ("fit", "w.npz", "--probe", "--rank", 2, "--sweeps", 2, "--device", "cpu")
+    assert "probabilities assume equally frequent classes" in polyadic(*fit, "-o", "a.safetensors", cwd=tmp_path).stdout
+    told = polyadic(*fit, "--prior", "training", "-o", "b.safetensors", cwd=tmp_path).stdout
+    assert "the class frequencies of the training labels" in " ".join(told.split())
+    balanced, training = (share("predict", f"{name}.safetensors", "w.npz") for name in "ab")
+    assert balanced < training
+    assert share("predict", "a.safetensors", "w.npz", "--prior", "training") == training
+    assert share("predict", "b.safetensors", "w.npz", "--prior", "balanced") == balanced
+    refused = polyadic(*fit[:2], "--prior", "training", "-o", "c.safetensors", cwd=tmp_path, code=1).stderr
+    assert "--prior needs --probe" in refused
 
 
 # ------------------------------------------------------------------- baselines

@@ -337,6 +337,12 @@ def test_one_window_is_predicted_like_by_itself(classifier, train):
     assert labels.shape == (1,)
 
 
+def test_prior_has_no_effect_along_the_recording(classifier, train):
+    other = WindowClassifier.of(classifier.as_model())
+    other.probe_ = other.probe_.with_prior("training")
+    np.testing.assert_allclose(other.predict_sequence(train)[1], classifier.predict_sequence(train)[1], atol=1e-9)
+
+
 def test_permuted_windows_are_refused(classifier, train):
     with pytest.raises(PolyadicError, match="in order of time"):
         classifier.predict_sequence(train[np.random.default_rng(0).permutation(len(train))])
@@ -520,10 +526,10 @@ def test_report_shows_the_path_with_single_windows_faintly_behind(train, classif
 
 
 @pytest.mark.skipif(bool(missing("gcc")), reason=missing("gcc"))
-@pytest.mark.parametrize(("kappa", "class_weight"), [(1.0, "balanced"), (0.5, None)])
-def test_stream_in_c_is_the_causal_filter_also_after_windows_without_a_result(train, kappa, class_weight, tmp_path):
+@pytest.mark.parametrize(("kappa", "prior"), [(1.0, None), (0.5, "training")])
+def test_stream_in_c_is_the_causal_filter_also_after_windows_without_a_result(train, kappa, prior, tmp_path):
     uneven = train[np.flatnonzero((train.label > 0) | (np.arange(len(train)) % 3 > 0))]
-    classifier = WindowClassifier(CPD(rank=4, device="cpu").fit(train), Probe(class_weight=class_weight)).fit(uneven)
+    classifier = WindowClassifier(CPD(rank=4, device="cpu").fit(train), prior=prior).fit(uneven)
     classifier.probe_.chain_ = replace(classifier.chain_, kappa=kappa, step=64, is_default=True)
     written = export.c(classifier, tmp_path / "model.c")
     assert written.along

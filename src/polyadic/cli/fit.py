@@ -77,6 +77,7 @@ def fit(
             dir_okay=False,
         ),
     ] = None,
+    prior: options.Prior = None,
     components: Annotated[
         bool,
         option(
@@ -174,6 +175,8 @@ def fit(
     chosen_method = method or ("cpd" if preset is None else "atd")
     if labels is not None and probe is None:
         raise PolyadicError("--labels needs --probe: a model without a probe uses no labels")
+    if prior is not None and probe is None:
+        raise PolyadicError("--prior needs --probe: it changes the probabilities of the probe")
     if preset is not None and chosen_method == "cpd":
         raise PolyadicError("--preset has the paper's settings for atd, sals and gr-sals, but --method is cpd")
     if augment is not None and chosen_method != "atd":
@@ -243,7 +246,7 @@ def fit(
             else:
                 estimator.fit(unlabelled, **saving)
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, hidden)
+                model.probe_ = _trained(model, labelled, probe, prior, hidden)
             if collected is not None:
                 model.components_ = found_components(collected, seed, hidden)
             if hasattr(model, "_batches"):
@@ -285,7 +288,7 @@ def _check_labels(windows: Windows, data: Path) -> None:
         raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
 
 
-def _trained(model: Any, windows: Windows, kind: str, hidden: bool) -> Any:
+def _trained(model: Any, windows: Windows, kind: str, prior: str | None, hidden: bool) -> Any:
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.classifier import rows_to_transform
@@ -294,7 +297,7 @@ def _trained(model: Any, windows: Windows, kind: str, hidden: bool) -> Any:
     known = windows.label >= 0
     rows = rows_to_transform(known, windows.subject, unlabelled=kind == "auto")
     with window_bar("probe", len(set(rows) | set(rows_along(windows, known))), hidden) as on_rows:
-        return WindowClassifier(model, kind).fit(windows, on_rows=on_rows).probe_
+        return WindowClassifier(model, kind, prior).fit(windows, on_rows=on_rows).probe_
 
 
 def _tell_fit(

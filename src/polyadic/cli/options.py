@@ -71,6 +71,14 @@ Fs = Annotated[float | None, option("Sampling rate, if the file does not contain
 Preset = Annotated[
     str | None, option("The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
 ]
+Prior = Annotated[
+    Literal["balanced", "training"] | None,
+    option(
+        "Class frequencies that predictions assume: balanced (all classes equally frequent) or training (as among "
+        "the training labels: more accurate overall, less so for rare classes). Default: as the probe was trained; "
+        "auto is balanced."
+    ),
+]
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
 Sweeps = Annotated[
     int | None, option("Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50.", min=1, metavar="N")

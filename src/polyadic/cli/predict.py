@@ -56,6 +56,7 @@ def predict(
             metavar="PATH",
         ),
     ] = "labels.csv",
+    prior: options.Prior = None,
     along: Annotated[
         bool | None,
         option(
@@ -95,6 +96,8 @@ def predict(
         check_label_file(out, data)
     as_table = not as_folder and out.suffix.lower() == ".csv"
     classifier = WindowClassifier.of(open_model(model, device), model.name)
+    if prior is not None:
+        classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
     check_label_texts(Path("events.tsv") if as_folder else out, classes)
     hidden = quiet or json

@@ -23,9 +23,11 @@ from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD, describe_fit
 from polyadic.evaluate.probe import (
     AUTO,
+    PRIORS,
     Probe,
     features_of,
     make_probe,
+    own_prior,
     statistic_columns,
     train_probe,
     uses_unlabelled,
@@ -75,6 +77,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logistic regression, on features as they are or standardised; or any scikit-learn classifier. Model files can
         hold a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression, and `load`
         returns all of these as a `Probe`
+    prior : class frequencies that predictions assume: "balanced" for equally frequent classes, "training" for those of
+        the training labels, which raises accuracy at the cost of rare classes. By default as the probe was trained:
+        "auto" is balanced, "plain" and "standardised" are not
 
     Attributes
     ----------
@@ -97,9 +102,11 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         features: Any,
         probe: Any = AUTO,
+        prior: str | None = None,
     ) -> None:
         self.features = features
         self.probe = probe
+        self.prior = prior
 
     def fit(
         self, X: Any, y: Any = None, groups: ArrayLike | None = None, *, on_rows: Callable[[int], None] | None = None
@@ -117,6 +124,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         on_rows : called with the number of windows done while features are computed
         """
         make_probe(self.probe)  # raises before the features are learned
+        if self.prior not in (None, *PRIORS):
+            raise PolyadicError(f"prior must be None, 'balanced' or 'training', but is {self.prior!r}")
         windows = X.windows if isinstance(X, WindowStore) else X
         if y is None and isinstance(windows, Windows):
             y = labels_of(windows)
@@ -138,7 +147,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             statistic_columns(self.features_),
         )
         groups = None if subjects is None else subjects[used]
-        self.probe_ = train_probe(self.probe, Z[used], marked[used], groups, columns)
+        self.probe_ = train_probe(self.probe, Z[used], marked[used], groups, columns, self.prior)
         self.probe_.chain_ = learn_chain(self.probe_, Z, marked, subjects, used, columns, windows, every)
         self.classes_ = self.probe_.classes_
         return self
@@ -162,9 +171,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Predict the probability of each class, in the order of `classes_`: (N, classes).
 
-        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Pass
-        `Probe(class_weight=None)` if they must reflect the class frequencies of the training labels. If something is
-        missing in a window, a `Probe` averages over what it might have been, which makes the prediction less certain.
+        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use `prior="training"`
+        if they must reflect the class frequencies of the training labels. If something is missing in a window,
+        a `Probe` averages over what it might have been, which makes the prediction less certain.
         """
         return self.probabilities_and_missing(X)[0]
 
@@ -183,7 +192,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The labels are the most probable sequence (Viterbi), without changes that no sequence of classes would make:
         use it for a hypnogram, bouts and durations. The probabilities are those of each window given its whole
         recording (forward-backward): use their argmax for the fewest wrong windows, and them for how sure it is. Class
-        frequencies are equal in both.
+        frequencies are equal in both; `prior` has no effect.
 
         Parameters
         ----------
@@ -283,7 +292,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
         probe = model.probe_
         is_default = probe.get_params() == Probe().get_params()
-        classifier = cls(model, AUTO if is_default else clone(probe))
+        classifier = cls(model, AUTO if is_default else clone(probe), own_prior(model))
         classifier.features_, classifier.probe_, classifier.classes_ = model, probe, probe.classes_
         return classifier
 
@@ -302,7 +311,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_clone__(self) -> Self:
         # Cloning fitted features would discard the fit. They are never modified here, so clones can share them.
         features = self.features if self._has_fitted_features() else clone(self.features)
-        return type(self)(features, clone(self.probe, safe=False))
+        return type(self)(features, clone(self.probe, safe=False), self.prior)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, including those of `features` if it is unfitted (clones share fitted features)."""

@@ -54,12 +54,14 @@ from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, tru
 
 __all__ = [
     "AUTO",
+    "PRIORS",
     "SCALES",
     "Probe",
     "averaged_softmax",
     "features_of",
     "fixed_points",
     "make_probe",
+    "own_prior",
     "statistic_columns",
     "train_probe",
     "uses_unlabelled",
@@ -67,6 +69,8 @@ __all__ = [
 
 AUTO = "auto"
 """The name of `Probe`, and of a setting that it chooses."""
+PRIORS = ("balanced", "training")
+"""Class frequencies that probabilities assume: all equal, or those of the training labels."""
 _ASSUMPTIONS = {
     "balanced": "equally frequent classes",
     "training": "the class frequencies of the training labels",
@@ -83,6 +87,7 @@ _STORED: dict[str, Any] = {
     "unlabelled": int,
     "validation": list,
     "reason": str,
+    "prior": str | None,
     "class_counts": list | None,
 }
 """Fitted attributes in the JSON of a probe, and their types."""
@@ -184,8 +189,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     **Probabilities** are calibrated by one temperature, fitted to out-of-group predictions of all of the above. Its
     logarithm is shrunk towards that of 1, the value for fewer than 30 predictions or 3 groups. With
     `class_weight="balanced"`, all classes have the same weight in training. This increases the recall of rare classes,
-    and `predict_proba` then assumes that all classes are equally frequent; `class_weight=None` assumes the class
-    frequencies of the training labels.
+    and `predict_proba` then assumes that all classes are equally frequent; `with_prior("training")` converts it to the
+    class frequencies of the training labels.
 
     Parameters
     ----------
@@ -210,6 +215,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_ : a list of dictionaries with C, scale, statistics and balanced_accuracy, one per candidate; empty
         without validation
     class_counts_ : the number of training labels of each class
+    prior_ : the prior set by `with_prior`; None for that of the class weights
     reason_ : one sentence on how the settings were chosen, what unlabelled rows gained, and which class frequencies
         the probabilities assume
 
@@ -223,6 +229,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ('plain', 12, 1.0)
     """
 
+    prior_: str | None = None
     class_counts_: list[int] | None = None
     chain_: Chain | None = None
     """The order of classes along a recording, learned by `WindowClassifier`."""
@@ -268,7 +275,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             coef, intercept = self._train(data, chosen, graph, _TOLERANCE)
         self.unlabelled_ = 0 if graph is None else len(pool)
         self.coef_, self.intercept_ = coef / self.temperature_, intercept / self.temperature_
-        self.class_counts_, self.chain_ = counts.tolist(), None
+        self.class_counts_, self.prior_, self.chain_ = counts.tolist(), None, None
         self.C_, self.scale_ = chosen.C, chosen.scale
         self.statistics_ = float(chosen.weight) if is_statistic.any() else None
         self.validation_ = [
@@ -418,7 +425,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if len(classes) > 1:
                 own = np.concatenate([own, np.full(int((data.codes[kept] < 0).sum()), -1)])
                 probe = copy.copy(self)
-                probe.classes_ = self.classes_[classes]
+                probe.classes_, probe.prior_ = self.classes_[classes], None
                 probe.class_counts_ = np.bincount(own[own >= 0]).tolist()
                 some = None if graph is None else graph[kept][:, kept]
                 coef, intercept = probe._train(
@@ -447,7 +454,39 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.class_weight
         return {code: self.class_weight.get(name, 1.0) for code, name in enumerate(self.classes_.tolist())}
 
+    def with_prior(self, prior: str) -> Probe:
+        """Return a copy of a fitted probe whose probabilities and predictions assume other class frequencies.
+
+        By Bayes' rule, the logit of each class changes by the logarithm of its new over its old prior.
+
+        Parameters
+        ----------
+        prior : "balanced" for equally frequent classes, "training" for the class frequencies of the training labels
+
+        Examples
+        --------
+        >>> Z, y = np.array([[-1.0]] * 90 + [[1.0]] * 10), np.array([0] * 90 + [1] * 10)
+        >>> probe = Probe(C=1.0, scale="plain").fit(Z, y)
+        >>> [round(float(p.predict_proba([[0.0]])[0, 1]), 1) for p in (probe, probe.with_prior("training"))]
+        [0.5, 0.1]
+        """
+        check_is_fitted(self)
+        if prior not in PRIORS:
+            raise PolyadicError(f"prior must be 'balanced' or 'training', but is {prior!r}")
+        if self.class_counts_ is None:
+            raise PolyadicError(
+                "prior needs the number of training labels of each class: train the probe by WindowClassifier"
+            )
+        shift = self._log_prior(prior) - self._log_prior(self._assumed_prior())
+        probe = copy.copy(self)
+        probe.intercept_ = self.intercept_ + (shift if len(self.intercept_) > 1 else shift[1:] - shift[:1])
+        probe.prior_ = prior
+        probe.reason_ = f"{self.reason_.rpartition('; ')[0]}; {probe._assumption()}"
+        return probe
+
     def _assumed_prior(self) -> str:
+        if self.prior_ is not None:
+            return self.prior_
         return "weights" if isinstance(self.class_weight, dict) else self.class_weight or "training"
 
     def _log_prior(self, prior: str) -> _Floats:
@@ -554,7 +593,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         steps = [step for _, step in classifier.steps] if isinstance(classifier, Pipeline) else [classifier]
         if [type(step) for step in steps] not in ([Probe], [LogisticRegression], [StandardScaler, LogisticRegression]):
             raise PolyadicError(
-                "to be stored or exported, the probe must be a Probe, a LogisticRegression, or a "
+                "to be stored, exported or given a prior, the probe must be a Probe, a LogisticRegression, or a "
                 "pipeline of a StandardScaler and a LogisticRegression, but is "
                 f"{' and '.join(type(step).__name__ for step in steps)}"
             )
@@ -618,6 +657,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         counts = [1] * len(classes) if probe.class_counts_ is None else probe.class_counts_
         if not all(type(count) is int and count > 0 for count in counts) or len(counts) != len(classes):
             raise ModelFileError(f"the file's probe has an invalid class_counts, {counts!r}")
+        if probe.prior_ not in (None, *PRIORS):
+            raise ModelFileError(f"the file's probe has an invalid prior, {probe.prior_!r}")
         probe.classes_, probe.n_features_in_ = np.asarray(classes), features
         probe.coef_, probe.intercept_ = stored["coef"], stored["intercept"]
         if header.get("chain") is not None:
@@ -736,6 +777,7 @@ def train_probe(
     y: NDArray[Any],
     groups: Any = None,
     statistic_columns: Any = None,
+    prior: str | None = None,
 ) -> Any:
     """Train a probe; groups and the columns of statistics are passed on if its `fit` takes them.
 
@@ -745,6 +787,7 @@ def train_probe(
     Z, y : (n, F) and (n,), features and classes; rows without a label are used by a `Probe` only
     groups : (n,), the subject of each row, or None; for a pipeline they are passed to its last step
     statistic_columns : as for `Probe.fit`; not passed to pipelines, whose steps may change the columns
+    prior : as for `WindowClassifier`
     """
     probe, words = make_probe(kind), {}
     name, last = probe.steps[-1] if isinstance(probe, Pipeline) else ("", probe)
@@ -759,7 +802,7 @@ def train_probe(
     with config_context(enable_metadata_routing=False), unthreaded() if isinstance(kind, str) else nullcontext():
         probe.fit(Z, y, **words)
     probe.class_counts_ = np.unique(labels, return_counts=True)[1].tolist()
-    return probe
+    return probe if prior is None else Probe.of(probe).with_prior(prior)
 
 
 def uses_unlabelled(probe: Any) -> bool:
@@ -767,6 +810,11 @@ def uses_unlabelled(probe: Any) -> bool:
     made = make_probe(probe)
     last = made.steps[-1][1] if isinstance(made, Pipeline) else made
     return isinstance(last, Probe) and last.unlabelled is not False
+
+
+def own_prior(model: Any) -> str | None:
+    """Return the prior that was set for a model's own probe, or None."""
+    return getattr(getattr(model, "probe_", None), "prior_", None)
 
 
 def features_of(model: Any, windows: Any, on_rows: Callable[[int], None] | None = None) -> _Floats:

@@ -24,6 +24,7 @@ from polyadic.evaluate.probe import (
     Probe,
     features_of,
     make_probe,
+    own_prior,
     statistic_columns,
     train_probe,
     uses_unlabelled,
@@ -231,6 +232,7 @@ def cross_validate(
     random_state: int = 0,
     rows: ArrayLike | None = None,
     on_fold: Callable[[Fold], None] | None = None,
+    prior: str | None = None,
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
@@ -251,6 +253,7 @@ def cross_validate(
     rows : rows of the labelled windows to train and test the probe on; by default all. The others are only used to
         refit features
     on_fold : called after each fold with its features and its trained probe
+    prior : as for `WindowClassifier`; by default that of the model's own probe, if one was set
 
     Examples
     --------
@@ -292,7 +295,7 @@ def cross_validate(
         unlabelled = Z[len(tested) : len(tested) + len(spare)]
         block, pool = statistic_columns(fitted), (unlabelled[usable], whole.subject[spare[usable]])
         fold = Fold(number, len(tests), Z[: len(tested)], labels, subject, test, block, *pool, probe)
-        trained = train_probe(probe, *fold.training(), block)
+        trained = train_probe(probe, *fold.training(), block, prior or own_prior(model))
         predicted[repeat, test] = trained.predict(fold.Z[test])
         reasons += [trained.reason_] if hasattr(trained, "reason_") else []
         if hasattr(trained, "predict_proba"):
