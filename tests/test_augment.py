@@ -64,11 +64,6 @@ class TestJitter(AugmentationContract):
     augmentation = Jitter(0.05)
 
 
-class TestJitterInWindowsShorterThanItsNoise(AugmentationContract):
-    augmentation = Jitter(0.05)
-    shape = (16, 3, 50)
-
-
 class TestBandpass(AugmentationContract):
     augmentation = Bandpass(BANDS, FS)
 
@@ -218,18 +213,6 @@ def test_each_channel_has_a_coin_of_its_own(tossed: list[tuple[int, ...]]) -> No
     assert_equally_likely(Counter(tossed), [(a, b) for a in range(3) for b in range(3)])
 
 
-def test_lengths_of_slow_noise_are_uniform_from_100_to_the_windows_length_inclusive() -> None:
-    X = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat_interleave(52)[:103].expand(3000, 1, 103)
-    noise = Noise(window_keys(3, 0, torch.arange(3000)), 1, 103)
-    added = (Jitter(1.0)(X, seed=3) - X).numpy()
-    lengths: Counter = Counter()
-    for window in np.flatnonzero(noise.kinds[:, 0] == 1):
-        stretched = {size: noise.slow(window, 0, size) for size in range(98, 104)}
-        lengths.update(size for size, candidate in stretched.items() if np.allclose(added[window, 0], candidate))
-    assert sum(lengths.values()) == np.sum(noise.kinds[:, 0] == 1)
-    assert_equally_likely(lengths, [100, 101, 102, 103])
-
-
 @given(exponent=st.floats(-9, 6), offset=st.floats(-5, 5), degree=st.floats(0.001, 2))
 def test_noise_follows_the_unit_of_the_channel_but_not_its_offset(
     exponent: float, offset: float, degree: float
@@ -287,25 +270,6 @@ def test_bandpass_equals_its_transcription(
     result = bandpass(X.to(dtype), ids, seed=2, sweep=5)
     tolerance = 2e-5 if dtype == torch.float32 else 1e-12
     np.testing.assert_allclose(result, filter_one_channel_at_a_time(X, bandpass, kinds), rtol=0, atol=tolerance)
-
-
-@pytest.fixture(scope="module")
-def filtered() -> list[tuple[int, ...]]:
-    """Which of the three filters each of two channels got, read off the result, in 3000 windows."""
-    X = windows(1, 2, 30)
-    candidates = [three_filters(x, BANDS, FS) for x in X[0].numpy()]
-    result = Bandpass(BANDS, FS)(X.expand(3000, 2, 30), seed=11).numpy()
-    return [
-        tuple(
-            next(kind for kind in range(3) if np.allclose(window[channel], candidates[channel][kind], atol=1e-12))
-            for channel in range(2)
-        )
-        for window in result
-    ]
-
-
-def test_each_channel_has_a_filter_of_its_own(filtered: list[tuple[int, ...]]) -> None:
-    assert_equally_likely(Counter(filtered), [(a, b) for a in range(3) for b in range(3)])
 
 
 # ---------------------------------------------------------------------- rotation

@@ -82,18 +82,6 @@ def test_a_bad_channel_is_missing_in_its_recording_alone(tmp_path: Path) -> None
     assert not store.skipped
 
 
-def test_a_data_set_written_by_mne_bids_is_fitted_and_evaluated(tmp_path: Path) -> None:
-    pytest.importorskip("mne_bids")
-    pytest.importorskip("pybv")
-    people.bids(tmp_path / "in")
-    options = ("--probe", "plain", "--rank", 3, "--sweeps", 3)
-    said = polyadic("fit", "in", "--seconds", 4, *options, cwd=tmp_path)
-    assert "4 subjects (from participants.tsv)" in said.stdout
-    assert "closed, open" in said.stdout
-    polyadic("evaluate", "model.safetensors", "in", "--transductive", "--probe", "plain", cwd=tmp_path)
-    polyadic("predict", "model.safetensors", "in", "-o", "labels.csv", cwd=tmp_path)
-
-
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data set written by mne-bids, in `in`, and a model of it."""

@@ -89,14 +89,6 @@ def test_the_fit_does_not_depend_on_the_number_of_workers(whole):
         assert all(np.array_equal(a, b) for a, b in zip(fits[0].factors_, other.factors_, strict=True))
 
 
-def test_few_windows_are_kept_themselves(client):
-    part = X[:100]
-    found, expected = (
-        model(compression=None).fit(data) for data in (array.from_array(part, chunks=(30, -1, -1)), part)
-    )
-    assert found.history_["loss"][-1] == pytest.approx(expected.history_["loss"][-1], rel=1e-6)
-
-
 def test_a_list_of_stores_is_read_by_the_workers(stores, client, monkeypatch):
     monkeypatch.setattr(cluster, "_CHUNK_BYTES", 4 * 3 * 128 * CHUNK)
     values = np.concatenate([open_windows(path).X for path in stores])
@@ -129,19 +121,6 @@ def test_folders_of_recordings_are_cut_and_read_by_the_workers(whole, folders, c
     np.testing.assert_allclose(windows[[3, 700]].X, X[[3, 700]], rtol=1e-6)
 
 
-def test_channels_of_paths_are_matched_to_those_of_the_model(folders):
-    found = model(max_sweeps=8, tol=0).fit(recordings(folders, seconds=2, fs=64))
-    other = recordings(folders[::-1], seconds=2, fs=64)
-    assert other.channels == ("z", "x", "y")
-    rows = np.r_[600:1200, 0:600]
-    np.testing.assert_allclose(found.transform(other).compute(), found.transform(X[rows]), atol=1e-3)
-
-
-def test_options_for_recordings_are_refused_for_a_store(stores):
-    with pytest.raises(PolyadicError, match=r"a\.store already contains windows"):
-        recordings(stores, seconds=2)
-
-
 def test_a_folder_is_fitted_on_a_cluster_from_the_command_line(folders, client):
     options = ["--seconds", 2, "--fs", 64, "--rank", 4, "--device", "cpu"]
     run = partial(polyadic, cwd=folders[0].parent)
@@ -151,21 +130,6 @@ def test_a_folder_is_fitted_on_a_cluster_from_the_command_line(folders, client):
     assert many.history_["loss"][-1] == pytest.approx(one.history_["loss"][-1], rel=1e-6)
     assert many.typical_["residual"] == pytest.approx(one.typical_["residual"], rel=1e-2)
     assert {**many.reading_, "seconds": 2.0} == {**one.reading_, "seconds": 2.0}
-
-
-def test_the_progress_bar_counts_every_window_of_every_pass(client):
-    estimator, counts = model(), []
-    source = estimator._source(array.from_array(X, chunks=(CHUNK, -1, -1)), calibrate=False)
-    source.on_batch = lambda windows, size: counts.append((windows, size))
-    estimator._collect(source)
-    assert len(counts) == len(STAGES) * 2, "groups of 16 of 24 chunks"
-    assert np.sum(counts, axis=0).tolist() == [len(STAGES) * 1200, len(STAGES) * X.nbytes]
-
-
-def test_stores_with_other_channels_are_refused(stores, tmp_path):
-    write_windows(Windows(X[:5], fs=32, channels=["x", "y", "z"]), tmp_path / "c.store")
-    with pytest.raises(PolyadicError, match=r"c\.store differs"):
-        model().fit([*stores, tmp_path / "c.store"])
 
 
 def test_features_and_labels_of_dask_arrays_are_lazy(whole, client):
@@ -210,17 +174,6 @@ def test_a_worker_killed_in_each_pass_changes_nothing(whole, client, monkeypatch
     found = model().fit(array.from_array(X, chunks=(CHUNK, -1, -1)))
     assert len(set(killed)) == len(STAGES)
     assert_equal_fits(found, whole)
-
-
-def test_a_chunk_computed_twice_counts_once():
-    """Tasks leave their inputs as they are, so that a task that runs again finds the same."""
-    x = array.from_array(X[:200], chunks=(CHUNK, -1, -1))
-    chunks = cluster.Chunks.of_array(x)
-    stage = cluster.Stage("axes", None)
-    parts = [cluster._sums_of_chunk(stage, block.compute(), 0, "cpu", cluster.torch.float32) for block in chunks.blocks]
-    first, again = cluster._merged(parts), cluster._merged(parts)
-    assert first.count == again.count == 200
-    assert np.array_equal(first.total, again.total)
 
 
 @pytest.mark.parametrize("stage", [pytest.param("axes", marks=pytest.mark.long), "core"])

@@ -16,7 +16,6 @@ from polyadic.augment import Augmentation, Jitter, Neighbour, WindowIndex
 from polyadic.core import passes
 from polyadic.data import Windows, synthetic
 from polyadic.errors import CheckpointError, PolyadicError
-from polyadic.evaluate import WindowClassifier
 from polyadic.presets import preset
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
@@ -164,29 +163,6 @@ def test_features_and_coefficients_lead_back_to_the_same_tensors_with_their_mean
         model.reconstruct(model.transform(X))
 
 
-def test_without_a_readout_features_are_the_coefficients() -> None:
-    model = CPD(3, readout=None, **SHORT).fit(X)
-    np.testing.assert_array_equal(model.transform(X), model.coefficients(X))
-    assert model.readout_ is None
-    tensors = np.random.default_rng(0).normal(size=(40, 3, 4))
-    assert SALS(2, tensorize=None, **SHORT).fit(tensors).transform(tensors).shape == (
-        40,
-        2,
-    )  # a tensor has no statistics
-
-
-def test_another_readout_can_be_tried_without_another_fit(model: CPD) -> None:
-    model = clone(model).fit(X)
-    before = [factor.copy() for factor in model.factors_]
-    probe = WindowClassifier(model).fit(X, np.arange(90) % 2)
-    model.probe_ = probe.probe_
-    model.fit_readout(X, Readout(statistics=0, whiten=Jitter(0.05)))
-    assert model.transform(X).shape == (90, 4)
-    assert not hasattr(model, "probe_")
-    for old, new in zip(before, model.factors_, strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
 def test_components_that_moved_have_no_readout_until_it_is_fitted(model: CPD) -> None:
     model = clone(model)
     seen = []
@@ -223,12 +199,6 @@ def test_whitening_by_the_neighbouring_window_reads_partners() -> None:
         SALS(3, readout=Readout(whiten=Neighbour()), **SHORT).fit(X)
     with pytest.raises(PolyadicError, match="at least 2·rank = 60 pairs"):
         SALS(30, readout=Readout(whiten=Neighbour()), **SHORT).fit(windows[:40])
-
-
-def test_numbers_are_counted_as_the_design_says(model: CPD) -> None:
-    factors = sum(factor.size for factor in model.factors_)
-    assert model.n_parameters_ == factors + 3 * 17 + (16 + 4) + 2 * 48
-    assert CPD(4, readout=None, **SHORT).fit(X).n_parameters_ == factors + 3 * 17
 
 
 # ------------------------------------------------------------------------------------ files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 import tracemalloc
 
 import edfio
@@ -268,14 +267,6 @@ def test_a_discontinuous_file_has_a_segment_for_each_unbroken_stretch(tmp_path, 
     assert window_starts(recording, 50).tolist() == [0, 50, 120, 200]
 
 
-def test_onsets_of_a_discontinuous_file_that_starts_between_seconds_count_from_its_first_sample(tmp_path):
-    start = datetime.time(1, 2, 3, 250_000)
-    path = written(tmp_path / "a.edf", [edf_signal(some_digits(320))], NOTES, starttime=start)
-    recording = read_edf(discontinuous(path, [onset + 0.25 for onset in ONSETS]))
-    assert recording.segments == tuple(Segment(40 * record, onset) for record, onset in GAPS)
-    assert recording.annotations == NOTES
-
-
 def test_onsets_less_than_half_a_sample_off_make_no_gap_and_more_make_one(plus):
     near = [0, 1.012, 2.0, 3, 4, 5, 6, 7]
     assert len(read_edf(discontinuous(plus, near)).segments) == 1
@@ -363,29 +354,3 @@ def test_a_header_of_huge_numbers_takes_no_memory(plus):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**22
-
-
-@pytest.mark.parametrize("resample", ["hold", "polyphase"])
-def test_a_damaged_record_duration_does_not_blow_up_a_requested_sampling_rate(plus, resample):
-    patched(plus, 244, b"4000000 ")
-    with pytest.raises(DataError, match=r"rates must be at least 0\.004 Hz, but are A 1e-05 Hz, B 1e-05 Hz"):
-        read_edf(plus, fs=40, resample=resample)
-
-
-@pytest.mark.parametrize("open_number", [False, True])
-def test_a_file_cut_anywhere_is_an_error(plus, open_number):
-    whole = plus.read_bytes()
-    record = (len(whole) - 1024) // 8
-    for size in range(0, len(whole), 50):
-        plus.write_bytes(put(whole, 236, b"-1      ")[:size] if open_number else whole[:size])
-        if open_number and size > 1024 and (size - 1024) % record == 0:
-            assert read_edf(plus).signal.shape[1] == (size - 1024) // record * 40
-            continue
-        with pytest.raises(DataError, match=r"^plus\.edf: "):
-            read_edf(plus)
-
-
-def test_without_edfio_the_error_says_how_to_get_it(plus, monkeypatch):
-    monkeypatch.setitem(sys.modules, "edfio", None)
-    with pytest.raises(PolyadicError, match=r"pip install 'polyadic\[edf\]'"):
-        read_edf(plus)

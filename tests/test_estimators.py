@@ -6,13 +6,10 @@ import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import oracles
-import pandas as pd
 import pytest
 import torch
 from problems import paper
@@ -20,7 +17,6 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
@@ -206,49 +202,6 @@ def test_score_is_one_minus_the_dense_relative_error(case: tuple[Model, np.ndarr
     assert isinstance(model.score(X), float)
 
 
-def test_copies_and_pickles_give_the_same_features_and_continue_equally(
-    case: tuple[Model, np.ndarray], tmp_path: Path
-) -> None:
-    model, X = case
-    model.fit(X)
-    joblib.dump(model, tmp_path / "model")
-    stored = joblib.load(tmp_path / "model")
-    copied = copy.deepcopy(model)
-    assert_same(model, stored, X)
-    for each in (model, stored, copied):
-        each.partial_fit(X[:9])
-    assert_same(model, stored, X)
-    assert_same(model, copied, X)
-
-
-def test_features_have_names_and_are_returned_as_a_data_frame_on_request(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    Z = model.fit(X).transform(X)
-    names = ["x1", "x2", "x3"]
-    assert list(model.get_feature_names_out()) == names
-    frame = model.set_output(transform="pandas").transform(X)
-    assert isinstance(frame, pd.DataFrame)
-    assert list(frame.columns) == names
-    np.testing.assert_array_equal(frame.to_numpy(), Z)
-    np.testing.assert_array_equal(model.inverse_transform(frame), clone(model).fit(X).inverse_transform(Z))
-    assert isinstance(model.transform(torch.tensor(X)), pd.DataFrame)
-
-
-def test_the_same_model_comes_out_on_every_device(case: tuple[Model, np.ndarray], device: torch.device) -> None:
-    model, X = case
-    score = clone(model).fit(X).score(X)
-    model.set_params(device=device).fit(X)
-    Z = model.transform(torch.tensor(X, device=device))
-    assert Z.device.type == device.type
-    assert model.score(X) == pytest.approx(score, abs=1e-3)
-
-
-def test_a_single_window_can_be_fitted(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    assert model.fit(X[:1]).transform(X).shape == (len(X), 3)
-    assert np.isfinite(model.transform(X)).all()
-
-
 # ----------------------------------------------------------------------------------------------------- partial_fit
 
 
@@ -362,16 +315,6 @@ def assert_unchanged_by(failure: str, model: Model, twin: Model, X: np.ndarray) 
     assert_same(model.partial_fit(X[:4]), twin, X)
 
 
-def test_a_fit_that_fails_leaves_a_new_model_new(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    for failure, (action, message) in FAILURES.items():
-        if failure != "another shape":
-            fresh = clone(model)
-            with pytest.raises((ValueError, KeyboardInterrupt), match=message):
-                action(fresh, X)
-            assert vars(fresh) == fresh.get_params(deep=False)
-
-
 # ------------------------------------------------------------------------------------- augmentations and functions
 
 
@@ -393,16 +336,6 @@ def test_without_augmentation_and_alignment_atd_is_sals_to_the_bit(settings: dic
 def test_alignment_without_an_augmentation_is_an_error(method: str) -> None:
     with pytest.raises(PolyadicError, match=r"beta=0\.01 .* augment is None: pass an augmentation, or use CPD or SALS"):
         getattr(paper(ATD, beta=0.01, **SETTINGS), method)(CUBE)
-
-
-def test_a_custom_function_equals_the_same_stft() -> None:
-    fixed = STFT(n_fft=8, hop=4, floor=0.01)
-    model = paper(
-        ATD, tensorize=lambda batch: fixed(batch), augment=lambda batch: 0.8 * batch, beta=0.01, **SETTINGS
-    ).fit(CUBE)
-    own = paper(ATD, tensorize=fixed, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
-    # Not to the bit: the numbers of ours lie in memory in another order.
-    np.testing.assert_allclose(model.transform(CUBE), own.transform(CUBE), rtol=1e-9)
 
 
 def in_place(batch: Tensor) -> Tensor:
@@ -488,25 +421,6 @@ def test_augmentation_of_a_window_does_not_depend_on_size_and_order_of_batches()
     assert recorded(random_state=5) != keys
 
 
-def test_partial_fit_counts_its_windows_so_that_each_is_augmented_in_its_own_way() -> None:
-    augment = Recorded()
-    model = paper(ATD, augment=augment, beta=0.0, **SETTINGS)
-    X = numbered()
-    for ids in (range(10), range(10, 30), range(30, 34)):
-        model.partial_fit(X[list(ids)])
-    assert augment.keys == {number: row[:1] for number, row in recorded().items()}
-
-
-# -------------------------------------------------------------------------------------------------------- the seed
-
-
-def test_another_seed_is_another_model_and_the_same_seed_the_same() -> None:
-    first, again, other = (paper(SALS, **SETTINGS | {"random_state": seed}).fit(CUBE) for seed in (1, np.int64(1), 2))
-    assert_same(first, again, CUBE)
-    assert first.seed_ == 1
-    assert not np.array_equal(first.factors_[0], other.factors_[0])
-
-
 # -------------------------------------------------------------------------------------------------------- the STFT
 
 
@@ -546,12 +460,6 @@ def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any], ba
     assert not np.array_equal(
         expected.factors_[0], paper(SALS, **SETTINGS | {"batch_size": batch_size}).fit(CUBE).factors_[0]
     )
-
-
-@pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}])
-def test_a_graph_of_no_weight_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
-    model = paper(GRSALS, graph=ring(34), graph_weight=0, **SETTINGS | settings).fit(CUBE)
-    assert_same(model, paper(SALS, **SETTINGS | settings).fit(CUBE), CUBE)
 
 
 def test_each_batch_takes_its_own_part_of_the_graph() -> None:
@@ -603,12 +511,6 @@ def test_a_pipeline_from_windows_to_classes_learns() -> None:
     assert pipeline.score(X[40:], y[40:]) > 0.9
     assert pipeline[:-1].transform(X).shape == (80, 3)
     assert clone(pipeline).fit(X[:40], y[:40]).score(X[40:], y[40:]) == pipeline.score(X[40:], y[40:])
-
-
-def test_a_grid_search_over_the_rank_finds_that_of_the_data() -> None:
-    search = GridSearchCV(paper(SALS, **SETTINGS), {"rank": np.arange(1, 4)}, cv=3, error_score="raise").fit(FOUR)
-    assert search.best_params_ == {"rank": 3}
-    assert search.best_estimator_.n_parameters_ == 3 * (4 + 5 + 3)
 
 
 # -------------------------------------------------------------------------------------------------------- progress

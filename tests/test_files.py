@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,22 +116,6 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_is_private_until_then(mode: 
         file.write(b"new")
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == mode
-
-
-@pytest.fixture
-def umask() -> Iterator[Callable[[int], None]]:
-    before = os.umask(0o022)
-    yield lambda wanted: os.umask(wanted) and None
-    os.umask(before)
-
-
-@pytest.mark.parametrize("wanted", [0o022, 0o077])
-def test_a_new_file_has_the_mode_that_the_umask_asks_for(
-    wanted: int, tmp_path: Path, umask: Callable[[int], None]
-) -> None:
-    umask(wanted)
-    write_atomically(tmp_path / "out.png", b"new")
-    assert stat.S_IMODE((tmp_path / "out.png").stat().st_mode) == 0o666 & ~wanted
 
 
 def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import edfio
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from command_line import python
 from problems import paper
 from typer.testing import CliRunner
@@ -26,7 +25,7 @@ from paper.baselines import STL, UMLDA, ReferenceCNN
 from polyadic import SALS, load
 from polyadic.cli import app
 from polyadic.cli.info import describe
-from polyadic.data import Header, StoreWriter, Windows, WindowStore, folder, read_recording, synthetic
+from polyadic.data import Windows, WindowStore, folder, read_recording, synthetic
 from polyadic.data.channels import match_signals
 from polyadic.data.readers.arrays import open_windows, read_arrays
 from polyadic.data.store_writer import write_windows
@@ -148,15 +147,6 @@ def test_a_validated_probe_learns_no_class_from_rows_without_a_label(kind: str) 
     np.testing.assert_array_equal(model.predict_proba(Z), reference.predict_proba(Z))
 
 
-def test_labels_that_are_all_unknown_or_one_class_are_refused_with_the_rule(tmp_path: Path) -> None:
-    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
-    for y in (["a"] * 21 + [""], [-1, 1] * 11, [None] * 22):
-        with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
-            WindowClassifier(features).fit(SIGNALS.X, np.array(y, object))
-        with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
-            Probe().fit(SIGNALS.X[:, 0], np.array(y, object))
-
-
 # ------------------------------------------------------------------------------------------- A6: channels and rates
 
 
@@ -205,15 +195,6 @@ def test_other_rates_are_refused(named_model: SALS) -> None:
         named_model.transform(Windows(NAMED.X, 25, channels=NAMED.channels))
     with pytest.raises(PolyadicError, match=r"at 25 Hz.*fitted to 20 Hz"):
         named_model.score(Windows(NAMED.X, 25))
-
-
-def test_nothing_is_checked_without_names_or_rates(named_model: SALS, tmp_path: Path) -> None:
-    expected = named_model.transform(NAMED)
-    unnamed = write_windows(Windows(NAMED.X, FS), tmp_path / "s")  # a store numbers channels that have no names
-    for given in (NAMED.X, torch.from_numpy(NAMED.X), Windows(NAMED.X), Windows(NAMED.X, FS), unnamed):
-        np.testing.assert_array_equal(np.asarray(named_model.transform(given)), expected)
-    model = paper(SALS, 3, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(unnamed)
-    np.testing.assert_array_equal(model.transform(reordered()), model.transform(reordered().X))
 
 
 # ------------------------------------------------------------------------------------- A7: which files a folder has
@@ -417,50 +398,9 @@ def test_large_files_of_arrays_are_read_as_small_ones(
 # -------------------------------------------------------------------------------------------------- C1: skipping
 
 
-def test_every_error_of_a_reader_can_be_skipped(tmp_path: Path) -> None:
-    table(tmp_path / "in" / "a.csv")
-    (tmp_path / "in" / "b.csv").write_text("x,y,z\n1,2,3\n4,5,6\n")  # no time column
-    (tmp_path / "in" / "c.csv").write_text("time,a,b,c\n0,1,2,3\n0.3,4,5,6\n0.6,4,5,6\n0.9,4,5,6\n")  # 3.33 Hz
-    (tmp_path / "in" / "d.edf").write_bytes(b"0")
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
-    assert [entry["name"] for entry in store.recordings] == ["a"]
-    assert {entry["name"] for entry in store.skipped} == {"b", "c", "d"}
-    (tmp_path / "in" / "r.hea").write_text("r 1 100 10\nr.dat 16 200 16 0 0 0 0 I\n")
-    (tmp_path / "in" / "r.dat").write_bytes(bytes(20))
-    store = folder(tmp_path / "in", tmp_path / "t", seconds=1, on_error="skip", fs=FS)
-    assert {entry["name"] for entry in store.skipped} == {"b", "c", "d", "r"}
-
-
 def test_a_package_that_is_not_installed_is_never_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table(tmp_path / "in" / "a.csv")
     with_gap(tmp_path / "in" / "b.edf")
     monkeypatch.setitem(sys.modules, "edfio", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[edf\]'"):
         folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
-
-
-# --------------------------------------------------------------------------------------------- C3: words and paths
-
-
-def test_large_and_small_numbers_in_float32_find_their_floor() -> None:
-    X = np.random.default_rng(0).normal(size=(30, 2, 64)).astype(np.float32)
-    reference = paper(SALS, 2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(X)
-    for scale in (1e30, 1e-30):
-        model = paper(SALS, 2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(np.float32(scale) * X)
-        np.testing.assert_allclose(model.tensorize_.floor, scale * np.array(reference.tensorize_.floor), rtol=1e-5)
-
-
-def test_a_store_opened_by_a_relative_path_is_read_after_a_change_of_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_windows(Windows(NAMED.X, FS), "s")
-    store, writer = WindowStore("s"), StoreWriter("t", Header(FS, ("a",), ("",), 4, "float32"))
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    np.testing.assert_array_equal(store.read(np.arange(len(store))), NAMED.X)
-    store.verify()
-    with writer:
-        writer.add_windows(Windows(np.ones((2, 1, 4), np.float32), FS))
-    assert len(WindowStore(tmp_path / "t")) == 2
-    assert not list((tmp_path / "other").iterdir())

@@ -169,11 +169,3 @@ def test_every_kind_of_data_is_fitted_by_every_method(
         KINDS[method], 4, solver=solver, batch_size=batch_size, max_sweeps=3, device="cpu", random_state=0, **given
     )
     assert fitted_or_told(model, X)
-
-
-def test_half_precision_is_fitted_as_single_precision() -> None:
-    X = plain(np.random.default_rng(0)).astype(np.float16)
-    half, single = (
-        paper(SALS, 3, batch_size=5, max_sweeps=3, device="cpu", random_state=0).fit(x) for x in (X, X.astype("f4"))
-    )
-    assert all(np.array_equal(a, b) for a, b in zip(half.factors_, single.factors_, strict=True))

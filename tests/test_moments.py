@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from command_line import polyadic
 
-from polyadic import CPD, SALS, load
-from polyadic.augment import Jitter
+from polyadic import CPD, load
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows
 from polyadic.data.store_writer import write_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import replicability
 from polyadic.explain.rank import suggest_rank
-from polyadic.readout import Readout
 from polyadic.scale import Moments
 from polyadic.scale.moments import _checksum, check_subjects
 
@@ -69,18 +67,6 @@ def test_the_order_and_number_of_files_does_not_matter(stages):
     energies = [moments.of().energy for moments in (by_two, stages["core"]["merged"])]
     assert energies[0] == pytest.approx(energies[1], rel=1e-12)
     assert Moments.merge(parts).of().energy == energies[1]
-
-
-def test_contributions_without_a_name_are_all_counted(windows):
-    parts = [Moments.collect(part, "floor") for part in (windows[:300], windows[300:360], windows[360:])]
-    assert Moments.merge([Moments.merge(parts[:1]), Moments.merge(parts[1:])]).n_windows == 900
-
-
-def test_windows_of_unknown_subjects_count(windows):
-    subjects = np.where(np.arange(900) < 100, "", windows.subject)
-    moments = Moments.collect(windows, groups=subjects)
-    assert moments.n_windows == 900
-    assert "(unknown)" in moments.groups
 
 
 def test_a_saved_file_is_the_same_sums(stages, tmp_path):
@@ -139,19 +125,6 @@ def test_groups_serve_replicability_rank_and_bootstrap_without_data(windows):
     assert direct.n_windows == 200
 
 
-def test_many_subjects_share_groups(windows, monkeypatch):
-    monkeypatch.setattr("polyadic.scale.moments._GROUPS_BYTES", 1)
-    moments = Moments.collect(windows, groups=windows.subject)
-    assert moments.groups == ["group 1", "group 2"]
-    assert moments.n_windows == 900
-
-
-def test_one_group_cannot_be_halved(stages):
-    moments = stages["core"]["merged"]
-    with pytest.raises(PolyadicError, match="two groups"):
-        replicability(CPD(2).fit(moments), moments)
-
-
 # --------------------------------------------------------------------- errors
 
 
@@ -187,28 +160,6 @@ def test_a_site_that_is_merged_twice_is_noticed(stages, sites):
             Moments.merge([core["merged"], repeated])
 
 
-def test_windows_of_a_site_that_do_not_fit_are_refused(stages, windows):
-    with pytest.raises(PolyadicError, match="64"):
-        Moments.collect(recordings(fs=32), "axes", previous=stages["floor"]["merged"])
-    with pytest.raises(PolyadicError, match="stage before"):
-        Moments.collect(windows, "core", previous=stages["floor"]["merged"])
-    with pytest.raises(PolyadicError, match="go on with stage 'core'"):
-        CPD(2).fit(stages["axes"]["merged"])
-
-
-def test_what_moments_cannot_do_is_said(stages, tmp_path):
-    moments = stages["core"]["merged"]
-    wrong = (
-        (SALS(2), {}, "must read the windows themselves"),
-        (CPD(2, readout=Readout(whiten=Jitter(0.1))), {}, "whiten"),
-        (CPD(2, compression=(1, 1, 1)), {}, "compression must be 'auto'"),
-        (CPD(2), {"checkpoint": tmp_path / "fit"}, "needs no checkpoint"),
-    )
-    for model, arguments, words in wrong:
-        with pytest.raises(PolyadicError, match=words):
-            model.fit(moments, **arguments)
-
-
 def test_sums_of_few_subjects_are_not_to_leave_a_site(stages, sites):
     check_subjects(Moments.collect(recordings(), "floor"))
     assert next(iter(stages["floor"]["west"].sites.values()))["subjects"] == 1
@@ -241,15 +192,3 @@ def test_sites_fit_a_model_by_commands(tmp_path, sites):
     X = np.concatenate([open_windows(tmp_path / f"{name}.store").X for name in ("north", "south")])
     pooled, model = CPD(3).fit(Windows(X, fs=64)), load(tmp_path / "model.safetensors")
     assert model.history_["loss"][-1] == pytest.approx(pooled.history_["loss"][-1], rel=1e-6)
-
-
-def test_moments_of_one_data_set_serve_several_fits(tmp_path, windows):
-    run = partial(polyadic, cwd=tmp_path)
-    write_windows(windows, tmp_path / "all.store")
-    run("moments", "all.store", "-o", "all.moments")
-    checked = run("fit", "--moments", "all.moments", "--rank", 2, "--check", "-o", "m.safetensors")
-    assert "replicability:" in checked.stdout
-    refused = run("fit", "--moments", "all.moments", "--method", "atd", "-o", "n.safetensors", code=1)
-    assert "--moments is for --method cpd" in refused.stderr
-    wrong = run("fit", "all.store", "--scheduler", "tcp://127.0.0.1:1", "--method", "atd", code=1)
-    assert "--scheduler is for --method cpd" in wrong.stderr

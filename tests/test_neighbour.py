@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polyadic.augment import Compose, Jitter, Neighbour, OneOf, Pairing, WindowIndex, split_pairing
+from polyadic.augment import Compose, Jitter, Neighbour, OneOf, Pairing, WindowIndex
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.testing import PairingContract
@@ -99,20 +99,6 @@ def test_pairings_come_first_in_compose_or_not_at_all():
     for wrong in ([Neighbour(), Jitter(0.1)], [Jitter(0.1), Compose([Neighbour(), Jitter(0.1)])]):
         with pytest.raises(PolyadicError, match="cannot be a choice of OneOf"):
             OneOf(wrong)
-
-
-def test_a_pairing_is_split_from_the_augmentations_after_it():
-    jitter = Jitter(0.1)
-    double = Compose([jitter, jitter])
-    for augmentation in (None, jitter, double, OneOf([jitter]), torch.flip):
-        assert split_pairing(augmentation) == (None, augmentation)
-    for augmentation in (Neighbour(2.0), Compose([Neighbour(2.0)]), Compose([Compose([Neighbour(2.0)])])):
-        assert split_pairing(augmentation) == (Neighbour(2.0), None)
-    assert split_pairing(Compose([Neighbour(2.0), jitter])) == (Neighbour(2.0), Compose([jitter]))
-    nested = Compose([Compose([Neighbour(2.0), jitter]), jitter])
-    pairing, rest = split_pairing(nested)
-    assert pairing == Neighbour(2.0)
-    assert rest(torch.ones(2, 3, 8)).shape == (2, 3, 8)
 
 
 # ------------------------------------------------------------------ the contract, inherited

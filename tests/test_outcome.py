@@ -60,14 +60,6 @@ def test_with_tol_0_all_sweeps_are_done_without_a_warning_even_if_the_loss_is_co
     assert unwarned(kind(tol=1e-3, **settings), silence).n_sweeps_ < 500
 
 
-def test_a_consensus_has_converged_if_all_of_its_restarts_have():
-    model = unwarned(SALS(rank=3, tensorize=None, max_sweeps=500, restarts=2, consensus=True), tensors())
-    assert (model.converged_, model.n_sweeps_, model.attempt_) == (True, 1, 3)
-    with pytest.warns(ConvergenceWarning, match=STOPPED):
-        model = SALS(rank=3, tensorize=None, max_sweeps=2, restarts=2, consensus=True).fit(tensors())
-    assert model.converged_ is False
-
-
 def test_the_command_line_warns_in_one_line_and_tells_programs_whether_the_loss_converged(tmp_path):
     np.savez(tmp_path / "windows.npz", X=np.random.default_rng(0).normal(size=(30, 2, 64)), fs=64.0)
     words = ("fit", "windows.npz", "--rank", 2, "--json", "--force", "--sweeps")

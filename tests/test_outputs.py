@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command_line import polyadic
 
-from polyadic.cli.files import check_out_file, check_out_folder
+from polyadic.cli.files import check_out_file
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 
@@ -116,17 +116,6 @@ def test_files_next_to_the_output_are_not_replaced_either(words: tuple[str, ...]
     assert f"{there} already exists: use --force to overwrite it" in said_by(*words, cwd=made, code=1)
     assert (made / there).read_bytes() == b"mine"
     (made / there).unlink()
-
-
-def test_an_output_folder_may_be_anything_but_a_store_or_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    check_out_folder(tmp_path / "new", tmp_path / "w.npz")
-    assert not (tmp_path / "new").exists()
-    check_out_folder(tmp_path, tmp_path / "file")
-    with pytest.raises(PolyadicError, match=r"--out must be a folder, but .*file is a file"):
-        check_out_folder(tmp_path / "file", None)
-    with pytest.raises(PolyadicError, match="cannot be written"):
-        check_out_folder(tmp_path / "file" / "below", None)
 
 
 @pytest.fixture

@@ -149,18 +149,6 @@ def test_a_file_has_the_probe_and_gives_its_probabilities_to_the_bit(path: Path)
     )
 
 
-def test_a_graph_is_not_stored_and_must_be_set_again_to_fit(path: Path) -> None:
-    graph = np.ones((24, 24))
-    model = paper(GRSALS, graph=graph, graph_weight=0.5, **SETTINGS).fit(CUBE)
-    model.save(path)
-    again = load(path)
-    np.testing.assert_array_equal(again.transform(CUBE), model.transform(CUBE))
-    with pytest.raises(PolyadicError, match=r"graph must be .* set it again before refitting a loaded model"):
-        again.fit(CUBE)
-    again.set_params(graph=graph).fit(CUBE)
-    np.testing.assert_array_equal(again.factors_[0], model.factors_[0])
-
-
 # -------------------------------------------------------------------------------------------- functions of one's own
 
 
@@ -181,13 +169,6 @@ def test_a_function_for_the_augmentation_is_needed_only_to_fit(path: Path) -> No
     with pytest.raises(PolyadicError, match="augment is None"):
         without.fit(CUBE)
     assert_same(load(path, augment=fainter).partial_fit(CUBE), model.partial_fit(CUBE), CUBE)
-
-
-@pytest.mark.parametrize("name", ["tensorize", "augment"])
-def test_a_function_the_file_does_not_ask_for_is_refused(model: ATD, name: str, path: Path) -> None:
-    model.save(path)
-    with pytest.raises(PolyadicError, match=f"{name} was given, but the model in"):
-        load(path, **{name: fainter})
 
 
 # ---------------------------------------------------------------------------------------------- the file itself
@@ -361,14 +342,3 @@ def test_content_that_no_fit_gives_is_refused(what: str, model: ATD, path: Path)
     rewritten(path, change)
     with pytest.raises(ModelFileError, match=message):
         load(path)
-
-
-def test_a_folder_is_refused_and_a_missing_file_is_a_missing_file(model: ATD, tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="is a folder, but must be a regular file"):
-        load(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.safetensors"):
-        load(tmp_path / "nowhere.safetensors")
-    with pytest.raises(FileNotFoundError):
-        model.save(tmp_path / "nowhere" / "model.safetensors")
-    with pytest.raises(PolyadicError, match="it is a folder, not a regular file"):
-        model.save(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -17,7 +16,6 @@ from polyadic.data import Windows, synthetic
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.explain import Components
 from polyadic.explain.expression import profiles
-from polyadic.explain.replicability import Replicability
 from polyadic.plot.electrodes import position, positions
 from polyadic.plot.scalp import interpolated
 from polyadic.plot.sketches import model_html, picture
@@ -63,14 +61,6 @@ def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of
     _, frequency, time = paper(SALS, rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X).axes()
     assert (frequency.unit, time.unit) == ("cycles per sample", "samples")
     assert frequency.positions[-1] == 0.5
-
-
-def test_a_tensor_may_be_anything_and_windows_are_channels_by_time(windows):
-    tensor = paper(SALS, rank=2, max_sweeps=1).fit(windows.X)
-    assert [mode.name for mode in tensor.axes()] == ["mode 1", "mode 2"]
-    assert [mode.kind for mode in tensor.axes(windows)] == ["channel", "time"]
-    with pytest.raises(PolyadicError, match="must have 6 channels like the model, but has 2"):
-        tensor.axes(Windows(np.zeros((3, 2, 256)), channels=["a", "b"]))
 
 
 # ----------------------------------------------------------------------- scalp
@@ -136,14 +126,6 @@ def test_channels_have_a_head_for_each_part_and_cells_for_channels_that_are_not_
     assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase"]
 
 
-def test_other_channels_are_bars_by_part(model, windows):
-    renamed = Windows(windows.X, windows.fs, channels=["a", "b", "c", "d", "e", "f"])
-    figure = plot.channels(model, 0, renamed)
-    assert [trace.name for trace in figure.data] == ["amplitude", "phase"]
-    assert np.allclose(np.concatenate([trace.x for trace in figure.data]), model.factors_[0][:, 0])
-    assert list(figure.layout.yaxis.ticktext) == list(renamed.channels)
-
-
 def test_profiles_are_the_columns_of_the_bases(model, windows):
     for mode in (1, 2):
         line = plot.profile(model, 2, mode, windows).data[0]
@@ -154,24 +136,6 @@ def test_profiles_are_the_columns_of_the_bases(model, windows):
     assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
     assert len(plot.components(model, windows).data) == 3 * (2 + 1 + 1)
     assert len(plot.components(model, windows, count=1).data) == 4
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m, w: plot.channels(m, 3, w), "r must be below 3, the rank"),
-        (lambda m, w: plot.profile(m, 0, 3, w), "mode must be below 3"),
-        (lambda m, w: plot.training(m, "days"), "x must be 'sweeps' or 'seconds', but is 'days'"),
-        (lambda m, w: plot.features(np.zeros((9, 2)), w), "windows and points must have the same length"),
-        (lambda m, w: plot.features(np.zeros((60, 2)), w, "day"), "colour must be one of class, subject, recording"),
-        (lambda m, w: plot.embedded(np.zeros((9, 2)), "umap"), "method must be 'pca' or 't-sne'"),
-        (lambda m, w: plot.confusion([0], [0, 1]), "must have the same shape"),
-        (lambda m, w: plot.signals(w, 60), r"rows must be between 0 and 59, but are \[60\]"),
-    ],
-)
-def test_impossible_plots_are_errors(model, windows, call, message):
-    with pytest.raises(PolyadicError, match=message):
-        call(model, windows)
 
 
 def test_class_means_are_means_and_unlabelled_windows_do_not_count():
@@ -237,19 +201,6 @@ def test_signals_are_plotted_to_scale_with_the_names_of_their_channels(windows):
     some = plot.signals(windows, [3, 7], channels=[1, 4])
     assert [text.split()[0] for text in some.layout.yaxis.ticktext] == ["C3", "Oz"]
     assert np.allclose(some.data[1].y + 1, figure.data[4].y + 4, atol=1e-5)
-
-
-def test_a_segment_of_a_long_window_has_every_sample_and_the_title_says_which(windows):
-    X = windows.read(np.array([3, 7]))
-    part = plot.signals(windows, [3, 7], points=64, centre=[0, 128])
-    for window, first in enumerate((0, 96)):
-        for channel in range(6):
-            trace = part.data[6 * window + channel]
-            assert (trace.x0, trace.dx) == (first / 64, 1 / 64)
-            expected = X[window, channel, first : first + 64]
-            assert np.corrcoef(trace.y, expected)[0, 1] == pytest.approx(1, abs=1e-5)
-    ends = [note.text.rpartition("<br>")[2] for note in part.layout.annotations]
-    assert ends == ["0 to 1 of 4 s", "1.5 to 2.5 of 4 s"]
 
 
 def spectrum(line) -> tuple[np.ndarray, np.ndarray]:
@@ -359,33 +310,6 @@ def test_probabilities_are_a_band_of_one_and_nothing_where_nothing_was_predicted
     assert figure.layout.showlegend
 
 
-def test_strengths_share_the_time_axis_and_windows_without_times_are_numbered():
-    strengths = np.arange(12.0).reshape(6, 2)
-    figure = plot.timeline(night(start=None), strengths=strengths, names=["component 3", "component 1"])
-    heat = figure.data[-1]
-    assert np.allclose(heat.z, strengths.T)
-    assert (heat.x0, heat.dx) == (1.0, 1.0)
-    assert figure.layout.xaxis.matches == "x2"
-    assert figure.layout.xaxis2.title.text == "window"
-    assert list(figure.layout.yaxis2.ticktext) == ["component 3", "component 1"]
-    with pytest.raises(PolyadicError, match=r"strengths must have shape \(6, 1\)"):
-        plot.timeline(night(), strengths=strengths, names=["one"])
-    with pytest.raises(PolyadicError, match=r"predicted must have shape \(6,\), but"):
-        plot.timeline(night(), predicted=[0, 1])
-    with pytest.raises(PolyadicError, match="predicted must be below 3, the number of classes"):
-        plot.timeline(night(), predicted=[0, 1, 2, 3, 0, 0])
-
-
-def test_components_that_replicate_are_distinguished_from_others_and_numbered_from_1():
-    found = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
-    back, gone = plot.replicability(found).data
-    assert (list(back.x), list(back.y), list(back.customdata)) == ([1, 3], [0.97, 0.93], [100, 75])
-    assert (list(gone.x), gone.name) == ([2], "does not replicate")
-    assert plot.replicability(found).layout.shapes[0].y0 == 0.9
-    with pytest.raises(PolyadicError, match="no replicability_"):
-        plot.replicability(None)
-
-
 def test_plots_of_features_show_their_values(windows):
     model = ATD(rank=3, max_sweeps=2).fit(windows)
     Z = model.transform(windows)
@@ -417,21 +341,6 @@ def test_a_figure_for_a_paper_is_a_pdf(windows, tmp_path):
     except MissingExtraError as error:
         pytest.skip(str(error))
     assert (tmp_path / "components.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_plots_say_which_extra_they_need(monkeypatch, tmp_path):
-    figure = plot.low_label({1: [2.0]})
-
-    def to_image(*_, **__):
-        raise ValueError("Image export using the kaleido engine requires the Kaleido package")
-
-    monkeypatch.setattr("plotly.io.to_image", to_image)
-    with pytest.raises(MissingExtraError, match=r"low.png .* kaleido \(pip install 'polyadic\[report\]'\) and Chrome"):
-        save_figure(figure, tmp_path / "low.png")
-    assert list(tmp_path.iterdir()) == []
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[report\]'"):
-        plot.low_label({1: [2.0]})
 
 
 # ------------------------------------------------------------------- notebooks

@@ -10,7 +10,6 @@ from typing import Any
 import edfio
 import numpy as np
 import pytest
-from command_line import polyadic
 
 from polyadic.data import Windows, WindowStore, folder
 from polyadic.data.store_writer import write_windows
@@ -138,15 +137,6 @@ def test_unknown_units_are_taken_to_be_those_of_the_other_recordings_with_one_li
     assert any(line.startswith("r2 and 1 other file: unknown units") for line in store.notes)
 
 
-def test_prepare_says_how_subjects_were_formed_and_which_pattern_their_names_show(tmp_path: Path) -> None:
-    for name in ("D01_SA01", "D01_SA02", "D02_SA01", "D02_SA02"):
-        write(tmp_path / "in", name)
-    said = polyadic("prepare", "folder", "in", "s", "--seconds", 2, cwd=tmp_path).stdout
-    assert "4 recordings of 4 subjects (from file names)" in said
-    assert "Each of 4 files is taken as one subject" in said
-    assert "--subject '(SA\\d+)' finds 2 in their names" in said
-
-
 # ------------------------------------------------------------------------------------------------ windows that are cut
 
 
@@ -179,14 +169,6 @@ def test_windows_put_together_of_one_recording_are_all_written(tmp_path: Path) -
     parts = Windows.concatenate([cut(["a", "a"], part=["train"] * 2), cut(["a"], part=["test"])])
     with pytest.raises(DataError, match="must have the same part"):
         write_windows(parts, tmp_path / "t")
-
-
-def test_a_store_can_be_written_from_a_selection_of_another(tmp_path: Path) -> None:
-    store = folder(good(tmp_path / "in"), tmp_path / "s", seconds=2)
-    some = store.windows.select(recording=["r3", "r1"])
-    copy = write_windows(some, tmp_path / "t")
-    assert (copy.channels, copy.classes) == (store.channels, store.classes)
-    np.testing.assert_array_equal(copy.read(np.arange(6)), some.X)
 
 
 def test_cut_windows_that_make_no_store_are_refused(tmp_path: Path) -> None:

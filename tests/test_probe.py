@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import sklearn
-import torch
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
@@ -17,7 +16,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from polyadic.data.splits import contiguous_blocks, group_folds
-from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe as module
 from polyadic.evaluate import regression
 from polyadic.evaluate.probe import Probe
@@ -169,30 +167,6 @@ def test_given_settings_are_kept_and_the_others_are_chosen():
     assert half.statistics_ is None
 
 
-def test_the_unit_of_the_features_changes_nothing():
-    Z, y, people = example()
-    metres, micrometres = Probe().fit(Z, y, people), Probe().fit(1e6 * Z, y, people)
-    assert metres.scale_ == micrometres.scale_
-    np.testing.assert_array_equal(metres.predict(Z), micrometres.predict(1e6 * Z))
-    first, last = (
-        [row["C"] for row in probe.validation_ if row["scale"] == "plain"] for probe in (metres, micrometres)
-    )
-    np.testing.assert_allclose(np.multiply(last, 1e12), first)
-
-
-def test_the_number_of_threads_changes_nothing():
-    Z, y, people = example()
-    alone = Probe().fit(Z, y, people, [5])
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        together = Probe().fit(Z, y, people, [5])
-    finally:
-        torch.set_num_threads(threads)
-    assert together.validation_ == alone.validation_
-    np.testing.assert_array_equal(together.coef_, alone.coef_)
-
-
 # ------------------------------------------------------------ the regression
 
 
@@ -248,13 +222,6 @@ def test_statistics_are_multiplied_by_their_weight_and_left_out_with_weight_0(sc
     np.testing.assert_array_equal(without.predict_proba(Z), without.predict_proba(changed))
 
 
-def test_features_that_are_all_statistics_have_no_weight():
-    Z, y, people = example()
-    every = Probe().fit(Z, y, people, slice(None))
-    assert every.statistics_ is None
-    np.testing.assert_array_equal(every.coef_, Probe().fit(Z, y, people).coef_)
-
-
 def test_probabilities_are_those_of_logistic_function_and_softmax():
     log_odds = np.array([-800.0, -40.0, -1.0, 0.0, 3.0, 40.0, 800.0])
     expected = np.stack([expit(-log_odds), expit(log_odds)], axis=1)
@@ -288,26 +255,6 @@ def test_input_that_cannot_be_used_is_refused_with_a_sentence(change, said):
     Z, y, people = example()
     with pytest.raises(ValueError, match=said):
         Probe().fit(**({"Z": Z, "y": y, "groups": people} | change))
-
-
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"C": 0}, "C must be"),
-        ({"C": "best"}, "C must be"),
-        ({"C": True}, "C must be"),
-        ({"scale": "none"}, "scale must be"),
-        ({"statistics": "yes"}, "statistics must be"),
-        ({"statistics": -1.0}, "statistics must be"),
-        ({"statistics": False}, "statistics must be"),
-        ({"unlabelled": True}, "unlabelled must be"),
-        ({"class_weight": "even"}, "class_weight must be"),
-    ],
-)
-def test_parameters_that_cannot_be_used_are_refused_with_a_sentence(parameters, said):
-    Z, y, people = example()
-    with pytest.raises(PolyadicError, match=said):
-        Probe(**parameters).fit(Z, y, people)
 
 
 # -------------------------------------------------------------- scikit-learn

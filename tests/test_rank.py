@@ -13,11 +13,9 @@ from typer.testing import CliRunner
 from polyadic import CPD, plot, suggest_rank
 from polyadic.cli import app
 from polyadic.data import synthetic
-from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Replicability, replicability
 from polyadic.explain.rank import RankSuggestion, _recommend, core_consistency, distinct_components
-from polyadic.scale import Moments
 from polyadic.spectral import STFT
 
 
@@ -52,12 +50,6 @@ def test_core_consistency_is_that_of_the_whole_kronecker_product(shape, rank):
     for T in (exact, exact + 0.3 * random.normal(size=shape), random.normal(size=shape)):
         assert core_consistency(T, factors) == pytest.approx(naive(T, factors), rel=1e-8, abs=1e-8)
     assert core_consistency(exact, factors) == pytest.approx(100)
-
-
-def test_core_consistency_needs_factors_that_fit_and_a_unique_core():
-    assert np.isnan(core_consistency(np.ones((5, 2, 4)), [np.ones((5, 3)), np.ones((2, 3)), np.ones((4, 3))]))
-    with pytest.raises(PolyadicError, match=r"factors must have shapes \(size, R\) for T's \(5, 2, 4\)"):
-        core_consistency(np.ones((5, 2, 4)), [np.ones((5, 1)), np.ones((2, 1)), np.ones((3, 1))])
 
 
 # ------------------------------------------------------------- the recommendation
@@ -125,16 +117,6 @@ def test_windows_with_labels_are_scored_on_left_out_subjects():
     assert suggestion.replicability[0].halves
 
 
-def test_the_subset_is_spread_evenly_and_no_larger_than_asked():
-    T, _ = planted(2, shape=(101, 5, 6))
-    groups = np.arange(101) // 25
-    suggestion = suggest_rank(T, [1, 2], tensorize=None, groups=groups, n_windows=5, max_sweeps=3)
-    assert suggestion.n_windows == 5
-    same = suggest_rank(T[[0, 25, 50, 75, 100]], [1, 2], tensorize=None, groups=np.arange(5), max_sweeps=3)
-    assert np.array_equal(same.fitness, suggestion.fitness)
-    assert np.array_equal(same.match, suggestion.match)
-
-
 def test_raw_windows_go_through_the_default_front_end():
     X = np.random.default_rng(0).normal(size=(30, 2, 64)).astype(np.float32)
     calls = []
@@ -169,23 +151,6 @@ def test_a_table_a_dictionary_and_a_plot_come_of_it():
     assert figure.layout.title.text.replace("<br>", " ") == suggestion.reason
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"ranks": []}, "ranks must have at least one"),
-        ({"ranks": [0]}, "ranks must be a whole number"),
-        ({"refits": 0}, "refits must be"),
-        ({"restarts": 0}, "restarts must be"),
-        ({"groups": [1, 2]}, "groups must have shape"),
-        ({"n_windows": 1}, "n_windows must be"),
-        ({"X": np.zeros((5, 3, 4))}, "zero everywhere"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, said):
-    with pytest.raises(PolyadicError, match=said):
-        suggest_rank(**{"X": np.ones((5, 3, 4)), "tensorize": None, **arguments})
-
-
 @pytest.fixture
 def file(tmp_path):
     X = np.random.default_rng(0).normal(size=(40, 2, 64)).cumsum(axis=2).astype(np.float32)
@@ -215,23 +180,3 @@ def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp
     np.savez(tmp_path / "labelled.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     said = polyadic("rank", "labelled.npz", *words, cwd=tmp_path).stdout
     assert "Balanced accuracy is that of a probe on left-out subjects. It is optimistic" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--ranks", "two"], "--ranks must be"),
-        (["--consensus"], "give --restarts"),
-        (["-o", "missing/rank.png"], "--out must be in an existing folder"),
-    ],
-)
-def test_the_command_names_unusable_input(file, words, said):
-    assert said in polyadic("rank", file, *words, cwd=file.parent, code=1).stderr
-
-
-def test_the_command_reads_sums_of_subjects(tmp_path):
-    windows = synthetic(60, n_channels=2)
-    Moments.collect(windows, groups=windows.subject).save(tmp_path / "w.moments")
-    found = json.loads(polyadic("rank", "w.moments", "--ranks", "1,2", "--json", cwd=tmp_path).stdout)
-    assert [row["rank"] for row in found["tried"]] == [1, 2]
-    assert found["windows"] == 60

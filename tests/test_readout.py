@@ -132,43 +132,6 @@ def test_features_are_scaled_principal_components_of_the_dense_reconstructions(c
     assert_close(spectral(case), dense_features(case), 1e-7)
 
 
-@given(problems)
-@steady
-def test_distances_between_features_are_distances_between_reconstructions_up_to_one_factor(case):
-    z, T = spectral(case), case.reconstructions
-    factor = math.sqrt(case.rank / float(T.var(dim=0, correction=0).sum()))
-    assert_close(torch.cdist(z, z), factor * torch.cdist(T, T), 1e-7)
-
-
-@given(problems)
-@steady
-def test_variances_fall_from_axis_to_axis_and_sum_to_the_rank(case):
-    z = spectral(case)
-    variances = z.var(dim=0, correction=0)
-    assert float(variances.sum()) == pytest.approx(case.rank)
-    assert bool((variances.diff() <= 1e-9).all())
-    assert float(z.mean(dim=0).abs().max()) < 1e-9
-    assert_close(z.T @ z / len(z), torch.diag(variances), 1e-9)
-
-
-@given(problems, st.randoms(use_true_random=False))
-@steady
-def test_order_signs_and_division_of_norms_do_not_change_the_features(case, random):
-    expected = spectral(case)
-    order = torch.tensor(random.sample(range(case.rank), case.rank))
-    factors, x = [factor[:, order] for factor in case.factors], case.x[:, order]
-    for mode in range(len(factors)):
-        gains = torch.tensor([random.choice((-1, 1)) * 10 ** random.uniform(-2, 2) for _ in range(case.rank)])
-        factors[mode] = factors[mode] * gains
-        # Another mode makes up for it, or the coefficients do.
-        if random.random() < 0.5 and len(factors) > 1:
-            other = (mode + 1) % len(factors)
-            factors[other] = factors[other] / gains
-        else:
-            x = x / gains
-    assert_close(spectral(replace(case, factors=factors, x=x)), expected, 1e-6)
-
-
 def test_weak_components_with_large_coefficients_are_not_lost_to_rounding():
     case = problem()
     gains = torch.tensor([1e-12, 1.0, 1.0, 1e12], dtype=torch.float64)
@@ -199,22 +162,6 @@ def test_collinear_components_count_as_one():
     assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
 
 
-# ---------------------------------------------------------------------------------- signs
-
-
-def axis_patterns(case: Problem) -> Tensor:
-    """The direction in which a reconstruction moves with each feature: (I·J·…, R)."""
-    model = fitted(case, Readout(statistics=0))
-    eye = torch.eye(case.rank, dtype=torch.float64)
-    return case.patterns @ (model.inverse(eye) - model.inverse(0 * eye)).T
-
-
-@given(problems)
-@steady
-def test_the_pattern_of_every_axis_has_a_positive_sum(case):
-    assert bool((axis_patterns(case).sum(dim=0) > 0).all())
-
-
 # ----------------------------------------------------------------------------- statistics
 
 
@@ -231,13 +178,6 @@ def test_statistics_are_standardised_and_limited_with_the_total_variance_of_the_
     assert_close(found, 0.5 * math.sqrt(case.rank / expected.shape[1]) * expected, 1e-8)
     usual = fitted(problem(), Readout(statistics=0.5)).features(problem().x, problem().windows)[:, case.rank :]
     assert float((usual**2).mean(dim=0).sum()) == pytest.approx(0.25 * case.rank, rel=0.02)
-
-
-def test_one_pass_serves_readouts_of_any_shrinkage_and_weight_of_statistics():
-    case = problem()
-    moments = collected(case, Readout(whiten=Jitter(0.1)))
-    for readout in (Readout(), Readout(statistics=2.0), Readout(whiten=Jitter(0.1), shrinkage=0.3)):
-        assert_same_readout(readout.fitted(moments, case.factors), fitted(case, readout))
 
 
 @pytest.mark.parametrize("value", [0.0, 1 / 3, 1e5 / 3], ids=["silent", "constant", "large constant"])
@@ -311,11 +251,6 @@ def test_one_pass_in_batches_equals_two_passes_even_far_from_zero(case, batch, o
     assert accumulator.count == len(rows)
     assert_close(accumulator.mean, rows.mean(axis=0), 1e-13)
     assert_close(accumulator.covariance, np.atleast_2d(np.cov(rows.T, bias=True)), 1e-8)
-
-
-def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
-    for name, array in first.arrays().items():
-        assert_close(second.arrays()[name], array)
 
 
 # -------------------------------------------------------------------------------- inverse
@@ -404,21 +339,6 @@ def test_arrays_that_no_fit_of_this_model_gives_are_refused(name):
 
 
 # --------------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("statistics", -0.1),
-        ("statistics", "auto"),
-        ("whiten", "jitter"),
-        ("whiten", Jitter),
-        ("shrinkage", math.nan),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_by_name(setting, value):
-    with pytest.raises(PolyadicError, match=f"^{setting} must be"):
-        Readout(**{setting: value})
 
 
 def test_windows_that_are_not_finite_missing_or_of_another_shape_are_refused():

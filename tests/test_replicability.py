@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from polyadic import CPD, GRSALS, SALS, load
+from polyadic import CPD, SALS, load
 from polyadic._util.model_files import read, write
 from polyadic.baselines import PCAFeatures
 from polyadic.cli import app
@@ -17,7 +17,7 @@ from polyadic.data import Windows
 from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
-from polyadic.explain.replicability import Replicability, estimate_seconds
+from polyadic.explain.replicability import Replicability
 
 
 def _checked_model():
@@ -111,12 +111,6 @@ def test_subjects_come_from_the_windows_and_blocks_of_windows_take_their_place()
     assert "halves of the windows" in repr(unknown)
 
 
-def test_a_given_graph_is_cut_to_the_half():
-    X, people = _planted()
-    model = GRSALS(2, tensorize=None, graph=np.ones((160, 160)), batch_size=None, max_sweeps=2).fit(X)
-    assert replicability(model, X, people, refits=2).match.shape == (2,)
-
-
 def test_impossible_replicability_checks_are_refused():
     X, people = _planted()
     model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
@@ -126,16 +120,6 @@ def test_impossible_replicability_checks_are_refused():
         replicability(model, X, people, refits=0)
     with pytest.raises(PolyadicError, match="model must be a CPD"):
         replicability(PCAFeatures(2, tensorize=None).fit(X), X, people)
-
-
-def test_the_time_is_estimated_from_that_of_the_fit():
-    X, _ = _planted()
-    model = SALS(rank=2, tensorize=None, batch_size=10, max_sweeps=1).fit(X)
-    model.fit_seconds_ = 6.0
-    assert estimate_seconds(model, X, refits=10) == pytest.approx(30.0)
-    assert estimate_seconds(model, np.concatenate([X, X]), refits=10) == pytest.approx(60.0)
-    part = SALS(rank=2, tensorize=None, batch_size=10).partial_fit(X)
-    assert estimate_seconds(part, X) == np.inf
 
 
 # ------------------------------------------------------------------- consensus
@@ -165,13 +149,6 @@ def test_components_that_no_other_fit_has_stay_unchanged():
     fits = [[np.abs(random.normal(size=(size, 2))) * [1.0, -1.0] for size in (30, 40, 50)] for _ in range(5)]
     average = average_components(fits, [3.0, 1.0, 2.0, 4.0, 5.0])
     assert match(average, fits[1]).score == pytest.approx(1.0)
-
-
-def test_a_consensus_needs_restarts():
-    with pytest.raises(PolyadicError, match="but restarts=1"):
-        SALS(2, tensorize=None, consensus=True).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match="True or False"):
-        SALS(2, tensorize=None, restarts=2, consensus="yes").fit(np.ones((5, 3, 4)))
 
 
 # -------------------------------------------------------------------- commands
@@ -242,12 +219,6 @@ def test_report_checks_a_model_that_was_not_checked_if_that_is_quick_and_never_w
     slow.save(model)
     assert report()[0] is None
     assert report("--check")[0] is not None
-
-
-def test_report_shows_the_replicability_of_the_model_file(reported, file):
-    model, report = reported
-    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet", "--force", "--check")
-    assert report()[0] is None
 
 
 def test_a_failing_automatic_check_does_not_prevent_the_report(reported, file, monkeypatch):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import html
 import json
 import re
-import subprocess
-import sys
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -20,25 +17,23 @@ import torch
 from problems import paper
 from typer.testing import CliRunner
 
-from paper.scoring import probe_accuracy
-from polyadic import ATD, CPD, SALS, load, plot, report
+from polyadic import ATD, CPD, SALS, load, plot
 from polyadic._util.version import __version__
 from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.tensorizer import Axis
-from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic, synthetic_nights
+from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
-from polyadic.explain.expression import profiles, with_bases
+from polyadic.explain.expression import profiles
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, describe_components, large_but_not_replicating, sentence, strongest_class
+from polyadic.report.components import _place, describe_components, large_but_not_replicating, sentence
 from polyadic.report.contents import collect_contents
-from polyadic.report.figures import figures
 from polyadic.report.headline import headline, methods_of
 from polyadic.report.page import render
 from polyadic.report.probe import interval, score_probe
@@ -83,15 +78,6 @@ def content(page: str) -> dict:
 
 
 # --------------------------------------------------------------------- content
-
-
-@pytest.mark.parametrize("readout", ["auto", None])
-def test_the_map_keeps_the_distances_of_the_readout_and_standardises_coefficients(readout):
-    windows = synthetic(40)
-    model = ATD(rank=3, max_sweeps=2, readout=readout).fit(windows)
-    drawn = figures(collect_contents(model, windows, probe_kind="plain", transductive=True), [])
-    points = plot.embedded(model.transform(windows), standardise=readout is None)
-    assert drawn["map pca class"]["data"] == json.loads(plot.features(points, windows).to_json())["data"]
 
 
 def test_shares_add_up_and_the_largest_comes_first(model, windows, contents):
@@ -164,15 +150,6 @@ def test_a_default_model_shows_level_and_relative_expression_of_its_components_f
     assert "No component replicates in halves of the 12 subjects, so none is shown" in page
 
 
-def test_components_that_vary_together_are_named(plain, windows):
-    twin = copy(plain)
-    own = plain.components_.model
-    doubled = with_bases(own, [factor[:, [0, 0, 1]] for factor in own.factors_], Replicability([1] * 3, [1] * 3, 4))
-    twin.components_ = Components(doubled, 3, 0, {3: 3}, 12, None)
-    found = {one.number: one.alike for one in collect_contents(twin, windows[:60], transductive=True).components}
-    assert (2 in found[1], 1 in found[2]) == (True, True)
-
-
 def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, windows):
     group = np.where(windows.label < 2, "low", "high")
     compared = compare(plain, windows, group, paired=True, permutations=99)
@@ -199,20 +176,6 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
     assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"  # coarse bins
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
-
-
-def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
-    channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
-    frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
-    texts = [_place(frequency, np.eye(8)[peak], [channel, frequency]).text for peak in (0, 1)]
-    assert texts == ["slow, 0 Hz", "delta, 0.8 Hz"]
-
-
-def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
-    component = collect_contents(model).components[0]
-    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
-    assert strongest_class(rare, ["a", "b", "c", "d"]) == ("", "no class")
-    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == ("d", "d, d +0.3")
 
 
 def with_shares(model, percent):
@@ -307,18 +270,6 @@ def test_the_headline_is_the_number_of_evaluate_with_an_interval_over_subjects(m
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
 
 
-def test_subjects_of_one_class_are_part_of_the_headline_as_of_evaluate(windows):
-    label, subject = windows.label % 2, np.arange(300) % 6
-    label = np.where(subject == 2, 0, label)
-    some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
-    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
-    probe = score_probe(model, some, None, 0, "plain", transductive=True)
-    expected = cross_validate(model, some, "loso", probe="plain", transductive=True)
-    assert headline([], 0, probe).value == 100 * expected.balanced_accuracy
-    assert probe.over_subjects == expected.over_subjects
-    assert len(probe.per_subject) == 6
-
-
 @pytest.mark.parametrize(("people", "folds", "repeats"), [(6, 6, 1), (30, 5, 2)])
 def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people, folds, repeats):
     subject = [f"S{number % people}" for number in range(300)]
@@ -344,21 +295,6 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     assert counts.sum(axis=1).tolist() == [found["per_class"][name]["windows"] for name in own.classes]
 
 
-def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows):
-    subject = np.arange(300) % 6
-    label = np.where((subject == 0) & (windows.label == 0), 4, windows.label)
-    names = ["walk", "sit", "run", "lie", "w<lak"]
-    typo = Windows(windows.X, windows.fs, subject=subject, label=label, classes=names)
-    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(typo)
-    probe = score_probe(model, typo, None, 0, "plain", transductive=True)
-    assert probe.of_one_subject == ("w<lak",)
-    page = " ".join(render(model, typo, probe="plain", transductive=True).split())
-    assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
-    assert "on the features, on subjects it was not trained on" in page
-    same = Windows(windows.X, windows.fs, subject=subject, label=windows.label, classes=names[:4])
-    assert score_probe(model, same, None, 0, "plain", transductive=True).of_one_subject == ()
-
-
 @pytest.mark.parametrize(
     ("count", "sentence"),
     [
@@ -371,18 +307,6 @@ def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, c
     assert sentence in page
     assert 'class="big"' not in page
     assert 'id="probe"' not in page
-
-
-def test_a_random_split_is_scored_by_the_requested_probe(model, windows):
-    part = split(windows, "paper", random_state=2)
-    Z = model.transform(windows).astype(np.float64)
-    halves = (Z[part.train], windows.label[part.train], Z[part.test], windows.label[part.test])
-    for kind in ("plain", "standardised"):
-        probe = score_probe(model, windows, "paper", 2, kind)
-        assert probe.scores["accuracy"] == pytest.approx(probe_accuracy(kind, *halves))
-        assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]] * 5)
-        assert (probe.reason, probe.how) == ("", f"one random split, hash {part.hash}")
-    assert "the fixed settings, because 30 labels are too few" in score_probe(model, windows, "paper", 2).reason
 
 
 def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
@@ -544,27 +468,6 @@ def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, wind
         assert np.array_equal(a, b)
 
 
-def test_the_script_reads_tables_as_the_model_had_them_read(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    (tmp_path / "tables").mkdir()
-    for person in range(4):
-        lines = [f"{a:.4f},{b:.4f},{'ab'[row // 64 % 2]}" for row, (a, b) in enumerate(rng.normal(size=(256, 2)))]
-        (tmp_path / "tables" / f"p{person}.csv").write_text("\n".join(["x,y,what", *lines]) + "\n")
-    monkeypatch.chdir(tmp_path)
-    words = ["fit", "tables", "--seconds", "1", "--stride", "0.5", "--fs", "32", "--label", "what", "--rank", "2"]
-    judged = ["report", "model.safetensors", "--data", "tables", "--no-check", "--probe", "plain", "--transductive"]
-    for command in ([*words, "--sweeps", "1", "--quiet"], judged):
-        found = CliRunner().invoke(app, command)
-        assert found.exit_code == 0, found.output
-    fitted = load("model.safetensors")
-    page = Path("report.html").read_text()
-    exec(html.unescape(re.search(r'id="again"><code>(.*?)</code>', page, re.DOTALL)[1]), {})
-    again = load("model.safetensors")
-    assert (again._n_seen, again.reading_) == (fitted._n_seen, fitted.reading_)
-    for a, b in zip(again.factors_, fitted.factors_, strict=True):
-        assert np.array_equal(a, b)
-
-
 def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
     bad = "</script><script>alert(1)</script>"
     hostile = Windows(
@@ -585,35 +488,7 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
         assert "<script" not in trace["name"] + "".join(trace["text"])
 
 
-@pytest.mark.long
-def test_many_components_of_long_windows_stay_below_6_mb(tmp_path):
-    rng = np.random.default_rng(0)
-    n = 1100
-    windows = Windows(rng.normal(size=(n, 12, 1000)).astype(np.float32), 100.0, label=np.arange(n) % 5)
-    model = paper(SALS, rank=64, tensorize=STFT(128, 128), max_sweeps=1).fit(windows)
-    report.write(tmp_path / "large.html", model, windows)
-    assert (tmp_path / "large.html").stat().st_size < 6_000_000
-
-
 # ---------------------------------------------------------------- command line
-
-
-@pytest.mark.long
-def test_the_command_writes_a_report_that_says_where_it_is_from(tmp_path, model, windows):
-    model.save(tmp_path / "m.safetensors")
-    np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject)
-    arguments = ["report", str(tmp_path / "m.safetensors"), "--data", str(tmp_path / "w.npz")]
-    arguments += ["-o", str(tmp_path / "r.html"), "--json"]
-    found = CliRunner().invoke(app, arguments)
-    assert found.exit_code == 0, found.output
-    page = (tmp_path / "r.html").read_text()
-    said = json.loads(found.stdout)
-    assert (said["report"], said["bytes"]) == ("r.html", len(page.encode()))
-    assert len(said["replicability"]["match"]) == 4  # quick, so it was checked
-    assert '<h1 id="result-h">w.npz</h1>' in page
-    assert "frequency (Hz)" in page
-    assert str(tmp_path) not in page
-    assert hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest() in page
 
 
 def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible_ones(tmp_path, model):
@@ -634,16 +509,3 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
     page = (tmp_path / "r.html").read_text()
     assert "Created from the model alone" in page
     assert f"<dt>polyadic</dt><dd>{__version__}</dd>" in page
-
-
-@pytest.mark.long
-def test_a_run_without_plotly_says_so_and_writes_all_else(tmp_path):
-    windows = synthetic_nights(4, 20)
-    np.savez(tmp_path / "nights.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=windows.fs)
-    code = "import sys; sys.modules['plotly'] = None\nfrom polyadic.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "--rank", "4", "--data", "nights.npz", "--quiet", "--out", "out"]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert found.returncode == 0, found.stderr
-    assert "No report.html: plots need plotly" in " ".join(found.stdout.split())
-    assert (tmp_path / "out" / "results.json").exists()
-    assert not (tmp_path / "out" / "report.html").exists()

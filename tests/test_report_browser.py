@@ -284,33 +284,6 @@ def test_the_window_next_to_the_map_is_drawn_like_plot_signals(page, written):
     assert drawn["ticks"] == list(figure.layout.yaxis.ticktext)
 
 
-@pytest.mark.long
-def test_the_map_draws_the_window_it_is_pointed_at_and_choices_change_the_figures(page):
-    page.draw_all()
-    figure = page.page.locator("#samples .figure").first
-    figure.scroll_into_view_if_needed()
-    before = page.page.locator("#window-figure .scatterlayer").inner_html()
-    for point in figure.locator(".points path").all()[5:30:5]:
-        point.hover(force=True)
-        page.page.wait_for_timeout(120)
-    words = page.page.locator("#window-words").inner_text()
-    assert words.startswith("window ")
-    assert "subject" in words
-    assert "recording night" in words
-    assert " s" in words
-    assert page.page.locator("#window-figure .scatterlayer").inner_html() != before
-    page.page.locator("#window-number").fill("17")
-    assert page.page.locator("#window-words").inner_text().startswith("window 17")
-    page.page.locator("#map-method").select_option("t-sne")
-    page.page.locator("#map-colour").select_option("subject")
-    axis = page.page.locator('#training [data-figure^="training"] .x2title')
-    assert axis.text_content() == "sweep"
-    page.page.locator("#training-x").select_option("seconds")
-    page.page.wait_for_timeout(300)
-    assert axis.text_content() == "seconds"
-    assert page.complaints == []
-
-
 HOSTILE = [
     "</script><script>window.owned = 1</script>",
     "<img src=x onerror='window.owned = 1'>",
@@ -356,27 +329,3 @@ def test_hostile_names_are_only_names(running, tmp_path):
         assert all(text == "all channels" or any(name in text for name in HOSTILE) for text in channels)
         assert HOSTILE[1] in page.page.locator("#strongest").inner_text()
         assert "{{ 7 * 7 }}" in page.page.locator("#window-words").inner_text()
-
-
-@pytest.mark.parametrize("what", ["unlabelled", "tensors", "model", "vectors"])
-@pytest.mark.long
-def test_less_data_gives_a_shorter_report(running, tmp_path, what):
-    rng = np.random.default_rng(0)
-    if what == "tensors":
-        data = rng.normal(size=(40, 3, 4, 5))
-        model = paper(SALS, rank=3, max_sweeps=2).fit(data)
-    elif what == "vectors":
-        data = rng.normal(size=(40, 6))
-        model = paper(SALS, rank=3, max_sweeps=2).fit(data)
-    else:
-        data = synthetic(40).X
-        model = paper(SALS, rank=3, tensorize=STFT(32, 16), max_sweeps=2).fit(data)
-    report.write(tmp_path / "r.html", model, None if what == "model" else data)
-    with Page(running, tmp_path / "r.html", width=360) as page:
-        page.draw_all()
-        page.open_component(1)
-        assert page.complaints == []
-        assert page.overlaps() == []
-        assert page.page.locator("#probe").count() == 0
-        assert page.page.locator("#samples").count() == (what != "model")
-        assert page.page.locator("#window").count() == (what == "unlabelled")

@@ -7,7 +7,7 @@ import pytest
 from problems import paper
 
 from polyadic import ATD, SALS, plot
-from polyadic.data import Windows, synthetic
+from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.explain import typical
 from polyadic.explain.spectra import effect_sizes, greedy_shares, where_strongest
@@ -40,17 +40,6 @@ def test_a_sine_has_its_amplitude_in_decibels(model, rhythm):
     spectra = found.spectra_by_class(1)
     assert spectra[:, 8] == pytest.approx([20.0, 20 * np.log10(20)], abs=0.1)
     assert found.spectrum(1)[8] == pytest.approx(spectra[:, 8].mean(), abs=0.05)
-
-
-@pytest.mark.parametrize("parts", ["amplitude", "re_im", "amplitude_phase"])
-def test_parts_that_are_not_logarithms_have_the_unit_of_the_channel(rhythm, parts):
-    stft = STFT(64, 32, parts=parts)
-    found = typical(paper(SALS, rank=1, tensorize=stft, max_sweeps=1).fit(rhythm), rhythm)
-    assert found.scale(1).unit == "µV"
-    if parts == "amplitude":
-        assert found.spectra_by_class(1)[:, 8] == pytest.approx([10.0, 20.0], abs=0.05)
-    if parts == "amplitude_phase":
-        assert found.scale(3).unit == "rad"
 
 
 def test_classes_have_their_own_spectra(model, rhythm):
@@ -106,14 +95,3 @@ def test_effect_sizes_are_cohens():
     pooled = np.sqrt((29 * a.var(ddof=1) + 49 * b.var(ddof=1)) / 78)
     found = effect_sizes(np.concatenate([a, b, [99.0]]), np.repeat([0, 1, -1], [30, 50, 1]))
     assert found == pytest.approx([(a.mean() - b.mean()) / pooled, (b.mean() - a.mean()) / pooled])
-
-
-def test_tensors_without_a_unit_stay_unchanged():
-    X = np.random.default_rng(0).normal(size=(20, 3, 4, 5))
-    model = paper(SALS, rank=2, max_sweeps=2).fit(X)
-    found = typical(model, X)
-    assert found.mean == pytest.approx(X.mean(axis=0), abs=1e-6)
-    assert found.scale(0).unit == ""
-    signals = synthetic(20)
-    named = typical(paper(SALS, rank=2, max_sweeps=1).fit(signals), signals)
-    assert named.scale(0) == (1.0, 0.0, "")

@@ -16,11 +16,9 @@ from polyadic import ATD, SALS, export, load, plot, report
 from polyadic.augment import Jitter
 from polyadic.core.tensorizer import (
     Axis,
-    FunctionTensorizer,
     ModuleTensorizer,
     OnnxGraph,
     Tensorizer,
-    as_tensorizer,
     channel_axis,
     tensors,
     time_axis,
@@ -112,16 +110,8 @@ class TestSTFT(TensorizerContract):
     tensorizer = STFT(n_fft=32, hop=8)
 
 
-class TestSTFTWithPhase(TensorizerContract):
-    tensorizer = STFT(n_fft=32, hop=8, parts="log_amplitude_phase")
-
-
 class TestHaar(TensorizerContract):
     tensorizer = Haar()
-
-
-class TestFunction(TensorizerContract):
-    tensorizer = FunctionTensorizer(lambda X: X.unfold(2, 16, 16).abs())
 
 
 class TestModule(TensorizerContract):
@@ -215,15 +205,6 @@ def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(si
     np.testing.assert_allclose(Features(tmp_path / "m.onnx")(signals.X), Z, rtol=1e-3, atol=1e-3 * np.abs(Z).max())
 
 
-def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tmp_path, monkeypatch):
-    from polyadic._util.immutable import Immutable
-
-    paper(SALS, rank=2, tensorize=Haar(), max_sweeps=1).fit(signals).save(tmp_path / "m.safetensors")
-    monkeypatch.delitem(Immutable._kinds, Haar.type_name())
-    with pytest.raises(ModelFileError, match=r"'test_tensorize\.Haar' that cannot be built: import the module"):
-        load(tmp_path / "m.safetensors")
-
-
 # --------------------------------------------------------------- frozen networks
 
 
@@ -264,11 +245,3 @@ def test_nested_parameters_put_a_changed_copy_in_place():
         model.set_params(tensorize__n_fft=8)
     with pytest.raises(PolyadicError, match="tensorize is None, which has no parameters to set: n_fft"):
         paper(SALS).set_params(tensorize__n_fft=8)
-
-
-@pytest.mark.parametrize("wrong", ["STFT", 5, STFT])
-def test_an_object_that_is_not_a_tensorizer_is_refused(wrong):
-    with pytest.raises(PolyadicError, match="tensorize must be None, a Tensorizer such as STFT, a torch module or"):
-        as_tensorizer(wrong)
-    with pytest.raises(PolyadicError, match="tensorize must be None"):
-        paper(SALS, rank=2, tensorize=wrong).fit(np.ones((5, 3, 40)))

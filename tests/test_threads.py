@@ -70,25 +70,6 @@ def test_a_pool_has_torchs_threads_and_gives_them_back(threads: int) -> None:
     assert row_slices(8, 2**20) == [slice(0, 8)]
 
 
-def test_every_piece_is_done_once_and_errors_come_through(threads: int) -> None:
-    done: list[int] = []
-    with thread_pool():
-        for_each(done.append, range(1000))
-        assert sorted(done) == list(range(1000))
-
-        def fails(piece: int) -> None:
-            if piece == 500:
-                raise KeyError("piece 500")
-
-        with pytest.raises(KeyError, match="piece 500"):
-            for_each(fails, range(1000))
-        for_each(done.append, range(1000))
-    assert len(done) == 2000
-    with pytest.raises(ZeroDivisionError), thread_pool():
-        raise ZeroDivisionError
-    assert torch.get_num_threads() == threads
-
-
 def test_a_fit_has_the_same_bits_with_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Share even little work, so that products, norms, spectra and views are those of several threads.
     monkeypatch.setattr("polyadic.core.algebra._LARGE", 0)

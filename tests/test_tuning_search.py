@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from polyadic import CPD, load, tune
 from polyadic.cli import app
-from polyadic.cli import tune as command
 from polyadic.core import moments
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import WindowClassifier, labels_of
+from polyadic.evaluate import labels_of
 from polyadic.spectral import recommended_stft
 from polyadic.tuning import journal, run
 from polyadic.tuning.search import Search, Try, best_try, score_subjects
@@ -127,12 +126,6 @@ def test_fits_share_second_moments_and_come_out_the_same(windows, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-def test_tries_that_differ_in_the_readout_alone_share_a_fit(windows):
-    tuning = tune(windows, tries=16, folds=2)
-    fits = {tried.settings.fitted for tried in tuning.tries}
-    assert sum(tried.fitted for tried in tuning.tries) == len(fits) < len(tuning.tries)
-
-
 # ------------------------------------------------------------ stopped, resumed
 
 
@@ -197,29 +190,6 @@ def test_an_interrupt_keeps_the_best_so_far_and_claims_no_score_of_left_out_subj
         assert tuning.reason.startswith("Stopped before the search could be validated on left-out subjects")
 
 
-def test_an_interrupt_during_the_final_comparison_keeps_the_best_so_far(windows, monkeypatch):
-    def stop(*args, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(WindowClassifier, "predict_proba", stop)
-        tuning = tune(windows, tries=2, folds=2)
-    assert (tuning.interrupted, tuning.nested) == (True, {})
-    assert tuning.model.predict(windows[:3]).shape == (3,)
-
-
-def test_an_interrupt_during_the_final_fit_says_what_is_saved_and_how_to_resume(windows, tmp_path, monkeypatch):
-    def stop(*args):
-        raise KeyboardInterrupt
-
-    np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Search, "classifier", stop)
-    stopped = CliRunner().invoke(app, ["tune", "w.npz", "--tries", "1", "--folds", "2"])
-    assert "stopped; the tries so far are saved in model.tries.jsonl. To resume:" in stopped.output
-    assert (tmp_path / "model.tries.jsonl").exists()
-
-
 def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_force(windows, tmp_path, monkeypatch):
     np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
     monkeypatch.chdir(tmp_path)
@@ -246,11 +216,6 @@ def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_forc
     assert CliRunner().invoke(app, [*words, "--tries", "3", "--resume"]).exit_code != 0  # nothing to resume
 
 
-def test_arrays_without_labels_and_subjects_are_refused(windows):
-    with pytest.raises(PolyadicError, match=r"must be Windows or a WindowStore, but is a ndarray: use Windows\("):
-        tune(windows.X)
-
-
 # ------------------------------------------------------------- nothing to judge
 
 
@@ -274,18 +239,6 @@ def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_setti
         tune(relabelled(windows, np.zeros(len(windows), int)))
     with pytest.raises(PolyadicError, match="no window has both a label and a subject"):
         tune(relabelled(windows, np.full(len(windows), -1)))
-
-
-def test_recentred_features_are_validated_with_all_windows_of_the_left_out_subjects(windows, monkeypatch):
-    space = Space.of(windows)
-    recentred = replace(space, recommended=replace(space.recommended, recenter=True))
-    monkeypatch.setattr(Space, "of", lambda given: recentred)
-    subject = np.array([f"s{number % 4}" for number in range(len(windows))])  # 24 windows each
-    label = np.where(np.arange(len(windows)) < 60, windows.label, -1)  # 15 labels each, too few to recentre by
-    partly = Windows(windows.X, fs=windows.fs, label=label, subject=subject)
-    tuning = tune(partly, tries=1, folds=2)
-    assert tuning.settings.recenter
-    assert set(tuning.nested) == {"s0", "s1", "s2", "s3"}
 
 
 # ----------------------------------------------------------------------- space
@@ -325,17 +278,3 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     (tmp_path / "model.tries.jsonl").write_text("left behind\n")
     failed = polyadic("tune", "w.npz", "--tries", 2, "--force", cwd=tmp_path, code=1).stderr
     assert "resume it with --resume, or remove the file" in " ".join(failed.split())
-
-
-def test_without_time_only_the_recommended_settings_are_tried_and_there_is_no_plot(windows, tmp_path, capsys):
-    tuning = tune(windows, minutes=0.0, folds=2)
-    assert (len(tuning.tries), tuning.settings) == (1, tuning.recommended)
-    assert tuning.reason == "Kept the recommended settings: ended before any other was tried."
-    files = {kind: tmp_path / f"m.{kind}" for kind in ("tries.csv", "tuning.json", "tuning.html")}
-    files["tuning.html"].write_text("of an earlier search")
-    command._write(tuning, files)
-    assert "no plot: only the recommended settings were tried" in capsys.readouterr().err
-    assert [path.exists() for path in files.values()] == [True, True, False]
-    recentred = replace(tuning, settings=replace(tuning.settings, recenter=True))
-    assert "predictions need at least 20 windows of each subject" in recentred.summary()
-    assert "cannot be exported to C or ONNX" in recentred.summary()

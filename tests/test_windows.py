@@ -78,22 +78,6 @@ def test_any_choice_of_rows_is_that_of_numpy(rows):
 
 
 @pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        (3, PolyadicError, "selected by a slice, a mask or a list"),
-        ([[0, 1]], PolyadicError, "selected by a slice, a mask or a list"),
-        (["ann"], PolyadicError, "selected by a slice, a mask or a list"),
-        ([True] * 11, PolyadicError, r"a mask must have shape \(12,\).* but has shape \(11,\)"),
-        (np.ones((12, 2), bool), PolyadicError, r"a mask must have shape \(12,\)"),
-        ([12], IndexError, "12"),
-    ],
-)
-def test_rows_that_are_not_there_are_refused(rows, error, message):
-    with pytest.raises(error, match=message):
-        a_dozen()[rows]
-
-
-@pytest.mark.parametrize(
     ("wanted", "rows"),
     [
         ({"subject": "bob"}, [4, 5, 6, 7]),
@@ -111,33 +95,6 @@ def test_rows_that_are_not_there_are_refused(rows, error, message):
 )
 def test_windows_are_selected_by_subject_recording_part_and_label(wanted, rows):
     assert_are(a_dozen().select(**wanted), a_dozen(), list(rows))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"subject": "dee"}, "the windows have no subject 'dee'"),
-        ({"subject": ["ann", "dee"]}, "no subject 'dee'"),
-        ({"recording": "b1"}, "the windows have no recording 'b1'"),
-        ({"part": "test"}, "the windows have no part 'test'"),
-        ({"label": 2}, "the windows have no label 2"),
-        ({"label": "fly"}, "label must be one of rest, walk, run, but is 'fly'"),
-    ],
-)
-def test_values_that_no_window_has_cannot_be_selected_even_if_other_windows_had_them(wanted, message):
-    with pytest.raises(PolyadicError, match=message):
-        a_dozen()[:2].select(**wanted)
-
-
-def test_an_empty_selection_is_windows_too():
-    nothing = a_dozen()[[]]
-    assert nothing.X.shape == (0, 2, 8)
-    assert nothing.subject.tolist() == []
-    assert repr(nothing) == "<Windows (0, 2, 8), 50 Hz, 0 subjects, 3 classes>"
-    assert_are(Windows.concatenate([nothing, a_dozen(), nothing]), a_dozen(), np.arange(12))
-    none = Windows(np.zeros((0, 2, 8)), subject=[], recording=[], start=[], label=[], part=[])
-    assert none.classes == ()
-    assert len(none[[]]) == len(Windows.concatenate([none, none])) == 0
 
 
 # -------------------------------------------------------------------- samples
@@ -230,13 +187,6 @@ def test_windows_of_different_kinds_are_not_concatenated(changes):
         Windows.concatenate([a_dozen(), a_dozen(), a_dozen(**changes)])
 
 
-def test_windows_of_different_shapes_and_no_windows_are_not_concatenated():
-    with pytest.raises(PolyadicError, match=r"one shape, but have \(1, 4\) and \(1, 5\)"):
-        Windows.concatenate([Windows(np.zeros((3, 1, 4))), Windows(np.zeros((3, 1, 5)))])
-    with pytest.raises(PolyadicError, match="at least one Windows"):
-        Windows.concatenate([])
-
-
 # --------------------------------------------------------------------- labels
 
 
@@ -269,24 +219,6 @@ def test_labels_are_numbers_from_0_on_with_names(label, classes, codes, names):
 
 
 # ------------------------------------------------------------------ the index
-
-
-@pytest.mark.parametrize(
-    "subject",
-    [
-        [7, -1, 12],
-        ["7", "", "12"],
-        np.array([7.0, -1.0, 12.0]),
-        np.array([7.0, np.nan, 12.0]),
-        np.array([7, None, "12"], object),
-        np.array([b"7", b"", b"12"]),
-    ],
-)
-def test_a_subject_has_the_same_name_whatever_it_is_given_as(subject):
-    given = np.array(subject, copy=True)
-    windows = Windows(np.zeros((3, 1, 4)), subject=subject)
-    assert windows.subject.tolist() == windows.recording.tolist() == ["7", "", "12"]
-    assert np.array_equal(np.asarray(subject).astype(str), given.astype(str))
 
 
 ZEROS = np.zeros((4, 2, 8))
