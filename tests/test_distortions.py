@@ -10,7 +10,6 @@ import torch
 from scipy.stats import kstest
 
 from polyadic.augment import DropChannels, Rotate3D, Scale, Shift
-from polyadic.core.persist import decode, encode
 from polyadic.testing import AugmentationContract
 
 TRIADS = ((0, 1, 2), (3, 4, 5), (6, 7, 8))
@@ -85,8 +84,3 @@ def test_limited_rotations_are_uniform_among_those_within_the_limit(degrees: flo
     axis /= axis.norm(dim=1, keepdim=True)
     for part in axis.T.numpy():  # each coordinate of a uniform point on the sphere is uniform
         assert kstest(part, "uniform", (-1, 2)).pvalue > 0.001
-
-
-@pytest.mark.parametrize("one", [DropChannels(0.1), Shift(0.2), Scale(1.5, True), Rotate3D(TRIADS, 20.0)])
-def test_settings_survive_a_model_file(one: object) -> None:
-    assert decode(encode(one)) == one

@@ -13,7 +13,7 @@ from polyadic.data.readers import edf
 from polyadic.data.readers.edf import read_annotations
 from polyadic.data.recordings import Annotation, Segment, Unread, window_starts
 from polyadic.data.resampling import resample_polyphase
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError
 
 UNICODE = "Schläft – 睡眠"
 NOTES = (
@@ -174,13 +174,6 @@ def test_labels_and_units_beyond_ascii_are_read_in_utf_8_and_in_latin_1(plus):
     assert got.signal.shape == (2, 320)
 
 
-def test_a_number_of_records_left_open_is_found_from_the_size(plus):
-    expected = read_edf(plus)
-    recording = read_edf(patched(plus, 236, b"-1      "))
-    assert np.array_equal(recording.signal, expected.signal)
-    assert recording.annotations == expected.annotations
-
-
 # Rates
 
 
@@ -217,22 +210,6 @@ def test_polyphase_gives_values_at_any_rate(mixed):
         values = edfio.read_edf(mixed).signals[row].data
         np.testing.assert_allclose(recording.signal[row], resample_polyphase(values, own, 50), rtol=1e-5, atol=1e-4)
     assert recording.limits.tolist() == [[-500.0, 500.0]] * 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"fs": 50, "channels": ["S100"]}, r"without resample .* must have 50 Hz, but have S100 100 Hz"),
-        ({"fs": 150, "resample": "hold"}, r"resample='hold' needs integer factors to 150 Hz"),
-        ({"fs": 100 * np.pi, "resample": "polyphase"}, r"fs must be in a ratio of whole numbers"),
-        ({"channels": ["Nose"]}, r"mixed\.edf.*'Nose'.*'S20', 'S100', 'S1'"),
-        ({"channels": "S20"}, r"channels must be a list of distinct names, but is 'S20'"),
-        ({"channels": ["S20", "S20"]}, r"channels must be a list of distinct names"),
-    ],
-)
-def test_impossible_requests_of_a_file_are_errors(mixed, arguments, message):
-    with pytest.raises(PolyadicError, match=message):
-        read_edf(mixed, **arguments)
 
 
 @pytest.mark.parametrize("resample", [{"S20": "hold", "S1": "hold"}, "polyphase"])

@@ -352,33 +352,6 @@ def test_functions_that_write_to_their_batch_do_not_write_to_the_input(kind: Cal
     np.testing.assert_array_equal(np.asarray(X), CUBE)
 
 
-@dataclass(frozen=True)
-class Shortened(Augmentation):
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        return X[..., :-1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"augment": lambda batch: batch[:-1]},
-            r"augment must return .* shape \(\d+, 3, 40\), but \w+ returned \(\d+, 3, 40\)",
-        ),
-        ({"augment": Shortened()}, r"augment must return .* but \w+ returned \(\d+, 3, 39\)"),
-        ({"augment": lambda batch: None}, "augment must return .* NoneType"),
-        ({"tensorize": lambda batch: batch[:-1]}, r"tensorize must return a tensor of \d+ samples, but returned \(\d+"),
-        ({"tensorize": torch.sum}, r"tensorize must return a tensor of \d+ samples, but returned \(\)"),
-        ({"tensorize": lambda batch: batch.numpy()}, "tensorize must return .* ndarray"),
-    ],
-)
-def test_a_function_of_another_shape_is_refused(settings: dict[str, Any], message: str) -> None:
-    model = paper(ATD, beta=0.01, **{"augment": fainter, **SETTINGS, **settings})
-    for method in (model.fit, model.partial_fit):
-        with pytest.raises(PolyadicError, match=message):
-            method(CUBE)
-
-
 @pytest.mark.filterwarnings("ignore:.*singular")
 def test_a_function_that_makes_nan_is_an_error_and_no_model() -> None:
     for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):

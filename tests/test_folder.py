@@ -84,23 +84,6 @@ def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
     assert folder(tmp_path / "ptb" / "records500", tmp_path / "t", seconds=1).shape == (40, 12, 500)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"seconds": 0}, "seconds must be"),
-        ({"seconds": 0.001}, "whole number of samples"),
-        ({"seconds": 1, "subject": "("}, "subject must be a regular expression"),
-        ({"seconds": 1, "subject": "nothing"}, "--subject 'nothing' is a table column"),
-        ({"seconds": 1, "on_error": "ignore"}, "on_error must be"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(tmp_path, arguments, message):
-    trees.ptb_xl(tmp_path / "ptb")
-    with pytest.raises(PolyadicError, match=message):
-        folder(tmp_path / "ptb" / "records500", tmp_path / "s", **arguments)
-    assert not (tmp_path / "s" / "manifest.json").exists()
-
-
 def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(tmp_path):
     table = np.random.default_rng(0).normal(size=(100, 3))
     rows = "\n".join(",".join(map(str, row)) for row in table.tolist())

@@ -246,28 +246,3 @@ def test_the_error_for_a_wrong_parameter_names_it_its_value_and_what_was_expecte
     assert str(caught.value).startswith(name)
     assert repr(value) in str(caught.value)
     caught.match(message)
-
-
-# ---------------------------------------------------------------------------------------------- numbers beyond reason
-
-HUGE = 10**400
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("learning_rate", 0.0, "learning_rate must be greater than 0"),
-        ("learning_rate", HUGE, "learning_rate must be a number of at least 0 and at most 1, but is 1000"),
-        ("gamma", 1e308, r"gamma must be .* at most 3.40282e\+38 or None, but is 1e\+308"),
-        *((name, HUGE, f"{name} must be a number of at least 0, but is 1000") for name in ("alpha", "beta", "tol")),
-        *((name, HUGE, rf"{name} must be .* below 2\*\*63") for name in ("batch_size", "max_sweeps", "patience")),
-        ("rounds", 10**12, "rounds must be at most 10,000"),
-        ("rank", 2**63, r"rank must be a whole number >= 1 and below 2\*\*63"),
-        ("rank", 10**9, "rank=1,000,000,000 needs at least .* GiB of memory, but this machine has"),
-        ("device", 10**40, "device must be 'auto', 'cpu' or an available torch device"),
-    ],
-)
-def test_a_number_that_no_fit_can_use_is_refused_in_a_short_sentence(name: str, value: Any, message: str) -> None:
-    with pytest.raises(PolyadicError, match=message) as caught:
-        paper(ATD, **{**SETTINGS, "augment": itself, name: value}).fit(WINDOWS)
-    assert len(str(caught.value)) < 300

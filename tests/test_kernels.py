@@ -78,13 +78,6 @@ def test_rotations_turn_the_same_way(independent, triads, length):
     assert not torch.equal(found, X)
 
 
-def test_a_single_channel_may_come_with_any_stride():
-    # As from numpy's X[:, None], where it is 0.
-    X = torch.randn(4, 50, device=DEVICE).as_strided((4, 1, 50), (50, 0, 1))
-    kind, bandpass = torch.zeros(4, 1, dtype=torch.int64, device=DEVICE), Bandpass([(1, 20), (5, 24)], fs=50)
-    assert torch.equal(bandpass._by_kernel(X, kind), bandpass._by_kernel(X.reshape(4, 50).clone()[:, None], kind))
-
-
 def bases(rank, sizes=(3, 6, 4)):
     factors = [torch.randn(size, rank, dtype=torch.float64, device=DEVICE) for size in sizes]
     return factors, torch.stack([factor.T @ factor for factor in factors])
@@ -294,16 +287,6 @@ def test_a_default_fit_on_a_gpu_is_that_of_a_cpu():
 
 
 @on_gpu
-@pytest.mark.parametrize("n_fft", [16, 64, 100])
-def test_a_captured_fit_with_other_frames_is_the_plain_one(n_fft, monkeypatch):
-    # Those of 64 samples go through the transform in CUDA, and are more than a block takes; the others through torch's.
-    X = torch.randn(70, 3, 400).cumsum(dim=2)
-    fast, plain = both(monkeypatch, X.numpy(), tensorize=STFT(n_fft, 2, floor="channel"))
-    for found, expected in zip(fast.factors_, plain.factors_, strict=True):
-        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
-
-
-@on_gpu
 @pytest.mark.parametrize("rank", [1, 48, 128])
 def test_captured_fits_of_any_rank_are_the_plain_ones(rank, monkeypatch):
     X = torch.randn(70, 3, 64).cumsum(dim=2)
@@ -330,12 +313,3 @@ def test_one_step_is_within_a_thousandth_of_float64_on_the_cpu(scale):
     for found, expected in zip(fast.factors_, exact.factors_, strict=True):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
     assert close(fast.transform(X.float().cuda()).cpu(), exact.transform(X), 1e-3)
-
-
-@on_gpu
-def test_windows_that_are_not_finite_are_named(monkeypatch):
-    X = torch.randn(40, 3, 64)
-    X[17, 1, 3] = math.nan
-    for data in (X.numpy(), X.cuda()):
-        with pytest.raises(ValueError, match="sample 17 contains NaN"):
-            model().fit(data)

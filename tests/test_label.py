@@ -239,17 +239,6 @@ def test_a_window_answered_in_another_tab_is_not_overwritten(begin):
     assert session.labels[one.row] == "rest"
 
 
-def test_a_picked_window_leaves_the_question_open_and_skipping_it_keeps_its_label(begin):
-    session, truth = begin()
-    (row, _), *_ = label(session, truth, 3)
-    question, rows = session.question("tab"), len(session.journal.rows)
-    session.pick("tab", row)
-    session.answer("tab", row, "", session.stamp(row))
-    assert session.labels[row] == truth[row]
-    assert len(session.journal.rows) == rows
-    assert session.question("tab") == question
-
-
 def test_a_last_line_that_was_cut_off_is_removed_and_all_others_stay(begin, tmp_path):
     session, truth = begin()
     label(session, truth, 5)
@@ -444,20 +433,3 @@ def test_signals_have_their_context_and_gaps_are_not_a_number(client):
     assert np.isnan(values[:, :8]).all()
     np.testing.assert_allclose(values[:, 8:, 0], np.hstack([X[0], X[1]]), rtol=1e-6)
     assert client.get("/secret/api/window?row=0&first=0&last=99999&channel=-1").status_code == 400
-
-
-def test_suggestions_come_only_if_asked_for_and_never_for_random_or_repeated_windows(client):
-    session, (_, _, truth) = client.session, people()
-    label(session, truth, 20)
-    session.refit()
-    kinds = set()
-    for _ in range(30):
-        asked = session.question("t").asked
-        kinds.add(asked)
-        assert client.get("/secret/api/question?tab=t").json()["suggestion"] == ""
-        shown = client.get("/secret/api/question?tab=t&suggest=1").json()
-        assert bool(shown["suggestion"]) == (asked not in ("random", "again"))
-        assert shown["asked"] != "again"  # whoever knows that it is repeated remembers
-        assert shown["label"] == ""
-        label(session, truth, 1, tab="t")
-    assert {"random", "again", "unsure"} <= kinds

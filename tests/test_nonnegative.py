@@ -51,14 +51,6 @@ def test_many_passes_are_exact_least_squares_and_none_raises_the_objective(seed:
     assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(values))
 
 
-def test_a_column_without_weight_keeps_its_start() -> None:
-    G, M, start = problem(0)
-    G[:, 2] = G[2] = 0.0
-    found = nonnegative_solve(G, M, start, 0.0)
-    assert torch.equal(found[:, 2], start[:, 2])
-    assert bool(torch.isfinite(found).all())
-
-
 @pytest.mark.parametrize("kind", FITS)
 def test_profiles_have_no_entry_below_zero_and_coefficients_have_a_sign(kind: str) -> None:
     model = FITS[kind]().set_params(tensorize=FRAMES, max_sweeps=4, tol=0.0, device="cpu").fit(SIGNALS)

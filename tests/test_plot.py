@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import paper
-from sklearn.metrics import silhouette_score
 
 from polyadic import ATD, CPD, SALS, plot
 from polyadic.augment import Jitter
@@ -94,12 +93,6 @@ def angle(first: str, second: str) -> float:
     return float(np.degrees(np.arccos(np.dot(*points))))
 
 
-def test_references_and_prefixes_do_not_move_an_electrode_and_a_pair_lies_between():
-    assert position("EEG C3-REF") == position("c3") == position("C3-M2") == position("EEG_C3/A2")
-    assert position("Fpz-Cz") == pytest.approx((0, 0.4))
-    assert position("M1") is not None
-
-
 def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
     places = np.array(list(positions(tuple(CHANNELS)).values()))
     values = np.array([1.0, -2.0, 0.5, 0.0, 1.5])
@@ -179,16 +172,6 @@ def test_features_are_grouped_and_each_point_knows_its_window(windows):
             assert set(column[rows]) == {trace.name}
             assert all(f"window {row + 1}<br>" in text for row, text in zip(rows, trace.text, strict=True))
     assert "at 236 s" in plot.features(points, windows).data[int(windows.label[59])].text[-1]
-
-
-def test_the_map_of_isometric_features_separates_classes_that_a_strong_feature_separates():
-    rng = np.random.default_rng(0)
-    label = np.repeat([0, 1], 60)
-    # One strong feature separates the classes; two pairs of weak, correlated ones are noise.
-    noise = rng.normal(0, 0.1, (120, 2))
-    Z = np.c_[2.0 * label + rng.normal(0, 0.1, 120), noise, noise + rng.normal(0, 0.01, (120, 2))]
-    assert silhouette_score(plot.embedded(Z, standardise=False), label) > 0.8
-    assert silhouette_score(plot.embedded(Z), label) < 0.2
 
 
 def test_signals_are_plotted_to_scale_with_the_names_of_their_channels(windows):
@@ -299,15 +282,6 @@ def test_a_timeline_has_a_cell_for_each_window_in_the_row_of_its_class():
         assert found == expected
     assert list(figure.layout.yaxis.ticktext) == ["W", "N2", "N3"]
     assert figure.layout.yaxis.domain[0] > figure.layout.yaxis2.domain[1]  # the true class stands below
-
-
-def test_probabilities_are_a_band_of_one_and_nothing_where_nothing_was_predicted():
-    probability = np.array([[1, 0, 0], [0.5, 0.25, 0.25], [0, 1, 0], [0, 1, 0], [0, 0, 1], [np.nan] * 3])
-    figure = plot.timeline(night(), probability=probability)
-    band = np.array([trace.y for trace in figure.data if trace.type == "scatter"])
-    assert band[:, 1] == pytest.approx([0.5, 0.25, 0.25])
-    assert band.sum(axis=0)[:8] == pytest.approx([1, 1, 1, 1, 0, 0, 1, 0])
-    assert figure.layout.showlegend
 
 
 def test_plots_of_features_show_their_values(windows):

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import sklearn
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -268,16 +267,6 @@ def test_every_common_check_of_scikit_learn_passes(
     estimator: BaseEstimator, check: Callable[[BaseEstimator], None]
 ) -> None:
     check(estimator)
-
-
-def test_groups_reach_the_probe_in_a_pipeline():
-    Z, y, people, block = leaking()
-    pipeline = Pipeline([("same", FunctionTransformer()), ("probe", Probe())])
-    pipeline.fit(Z, y, probe__groups=people, probe__statistic_columns=block)
-    assert pipeline[-1].reason_ == Probe().fit(Z, y, people, block).reason_
-    with sklearn.config_context(enable_metadata_routing=True):
-        routed = make_pipeline(FunctionTransformer(), Probe().set_fit_request(groups=True)).fit(Z, y, groups=people)
-    assert routed[-1].reason_ == Probe().fit(Z, y, people).reason_
 
 
 # --------------------------------------------------------------------- files

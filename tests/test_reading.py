@@ -20,8 +20,7 @@ from people import wfdb
 
 from paper.datasets import sleep_edf
 from polyadic import load
-from polyadic.cli.windows import describe
-from polyadic.data import Windows, WindowStore, folder
+from polyadic.data import WindowStore, folder
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_edf
@@ -30,7 +29,7 @@ from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, window_starts
 from polyadic.data.splits import refuse_copies
-from polyadic.data.subjects import is_simple_pattern, suggest_pattern
+from polyadic.data.subjects import is_simple_pattern
 from polyadic.errors import DataError, PolyadicError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
@@ -439,31 +438,6 @@ def test_a_model_remembers_how_its_recordings_were_read(tmp_path):
     assert "--seconds is 10 s, but the model has 5 s" in refused.stderr
 
 
-def test_a_model_of_a_store_remembers_it_as_well(tmp_path):
-    people.wearables(tmp_path / "in")
-    polyadic("prepare", "folder", "in", "s.store", "--seconds", 2, "--label", "activity", cwd=tmp_path)
-    assert WindowStore(tmp_path / "s.store").reading["label"] == "activity"
-    polyadic("fit", "s.store", "--probe", "plain", *QUICK, cwd=tmp_path)
-    assert load(tmp_path / "model.safetensors").reading_["label"] == "activity"
-    new = tmp_path / "new.csv"  # the label column of tables is not needed to predict, and no signal
-    new.write_text((tmp_path / "in" / "p01.csv").read_text())
-    polyadic("predict", "model.safetensors", "new.csv", "-o", "a.csv", cwd=tmp_path)
-    lines = new.read_text().splitlines()
-    new.write_text("\n".join(",".join(line.split(",")[:4]) for line in lines) + "\n")
-    polyadic("predict", "model.safetensors", "new.csv", "-o", "b.csv", cwd=tmp_path)
-    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
-
-
-def test_recordings_of_a_higher_rate_are_refused_with_the_option_that_helps(tmp_path):
-    people.wearables(tmp_path / "in", 2)
-    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
-    people.table(tmp_path / "fast.csv", ["walk"], 0, fs=50, each=400)
-    refused = polyadic("predict", "model.safetensors", "fast.csv", cwd=tmp_path, code=1)
-    assert "--resample polyphase" in refused.stderr
-    assert "hold" not in refused.stderr
-    polyadic("predict", "model.safetensors", "fast.csv", "--resample", "polyphase", cwd=tmp_path)
-
-
 def test_identical_recordings_under_two_names_are_detected(tmp_path):
     people.wearables(tmp_path / "in", 3)
     shutil.copy(tmp_path / "in" / "p01.csv", tmp_path / "in" / "p09.csv")
@@ -510,16 +484,6 @@ def test_one_recording_one_subject_and_one_class_are_reported_at_the_start(tmp_p
     assert "did you mean 'activity'" in refused.stderr
 
 
-def test_a_class_of_one_subject_may_be_a_typo(capsys):
-    subject, X = np.repeat(["a", "b", "c"], 4), np.zeros((12, 1, 8), np.float32)
-    label = ["walk", "walk", "stage 3", "rest"] * 2 + ["wlak", "walk", "stage 4", "rest"]
-    describe(Windows(X, label=label, subject=subject), hidden=True)
-    typo, stage = capsys.readouterr().err.splitlines()[-1:-3:-1]
-    assert "Class 'wlak' has labels of one subject only" in typo
-    assert "Did you mean 'walk'? --class 'walk=walk|wlak' merges them" in typo
-    assert stage == "Class 'stage 4' has labels of one subject only, so it cannot be tested on other subjects."
-
-
 def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_path):
     people.wearables(tmp_path / "in", 3)
     for name in ("p02", "p03"):
@@ -536,15 +500,6 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
     assert note in store.notes
     with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
         folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
-
-
-def test_info_shows_rate_and_unit_of_every_channel(tmp_path):
-    people.sleep(tmp_path / "in", 1)
-    said = polyadic("info", "in/S01/night.edf", cwd=tmp_path).stdout
-    assert "EEG Fpz-Cz: 50 Hz, uV" in said
-    assert "Temp rectal: 1 Hz, DegC" in said
-    edfio.Edf([], annotations=[edfio.EdfAnnotation(0, 30, "W")]).write(tmp_path / "h.edf")
-    assert "annotations" in polyadic("info", "h.edf", cwd=tmp_path).stdout
 
 
 def test_info_of_a_folder_tells_the_first_recording_from_the_folder(tmp_path):
@@ -605,11 +560,6 @@ def test_transform_writes_the_labels_that_recordings_have(worn):
     assert "p02.csv" in failed.stderr
     assert "--label" not in failed.stderr
     (worn / "p02.csv").rename(worn / "new" / "p02.csv")
-
-
-def test_evaluate_says_that_recordings_without_the_column_of_labels_have_none(worn):
-    said = polyadic("evaluate", "model.safetensors", "new", cwd=worn, code=1).stderr
-    assert "new/p01.csv: there is no column 'activity' (--label)" in said
 
 
 # ------------------------------------------------------------------------------------- names of channels and subjects
@@ -703,22 +653,6 @@ def test_files_of_one_subject_are_recognised_by_their_names_and_one_class_per_su
     said = polyadic("fit", "in", *options, "--subject", r"(SA\d+)", "--force", cwd=tmp_path)
     assert "one class only" not in said.stderr
     assert "3 subjects (from the pattern)" in said.stdout
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["S1_a", "S1_b", "S2_a", "S2_b"], (r"(S\d+)", 2)),
-        (["SA01_x", "SA01_y", "SE02_x", "SE02_y"], (r"(SA\d+|SE\d+)", 2)),
-        (["ann-1", "ann-2", "bob-1", "bob-2"], ("([^/-]+)-[^/]*$", 2)),
-        (["w1a", "w1b", "w2a", "w2b"], (r"([A-Za-z]+\d+)[^/]*$", 2)),
-        (["p01", "p02", "p03", "p04"], None),
-        (["night", "day"], None),
-    ],
-)
-def test_the_pattern_that_names_show_is_suggested(names, expected):
-    assert suggest_pattern(names) == expected
-    assert expected is None or is_simple_pattern(expected[0])
 
 
 def test_classes_without_a_window_are_named_before_the_score(tmp_path):

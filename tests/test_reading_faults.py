@@ -12,12 +12,10 @@ from command_line import polyadic
 
 from polyadic.cli.info import describe
 from polyadic.data import folder
-from polyadic.data.cutting import write_store
 from polyadic.data.readers.scoring import find_scoring, read_scoring
 from polyadic.data.readers.tables import read_csv
-from polyadic.data.reading import Reading
 from polyadic.data.recordings import Annotation, Recording
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
 
@@ -82,13 +80,6 @@ def test_impossible_times_of_a_scoring_are_an_error_of_its_recording_alone(times
     assert [one["name"] for one in store.skipped] == ["S2"]
 
 
-@pytest.mark.parametrize(("onset", "duration"), [(1e300, 0), (0, float("inf")), (float("nan"), 1), (0, -1)])
-def test_impossible_times_of_annotations_are_an_error_in_every_format(onset, duration):
-    note = Annotation(onset, duration, "W")
-    with pytest.raises(DataError, match=r"night: the annotation 'W' .* must have an onset and a duration"):
-        Recording("night", "s", 10.0, ("a",), ("",), np.zeros((1, 9), np.float32), (note,))
-
-
 def staged(path, lines, seconds, window=10.0):
     """The annotations of a recording of some seconds from a file of one stage per line."""
     path.write_text("\n".join(lines) + "\n")
@@ -133,21 +124,6 @@ def test_folders_of_classes_inside_folders_of_subjects_are_not_subjects(subject,
     assert store.index.subjects_from == "folder names"
 
 
-@pytest.mark.parametrize("label_from", ["folder", r"^(\w+)/"])
-def test_subjects_are_the_same_with_and_without_labels(label_from, tmp_path):
-    for activity in ("walk", "rest"):
-        people.table(tmp_path / "in" / activity / "p01.csv", [activity], 0)
-        people.table(tmp_path / "in" / activity / "p02.csv", [activity], 1)
-    reading = Reading(seconds=2, channels=("x",), label_from=label_from)
-    for labels in (True, False):
-        store = write_store(tmp_path / "in", tmp_path / f"s{labels}", reading, labels=labels)
-        assert set(store.windows.subject) == {"p01", "p02"}
-        assert (store.index.label >= 0).all() == labels
-    (tmp_path / "in" / "p03.csv").write_text((tmp_path / "in" / "walk" / "p01.csv").read_text())
-    store = write_store(tmp_path / "in", tmp_path / "t", reading, labels=False)  # a file without a label is no fault
-    assert set(store.windows.subject) == {"p01", "p02", "p03"}
-
-
 @pytest.mark.parametrize("head", ["Participant", "id"])
 def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, tmp_path):
     rows = "".join(f"{n / 10},{np.sin(n):.4f},7\n" for n in range(100))
@@ -157,13 +133,6 @@ def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, t
     store = folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, subject=head)
     assert store.channels == ("x",)
     assert set(store.windows.subject) == {"7"}
-
-
-def test_the_error_for_a_table_of_labels_and_subjects_names_both_options(tmp_path):
-    rows = "".join(f"{n / 10},{np.sin(n):.4f},p1,walk\n" for n in range(100))
-    (tmp_path / "a.csv").write_text(f"time,x,person,activity\n{rows}")
-    with pytest.raises(DataError, match="use --label activity --subject person if they are"):
-        folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
 
 
 def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
@@ -229,13 +198,6 @@ def test_a_channel_that_some_recordings_lack_is_missing_there_with_one_line(tmp_
 def test_the_rate_of_real_times_is_a_round_one_unless_they_drift_from_it(rate, count, read, tmp_path):
     (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / rate:.6f},{n}\n" for n in range(count)))
     assert read_csv(tmp_path / "a.csv").fs == pytest.approx(read, rel=1e-9)
-
-
-def test_the_error_for_a_rate_that_does_not_fit_the_windows_names_the_option(tmp_path):
-    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 50.3:.6f},{n % 7}\n" for n in range(600)))
-    with pytest.raises(PolyadicError, match=r"not at 50\.3 Hz: .*--seconds.*--fs"):
-        folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
-    assert folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, fs=50).fs == 50
 
 
 def test_a_table_of_pandas_with_its_index_is_read(tmp_path):

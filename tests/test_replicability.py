@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from polyadic import CPD, SALS, load
 from polyadic._util.model_files import read, write
-from polyadic.baselines import PCAFeatures
 from polyadic.cli import app
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
@@ -109,17 +108,6 @@ def test_subjects_come_from_the_windows_and_blocks_of_windows_take_their_place()
     unknown = replicability(model, X, refits=2)
     assert not unknown.halves
     assert "halves of the windows" in repr(unknown)
-
-
-def test_impossible_replicability_checks_are_refused():
-    X, people = _planted()
-    model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
-    with pytest.raises(PolyadicError, match="two subjects or more, but has 1"):
-        replicability(model, X, np.zeros(160))
-    with pytest.raises(PolyadicError, match="refits"):
-        replicability(model, X, people, refits=0)
-    with pytest.raises(PolyadicError, match="model must be a CPD"):
-        replicability(PCAFeatures(2, tensorize=None).fit(X), X, people)
 
 
 # ------------------------------------------------------------------- consensus

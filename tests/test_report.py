@@ -295,20 +295,6 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     assert counts.sum(axis=1).tolist() == [found["per_class"][name]["windows"] for name in own.classes]
 
 
-@pytest.mark.parametrize(
-    ("count", "sentence"),
-    [
-        (1, "no accuracy could be computed: at least two subjects must have labels, but only"),
-        (3, "an accuracy on unseen subjects needs at least 4 subjects with labels, but the data has 3"),
-    ],
-)
-def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, count, sentence):
-    page = render(model, Windows(windows.X, windows.fs, subject=np.arange(300) % count, label=windows.label))
-    assert sentence in page
-    assert 'class="big"' not in page
-    assert 'id="probe"' not in page
-
-
 def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
     y = np.repeat([0, 1], [900, 100])
     right = np.concatenate([np.ones(900, bool), np.arange(100) < 50])
@@ -323,20 +309,6 @@ def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
     # Of windows one by one, it is about that of the binomial distribution.
     share = right.mean()
     assert narrow_high - narrow_low == pytest.approx(2 * 1.96 * np.sqrt(share * (1 - share) / 500), rel=0.1)
-
-
-def test_the_probe_says_what_features_were_learned_from(model, windows):
-    def told(model, protocol=None, seed=0, **options) -> str:
-        return score_probe(model, windows, protocol, seed, "plain", **options).features
-
-    assert told(model) == "Features were learned once, from subjects other than the test subjects."
-    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
-    assert told(everything) == "Features were refitted in every fold, without the test subjects."
-    assert told(everything, transductive=True).startswith("Transductive: features were not refitted")
-    assert "does not record which windows" in told(everything, "paper")
-    assert "a part of another split" in told(model, "paper", 1)
-    own = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(split(windows, "paper"))))
-    assert "were held out when the model was fitted" in told(own, "paper")
 
 
 def result(protocols=("subject",)) -> dict:

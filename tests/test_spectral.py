@@ -198,13 +198,3 @@ REFUSED = [
 def test_settings_that_make_no_sense_or_do_not_fit_the_windows_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(PolyadicError, match=f"^{message}"):
         STFT(**{"n_fft": 8, "hop": 2} | settings)(recordings(4, 3, 60))
-
-
-def test_input_that_is_not_a_floating_point_batch_is_refused() -> None:
-    for wrong in (recordings(3, 64), recordings(1, 2, 3, 64), torch.ones(2, 3, 20, dtype=torch.int16)):
-        with pytest.raises(PolyadicError, match=r"^X must be floating point with three dimensions .*has shape"):
-            STFT(n_fft=8, hop=2)(wrong)
-    with pytest.raises(PolyadicError, match="units must have one entry per channel, 3, but has 2"):
-        STFT(n_fft=16, hop=4).calibrated(recordings(4, 3, 60), ("g", "g"))
-    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 31: pass tensorize=None if X already"):
-        recommended_stft(31)

@@ -24,7 +24,6 @@ from paper.baselines.networks import Learner, byol_loss, nce_loss
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.data import synthetic
 from polyadic.data.batches import Samples, WindowSource
-from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 
@@ -56,10 +55,6 @@ class TestBYOL(BaselineContract):
 
 class TestAutoEncoder(BaselineContract):
     baseline = ALL["AE"]()
-
-
-class TestContrastiveAutoEncoder(BaselineContract):
-    baseline = ALL["AE_ss"]()
 
 
 class TestReferenceCNN(BaselineContract):
@@ -223,15 +218,3 @@ def test_reference_cnn_beats_chance_by_far_on_new_windows(signals: tuple[np.ndar
     weight, bias = (value.detach().numpy() for value in model._network.linear.parameters())
     logits = model.transform(windows[200:]) @ weight.T + bias
     assert np.array_equal(logits.argmax(axis=1), probabilities.argmax(axis=1))
-
-
-# ---------------------------------------------------------------------- errors
-
-
-def test_what_cannot_be_learned_from_is_refused() -> None:
-    with pytest.raises(PolyadicError, match=r"^augment is None, but"):
-        ALL["SimCLR"](augment=None).fit(X)
-    with pytest.raises(PolyadicError, match="at least 4 windows"):
-        ALL["CNN"]().fit(X[:3], [0, 1, 0])
-    with pytest.raises(PolyadicError, match=r"did not stay finite.*learning_rate"):
-        train(Scripted([1.0, math.nan]), source_of(X), None, settings(max_epochs=3))

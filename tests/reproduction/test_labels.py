@@ -16,13 +16,11 @@ from sklearn.metrics import balanced_accuracy_score
 from paper.labels import methods, people, runner, tables
 from paper.labels.runner import LabelRequest, run
 from paper.scoring import statistic_columns
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, calibration
 from polyadic.evaluate.significance import corrected_resampled, holm
 
 pytest.importorskip("matplotlib")
-
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 # ---------------------------------------------------------------------- people
@@ -64,11 +62,6 @@ def test_labels_are_sampled_per_class_up_to_the_available_number():
     assert set(found) <= set(rows)
     assert (found == people.drawn(label, rows, 3, [4, 1])).all()
     assert people.drawn(label, rows, "all", [4, 1]) is rows
-
-
-def test_settings_of_the_networks_are_those_that_were_tuned():
-    har = json.loads((RESULTS / "har" / "tune-har.settings.json").read_text())["settings"]
-    assert {name: har[name] for name in ("SimCLR", "CNN")} == {"SimCLR": people._SIMCLR_HAR, "CNN": people._CNN_HAR}
 
 
 # ---------------------------------------------------------------------- scores
@@ -165,18 +158,6 @@ def test_ranks_are_means_over_all_cells_and_p_is_that_of_wilcoxon():
     assert cells[-3:] == ["2.0", "5 of 5", f"{wilcoxon([1.0, 2, 3, 4, 5]).pvalue:.2g}"]
 
 
-def test_coefficients_have_the_variance_of_the_isometric_features_and_keep_the_statistics():
-    data = people.read_set(Path(), "synthetic")
-    one = methods.method("coefficients for isometric features")
-    model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
-    found = methods.features_of(one, model, data.labelled())
-    plain = methods.features_of(methods.method("polyadic"), model, data.labelled())
-    assert found.Z.shape == plain.Z.shape
-    assert (found.statistics == plain.statistics).all()
-    np.testing.assert_array_equal(found.Z[:, found.statistics], plain.Z[:, plain.statistics])
-    assert found.Z[:, :4].var(axis=0).sum() == pytest.approx(4, rel=1e-4)
-
-
 # ---------------------------------------------------------------------- tables
 
 
@@ -244,12 +225,3 @@ def test_the_page_and_the_picture_are_written(quick):
     text = (out / "labels.md").read_text()
     assert "on unseen subjects" in text
     assert "nan" not in text
-
-
-def test_wrong_requests_are_errors(tmp_path):
-    with pytest.raises(PolyadicError, match=r"--data is missing: pass the folder with har\.npz"):
-        run(LabelRequest(tmp_path), quiet=True)
-    with pytest.raises(DataError, match=r"har\.npz is not in"):
-        run(LabelRequest(tmp_path, folder=tmp_path), quiet=True)
-    with pytest.raises(PolyadicError, match="--method must be one of polyadic; hand features"):
-        run(LabelRequest(tmp_path, quick=True, methods=("nothing",)), quiet=True)

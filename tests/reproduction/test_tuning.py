@@ -172,16 +172,3 @@ def test_the_best_try_of_each_method_is_chosen_and_the_comparison_takes_it(tmp_p
     plain = run(Request("table2", tmp_path, quick=True, methods=("SALS",)), EXPERIMENTS["table2"], True)
     assert plain["rows"][0]["key"] != result["rows"][0]["key"]
     assert {p.name for p in tmp_path.glob("table2*.json")} == {"table2-synthetic-tuned.json", "table2-synthetic.json"}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("no json", "must be a settings file written by"),
-        ('{"dataset": "har", "settings": {}}', "tuned for synthetic, but s.json is for har"),
-    ],
-)
-def test_other_files_are_refused_as_settings(content, message, tmp_path):
-    (tmp_path / "s.json").write_text(content)
-    with pytest.raises(PolyadicError, match=message):
-        quick_settings(tmp_path, "table2", tuned=tmp_path / "s.json")
