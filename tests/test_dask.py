@@ -25,8 +25,8 @@ distributed = pytest.importorskip("distributed")
 array = pytest.importorskip("dask.array")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of processes that are killed
-X = np.random.default_rng(0).normal(size=(1200, 3, 128)).astype(np.float32).cumsum(axis=2)
-CHUNK = 50
+X = np.random.default_rng(0).normal(size=(480, 3, 128)).astype(np.float32).cumsum(axis=2)
+CHUNK = 20
 
 
 def model(**settings) -> CPD:
@@ -58,7 +58,7 @@ def assert_equal_fits(found: CPD, expected: CPD) -> None:
 @pytest.fixture
 def stores(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / name for name in ("a.store", "b.store")]
-    for path, part in zip(paths, (X[:700], X[700:]), strict=True):
+    for path, part in zip(paths, (X[:280], X[280:]), strict=True):
         write_windows(Windows(part, fs=64, channels=["x", "y", "z"]), path)
     return paths
 
@@ -104,7 +104,7 @@ def folders(tmp_path: Path) -> list[Path]:
     """Two folders with two recordings each; the channels of the second are in another order."""
     for number, (name, order) in enumerate([("a", "xyz"), ("a", "xyz"), ("b", "zxy"), ("b", "zxy")]):
         (tmp_path / name).mkdir(exist_ok=True)
-        signal = dict(zip("xyz", X[300 * number : 300 * (number + 1)].transpose(1, 0, 2).reshape(3, -1), strict=True))
+        signal = dict(zip("xyz", X[120 * number : 120 * (number + 1)].transpose(1, 0, 2).reshape(3, -1), strict=True))
         frame = pd.DataFrame({channel: signal[channel] for channel in order})
         frame.to_csv(tmp_path / name / f"{number}.csv", index=False)
     return [tmp_path / "a", tmp_path / "b"]
@@ -118,7 +118,7 @@ def test_folders_of_recordings_are_cut_and_read_by_the_workers(whole, folders, c
     assert_equal_fits(found, whole)
     assert (found.fs_, found.channel_names_, found.reading_["seconds"]) == (64.0, ("x", "y", "z"), 2)
     np.testing.assert_allclose(found.transform(windows).compute(), whole.transform(X), atol=1e-3)
-    np.testing.assert_allclose(windows[[3, 700]].X, X[[3, 700]], rtol=1e-6)
+    np.testing.assert_allclose(windows[[3, 280]].X, X[[3, 280]], rtol=1e-6)
 
 
 def test_a_folder_is_fitted_on_a_cluster_from_the_command_line(folders, client):
@@ -133,23 +133,23 @@ def test_a_folder_is_fitted_on_a_cluster_from_the_command_line(folders, client):
 
 
 def test_features_and_labels_of_dask_arrays_are_lazy(whole, client):
-    x = array.from_array(X, chunks=(500, -1, 50))
+    x = array.from_array(X, chunks=(200, -1, 50))
     Z = whole.transform(x)
     assert isinstance(Z, array.Array)
-    assert Z.chunks == ((500, 500, 200), (len(whole.get_feature_names_out()),))
+    assert Z.chunks == ((200, 200, 80), (len(whole.get_feature_names_out()),))
     np.testing.assert_allclose(Z.compute(), whole.transform(X), atol=1e-4)
-    assert whole.coefficients(x).shape == (1200, 4)
+    assert whole.coefficients(x).shape == (480, 4)
     classifier = WindowClassifier(whole).fit(X[:60], np.arange(60) % 2, groups=np.arange(60) // 6)
     assert np.array_equal(classifier.predict(x).compute(), classifier.predict(X))
-    assert classifier.predict_proba(x).chunks == ((500, 500, 200), (2,))
+    assert classifier.predict_proba(x).chunks == ((200, 200, 80), (2,))
     with pytest.raises(PolyadicError, match="no further arguments"):
-        classifier.predict(x, groups=np.arange(1200))
+        classifier.predict(x, groups=np.arange(480))
 
 
 def test_an_error_names_the_chunk(client):
     broken = X.copy()
-    broken[620, 1, 3] = np.inf
-    with pytest.raises(PolyadicError, match=r"chunk of 50 windows from window 600: .*sample 20 contains infinity"):
+    broken[248, 1, 3] = np.inf
+    with pytest.raises(PolyadicError, match=r"chunk of 20 windows from window 240: .*sample 8 contains infinity"):
         model().fit(array.from_array(broken, chunks=(CHUNK, -1, -1)))
     with pytest.raises(PolyadicError, match="unknown size"):
         model().fit(array.from_array(X, chunks=(CHUNK, -1, -1))[array.from_array(X[:, 0, 0], chunks=CHUNK) > 0])

@@ -71,7 +71,7 @@ def test_factors_are_uniform_on_a_logarithmic_scale(independent: bool) -> None:
     assert kstest(np.log(ratio[:, 0].numpy()) / math.log(4), "uniform", (-1, 2)).pvalue > 0.001
 
 
-@pytest.mark.parametrize("degrees", [10.0, 90.0, 179.0])
+@pytest.mark.parametrize("degrees", [10.0, 179.0])
 def test_limited_rotations_are_uniform_among_those_within_the_limit(degrees: float) -> None:
     basis = torch.eye(3, dtype=torch.float64).repeat(3, 1)[None].expand(4000, 9, 3).contiguous()
     R = Rotate3D(TRIADS, degrees=degrees)(basis, seed=3)[:, :3]

@@ -74,15 +74,11 @@ TURN = Compose([Jitter(0.2), Bandpass([(1, 20), (5, 24)], fs=50), Rotate3D([(0, 
 CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], np.ndarray]] = {
     "CPD, two dimensions": (CPD, {}, FLAT),
     "GRSALS, three dimensions": (GRSALS, {"graph_weight": 0.5}, CUBE),
-    "ATD, two dimensions": (ATD, {"augment": fainter, "beta": 0.01}, FLAT),
     "SALS, four dimensions, float32": (SALS, {}, FOUR.astype(np.float32)),
     "SALS, STFT, memory": (SALS, {"tensorize": SHORT_TIME, **MEMORY}, CUBE),
-    "SALS, four dimensions, full batch": (SALS, {"batch_size": None}, FOUR),
     "SALS, function": (SALS, {"tensorize": matrix}, CUBE),
-    "GRSALS, STFT, full batch": (GRSALS, {"graph_weight": 0.5, "tensorize": SHORT_TIME, "batch_size": None}, CUBE),
     "ATD, STFT, float32": (ATD, {"augment": TURN, "beta": 0.05, "tensorize": SHORT_TIME}, CUBE.astype(np.float32)),
     "ATD, STFT, memory": (ATD, {"augment": TURN, "beta": 0.05, "tensorize": SHORT_TIME, **MEMORY}, CUBE),
-    "ATD without alignment": (ATD, {"augment": TURN, "beta": 0.0, "tensorize": SHORT_TIME}, CUBE),
 }
 
 
@@ -326,7 +322,7 @@ def test_without_alignment_a_full_batch_fit_is_that_of_windows_and_augmented_win
         np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}, {"tensorize": SHORT_TIME}])
+@pytest.mark.parametrize("settings", [MEMORY, {"batch_size": None}])
 def test_without_augmentation_and_alignment_atd_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
     model = paper(ATD, augment=None, beta=0, **SETTINGS | settings).fit(CUBE)
     assert_same(model, paper(SALS, **SETTINGS | settings).fit(CUBE), CUBE)
@@ -419,20 +415,13 @@ def ring(count: int) -> np.ndarray:
     return weights
 
 
-@pytest.mark.parametrize("batch_size", [10, None])
-@pytest.mark.parametrize(
-    "kind",
-    [sparse.csr_array, torch.tensor, np.ndarray.tolist],
-)
-def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any], batch_size: int | None) -> None:
-    settings = SETTINGS | {"batch_size": batch_size, "graph_weight": 0.5}
-    expected = paper(GRSALS, graph=ring(34), **settings).fit(CUBE)
-    model = paper(GRSALS, graph=kind(ring(34)), **settings)
+@pytest.mark.parametrize("kind", [sparse.csr_array, torch.tensor])
+def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any]) -> None:
+    expected = paper(GRSALS, graph=ring(34), graph_weight=0.5, **SETTINGS).fit(CUBE)
+    model = paper(GRSALS, graph=kind(ring(34)), graph_weight=0.5, **SETTINGS)
     assert_same(model.fit(CUBE), expected, CUBE)
     assert model.history_["graph"][0] > 0
-    assert not np.array_equal(
-        expected.factors_[0], paper(SALS, **SETTINGS | {"batch_size": batch_size}).fit(CUBE).factors_[0]
-    )
+    assert not np.array_equal(expected.factors_[0], paper(SALS, **SETTINGS).fit(CUBE).factors_[0])
 
 
 def test_each_batch_takes_its_own_part_of_the_graph() -> None:
@@ -446,22 +435,17 @@ def test_each_batch_takes_its_own_part_of_the_graph() -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
         (ring(33), r"graph must have shape \(34, 34\) for 34 windows, but has \(33, 33\)"),
         (-ring(34), "graph must have finite weights >= 0, but they range from -3 to -?0"),
-        (np.where(ring(34) > 2, np.inf, ring(34)), "graph must have finite weights >= 0, but they range from 0 to inf"),
         (ring(34) + np.triu(np.ones((34, 34)), 2), "graph must be symmetric, but weights differ from their transpose"),
-        (1j * ring(34), "graph must hold real numbers, but has type complex128"),
     ],
 )
-def test_a_graph_of_wrong_weights_is_refused_with_the_reason(
-    weights: np.ndarray, message: str, kind: Callable[..., Any]
-) -> None:
+def test_a_graph_of_wrong_weights_is_refused_with_the_reason(weights: np.ndarray, message: str) -> None:
     with pytest.raises(PolyadicError, match=message):
-        paper(GRSALS, graph=kind(weights), graph_weight=0.5, **SETTINGS).fit(CUBE)
+        paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS).fit(CUBE)
 
 
 # --------------------------------------------------------------------------------------------- scikit-learn around it

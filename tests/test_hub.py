@@ -17,7 +17,7 @@ from polyadic.evaluate import WindowClassifier, cross_validate
 
 @pytest.fixture(scope="module")
 def windows():
-    return synthetic(160, n_channels=3)
+    return synthetic(80, n_channels=3, length=128)
 
 
 @pytest.fixture(scope="module")

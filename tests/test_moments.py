@@ -19,7 +19,7 @@ from polyadic.scale import Moments
 from polyadic.scale.moments import _checksum, check_subjects
 
 
-def recordings(count: int = 900, subjects: int = 9, seed: int = 0, **changes) -> Windows:
+def recordings(count: int = 360, subjects: int = 9, seed: int = 0, **changes) -> Windows:
     """Windows of several subjects with different spectra and offsets."""
     random = np.random.default_rng(seed)
     X = random.normal(size=(count, 3, 128)).cumsum(axis=2).astype(np.float32)
@@ -35,7 +35,7 @@ def windows() -> Windows:
 
 @pytest.fixture(scope="module")
 def sites(windows) -> dict[str, Windows]:
-    return {"north": windows[:300], "west": windows[300:360], "south": windows[360:]}
+    return {"north": windows[:120], "west": windows[120:144], "south": windows[144:]}
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +113,16 @@ def test_sums_hold_no_single_window(sites, stages):
 def test_groups_serve_replicability_rank_and_bootstrap_without_data(windows):
     moments = Moments.collect(windows, groups=windows.subject)
     assert moments.groups == [f"s{n}" for n in range(9)]
-    assert moments.n_windows == 900
+    assert moments.n_windows == 360
     model = CPD(3).fit(moments)
     found, expected = replicability(model, moments, refits=4), replicability(model, windows, refits=4)
     np.testing.assert_allclose(found.match, expected.match, atol=1e-3)
-    assert suggest_rank(moments, [1, 2], refits=2).n_windows == 900
+    assert suggest_rank(moments, [1, 2], refits=2).n_windows == 360
     once, twice = moments.of(["s1"]), moments.of(["s1", "s1", "s2"])
-    assert twice.count == 300
+    assert twice.count == 120
     assert twice.energy == pytest.approx(2 * once.energy + moments.of(["s2"]).energy, rel=1e-12)
     direct = Moments.collect(windows[np.isin(windows.subject, ["s1", "s2"])], "floor")
-    assert direct.n_windows == 200
+    assert direct.n_windows == 80
 
 
 # --------------------------------------------------------------------- errors

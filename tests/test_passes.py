@@ -169,7 +169,7 @@ def test_a_fit_reads_every_window_once_before_and_once_in_each_of_its_two_passes
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("stop", [0, 3, 4, 5, 8])
+@pytest.mark.parametrize("stop", [0, 5])
 def test_an_interrupted_pass_resumes_to_the_bit(stop, tmp_path, monkeypatch):
     # On a GPU, blocks are larger, and there are fewer of them.
     X = np.random.default_rng(0).normal(size=(200, 3, 128)).astype(np.float32).cumsum(axis=2)

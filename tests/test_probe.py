@@ -260,7 +260,7 @@ def test_input_that_cannot_be_used_is_refused_with_a_sentence(change, said):
 
 
 @parametrize_with_checks(
-    [Probe(), Probe(C=0.1, scale="standardised")],
+    [Probe()],
     expected_failed_checks=lambda _: {"check_classifiers_classes": "its classes are -1 and 1, but -1 is unknown here"},
 )
 def test_every_common_check_of_scikit_learn_passes(

@@ -320,7 +320,7 @@ RHYTHMS = {"W": 10.0, "N1": 6.0, "N2": 13.0, "N3": 2.0, "R": 8.0}
 FS, EPOCH = 32, 30
 
 
-def write_night(path, seed, epochs=150):
+def write_night(path, seed, epochs=100):
     """Write an EDF+ file of two noisy channels, in which each stage has its rhythm, with the stages as annotations."""
     rng = np.random.default_rng(seed)
     stages = [0]

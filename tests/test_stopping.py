@@ -102,8 +102,7 @@ def test_a_stopped_fit_resumes_to_the_bit_by_the_command_it_prints(number, code,
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS[1:])
-def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_temporary_folder(number, code, tmp_path):
+def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_temporary_folder(tmp_path):
     rng = np.random.default_rng(0)
     for person in ("anna", "bert"):
         signals = [edfio.EdfSignal(rng.normal(size=6000), 100, label=name) for name in ("C3", "C4")]
@@ -113,8 +112,8 @@ def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_t
     options = "--method atd --seconds 1 --batch-size 4 --rank 3 -o 'model of mine.safetensors'"
     words = ["fit", "own", *shlex.split(options)]
     process = Piped([*words, "--sweeps", "100000"], tmp_path, TMPDIR=str(tmp_path / "temporary"))
-    said = stopped(process, number, swept(process))
-    assert process.returncode == code
+    said = stopped(process, signal.SIGTERM, swept(process))
+    assert process.returncode == 143
     assert names(tmp_path / "temporary") == []
     polyadic(*said_command(said), "--sweeps", "3", cwd=tmp_path)
     assert names(tmp_path) == ["model of mine.safetensors", "own", "temporary"]
@@ -155,15 +154,14 @@ def test_a_stopped_prepare_leaves_nothing(tmp_path):
     assert names(tmp_path) == ["own"]
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_stopped_tune_ends_with_the_code_of_its_signal_and_says_how_to_resume(number, code, tmp_path):
+def test_a_stopped_tune_ends_with_the_code_of_its_signal_and_says_how_to_resume(tmp_path):
     signals = synthetic(120, 2, 64)
     np.savez(tmp_path / "w.npz", X=signals.X, fs=signals.fs, y=signals.label, subject=signals.subject)
     words = ["tune", "w.npz", "--tries", "10000", "-o", "t.safetensors"]
     process = Piped(words, tmp_path)
     journal = tmp_path / "t.tries.jsonl"
-    said = stopped(process, number, lambda: journal.exists() and len(journal.read_bytes().splitlines()) > 2)
-    assert process.returncode == code
+    said = stopped(process, signal.SIGHUP, lambda: journal.exists() and len(journal.read_bytes().splitlines()) > 2)
+    assert process.returncode == 129
     assert said_command(said) == [*words, "--resume"]
     assert load(tmp_path / "t.safetensors").n_sweeps_ > 0
     refused = " ".join(polyadic(*words, cwd=tmp_path, code=1).stderr.split())

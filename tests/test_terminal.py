@@ -91,11 +91,6 @@ def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
         f"{FIT} --probe",
         "polyadic evaluate m.safetensors w.npz --repeats 2",
         "polyadic info m.safetensors",
-        "polyadic prepare arrays w.npz w.store",
-        "polyadic info w.store",
-        "polyadic rank w.npz --ranks 1,2 --restarts 1",
-        "polyadic run --data w.npz --seeds 1 --rank 2",
-        "polyadic --help",
         "polyadic fit --help",
     ]
     for line in lines:

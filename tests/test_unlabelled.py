@@ -156,7 +156,7 @@ def test_fewer_unlabelled_rows_than_250_change_nothing():
 # ----------------------------------------------------------------------------- temperature
 
 
-@pytest.mark.parametrize("planted", [0.3, 0.6, 1.0, 3.0])
+@pytest.mark.parametrize("planted", [0.3, 3.0])
 def test_a_planted_temperature_is_recovered_from_many_predictions_and_shrunk_with_few(planted):
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(4000, 3))
@@ -168,7 +168,7 @@ def test_a_planted_temperature_is_recovered_from_many_predictions_and_shrunk_wit
     assert found[2] == TEMPERATURE
 
 
-@pytest.mark.parametrize("C", [1e-3, 1e-2, 10.0])
+@pytest.mark.parametrize("C", [1e-3, 10.0])
 def test_probabilities_of_a_planted_logistic_model_are_calibrated_however_strong_the_penalty(C):
     rng = np.random.default_rng(0)
     Z, new = rng.normal(size=(1500, 6)), rng.normal(size=(6000, 6))
@@ -230,13 +230,12 @@ def test_unlabelled_windows_of_left_out_subjects_never_enter_unless_transductive
 # ------------------------------------------------------------------- models and their files
 
 
-@pytest.mark.parametrize("recenter", [False, True])
-def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(recenter, tmp_path):
+def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(tmp_path):
     windows = synthetic(600, n_channels=2)
     windows = Windows(windows.X, fs=windows.fs, label=windows.label, subject=np.arange(600) % 5)
     y = np.where(np.arange(600) < 60, windows.label, -1)
     features = CPD(4).fit(windows)
-    model = WindowClassifier(features, recenter=recenter).fit(windows, y)
+    model = WindowClassifier(features, recenter=True).fit(windows, y)
     assert model.probe_.unlabelled_ == 540
     assert model.probe_.statistics_ == 0.7  # too few labels to choose
     model.save(tmp_path / "model.safetensors")
@@ -244,5 +243,3 @@ def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(rec
     np.testing.assert_allclose(again.predict_proba(windows), model.predict_proba(windows), rtol=1e-9)
     for name in ("unlabelled_", "statistics_", "temperature_", "reason_"):
         assert getattr(again.probe_, name) == getattr(model.probe_, name)
-    ignoring = WindowClassifier(features, Probe(unlabelled=False), recenter).fit(windows, y)
-    assert ignoring.probe_.unlabelled_ == 0
