@@ -181,7 +181,7 @@ def test_a_fit_resumes_from_saved_sums_when_the_scheduler_goes_away(stage, whole
     monkeypatch.setattr(cluster, "_GROUP", 4)
     x = array.from_array(X, chunks=(CHUNK, -1, -1))
     settings = {"checkpoint": tmp_path / "fit.checkpoint", "checkpoint_every": 0.0}
-    local = distributed.LocalCluster(1, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    local = distributed.LocalCluster(1, processes=False, dashboard_address=None, silence_logs=50)
     lost = distributed.Client(local, set_as_default=False)
     real, begun, computed = cluster._computed, [], []
 

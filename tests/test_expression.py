@@ -20,7 +20,7 @@ DOUBLE = 10 * np.log10(2)
 
 @pytest.fixture(scope="module")
 def windows() -> Windows:
-    return synthetic(80, n_channels=4)
+    return synthetic(80, n_channels=4, length=160)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_expression_is_the_weighted_mean_of_centred_log_amplitudes(model, window
 
 
 def test_entries_with_twice_the_power_add_three_decibels_times_their_weight(model, windows, monkeypatch):
-    X, entries = windows.X.astype(np.float64), np.random.default_rng(0).random((4, 33, 25)) < 0.3
+    X, entries = windows.X.astype(np.float64), np.random.default_rng(0).random((4, 33, 13)) < 0.3
     before, louder = expression(model, X), torch.from_numpy(np.log(np.sqrt(2)) * entries)
     transform = STFT.transform
     monkeypatch.setattr(STFT, "transform", lambda self, X: transform(self, X) + louder)
@@ -61,11 +61,11 @@ def test_entries_with_twice_the_power_add_three_decibels_times_their_weight(mode
     assert expression(model, X) - before == pytest.approx(np.tile(gain, (80, 1)), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["har", "sisfall", "eegmat"])
+@pytest.mark.parametrize("name", ["har", "eegmat"])
 def test_twice_the_power_is_three_decibels_on_real_recordings(data_folder, name):
     signals = read_set(data_folder, name).windows
-    signals = signals[:: len(signals) // 600]
-    X, model = signals.X.astype(np.float64), CPD(rank=8).fit(signals)
+    signals = signals[:: len(signals) // 200]
+    X, model = signals.X.astype(np.float64), CPD(rank=4, max_sweeps=40).fit(signals)
     gain = expression(model, np.sqrt(2) * X) - expression(model, X)
     assert gain.mean(axis=0).min() >= 2.85
     assert gain.mean(axis=0).max() <= 3.02

@@ -319,7 +319,8 @@ def test_a_fifo_is_refused_at_once_wherever_a_file_is_read(
 def deflated(path: Path, size: int) -> Path:
     """An archive of `size` bytes of zeros in X."""
     head = np.lib.format.header_data_from_array_1_0(np.zeros(1, np.float32)) | {"shape": (size // 4096, 4, 256)}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("X.npy", "w", force_zip64=True) as x:
+    packed = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with packed as archive, archive.open("X.npy", "w", force_zip64=True) as x:
         np.lib.format.write_array_header_1_0(x, head)
         for _ in range(size // 2**20):
             x.write(bytes(2**20))
@@ -327,9 +328,9 @@ def deflated(path: Path, size: int) -> Path:
 
 
 def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_declared_size(tmp_path: Path) -> None:
-    path = deflated(tmp_path / "w.npz", 512 * 2**20)
-    assert path.stat().st_size < 2**20
-    with pytest.raises(DataError, match=r"w\.npz: X would take 537 MB.*np\.savez"):
+    path = deflated(tmp_path / "w.npz", 288 * 2**20)
+    assert path.stat().st_size < 2**21
+    with pytest.raises(DataError, match=r"w\.npz: X would take 302 MB.*np\.savez"):
         read_arrays(path)
 
 
@@ -362,8 +363,7 @@ print((max(seen) - before) * 1024)
 def test_preparing_a_file_of_arrays_takes_a_fraction_of_its_size(tmp_path: Path, name: str, dtype: str) -> None:
     X = np.random.default_rng(0).integers(-99, 99, (4000, 4, 4096 if dtype == "int16" else 2048)).astype(dtype)
     np.save(tmp_path / "w.npy", X) if name == "w.npy" else np.savez(tmp_path / "w.npz", X=X)
-    assert X.nbytes > 100 * 2**20
-    python(PEAK, name, cwd=tmp_path)
+    assert int(python(PEAK, name, cwd=tmp_path).stdout) < 0.7 * X.nbytes
     store = WindowStore(tmp_path / "out.store")
     np.testing.assert_array_equal(store.read(np.arange(100)), X[:100])
 

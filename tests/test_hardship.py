@@ -110,7 +110,7 @@ def fitted_or_told(model: Any, X: np.ndarray) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     method=st.sampled_from(sorted(METHODS)),
     data=st.sampled_from(DATA),

@@ -124,7 +124,9 @@ def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> N
 def test_the_name_of_a_file_is_text_in_the_table_and_the_page_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("polyadic.explain.components"), "_RANKS", (2,))  # fewer than the default, for speed
+    monkeypatch.setattr(
+        import_module("polyadic.explain.components"), "_RANKS", (2,)
+    )  # fewer than the default, for speed
     signals, name = synthetic(40, 2, 32), "[red]<img src=x>|`*a*\x1b[31m.npz"
     np.savez(tmp_path / name, X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     words = ["run", "--data", str(tmp_path / name), "--out", str(tmp_path / "out"), "--seeds", "1", "--rank", "2"]

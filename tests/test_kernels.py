@@ -44,7 +44,7 @@ def test_gather_takes_windows_as_floats(dtype):
     assert not out[..., 1100:].any()
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 150), (4, 1, 37), (1, 2, 2), (3, 1, 1500)])
+@pytest.mark.parametrize("shape", [(3, 2, 150), (1, 2, 2)])
 def test_jitter_draws_the_same_noise(shape, monkeypatch):
     X = torch.randn(shape, device=DEVICE)
     keys = draws.window_keys(1, 2, torch.arange(shape[0])).to(DEVICE)
@@ -55,7 +55,7 @@ def test_jitter_draws_the_same_noise(shape, monkeypatch):
     assert not torch.equal(found, X)
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 150), (40, 1, 7), (1, 3, 1), (2, 2, 32)])
+@pytest.mark.parametrize("shape", [(3, 2, 150), (1, 3, 1)])
 def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     X = torch.randn(shape).cumsum(dim=2)
     bandpass = Bandpass([(1, 20), (5, 24)], fs=50)
@@ -133,7 +133,10 @@ def test_contract_sums_over_a_mode(rank, sizes):
 @pytest.mark.parametrize("rank", [5, 32])
 @pytest.mark.parametrize(
     ("rows", "sizes"),
-    [(3, (1, 5, 1)), (70, (9, 37, 1)), pytest.param(130, (2, 27, 19), marks=long), (1, (2, 1, 2))],
+    [
+        (3, (1, 5, 1)),
+        *(pytest.param(*case, marks=long) for case in ((70, (9, 37, 1)), (130, (2, 27, 19)), (1, (2, 1, 2)))),
+    ],
 )
 def test_projections_solve_the_batch(rows, sizes, rank, dtype):
     factors, _ = bases(rank, sizes)
@@ -153,7 +156,7 @@ def test_projections_solve_the_batch(rows, sizes, rank, dtype):
 
 
 @pytest.mark.parametrize("rank", [1, 32])
-@pytest.mark.parametrize(("rows", "width"), [(70, 333), (1, 4), (200, 136)])
+@pytest.mark.parametrize(("rows", "width"), [(1, 4), (70, 136)])
 def test_collect_is_the_product_with_the_coefficients(rows, width, rank):
     T = torch.randn(rows, width, device=DEVICE).half()
     X = torch.randn(rows, rank, device=DEVICE) * torch.logspace(-6, 6, rank, device=DEVICE)
@@ -165,7 +168,7 @@ def test_collect_is_the_product_with_the_coefficients(rows, width, rank):
         assert close(found, column)
 
 
-@pytest.mark.parametrize(("count", "rank"), [(1, 1), (3, 5), (40, 32), (70, 33)])
+@pytest.mark.parametrize(("count", "rank"), [(3, 5), (40, 32)])
 def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
     exact = {"dtype": torch.float64, "device": DEVICE}
     mttkrp, V, base = (torch.randn(rows, rank, **exact) for rows in (count, rank, count))
@@ -179,9 +182,8 @@ def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
 
 
 STEPS = [
-    (2, 2.0, 5, 7),
-    (1, 0.0, 3, 4),
-    *(pytest.param(*case, marks=long) for case in ((2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3))),
+    (2, 2.0, 3, 4),
+    *(pytest.param(*case, marks=long) for case in ((1, 0.0, 17, 4), (2, 50.0, 4, 20), (2, 1.0, 32, 3))),
 ]
 
 

@@ -42,7 +42,7 @@ from polyadic.spectral import STFT
 
 @pytest.fixture(scope="module")
 def windows():
-    return synthetic(300)
+    return synthetic(300, length=128)
 
 
 @pytest.fixture(scope="module")
@@ -359,14 +359,14 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
 
 def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):
     """A store of recordings with eight channels; the third is flat if requested."""
-    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256)
+    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=128)
     with StoreWriter(path, header) as writer:
         for number in range(count):
             signal = np.concatenate(list(windows.X[9 * number : 9 * number + 9]), axis=1)
             signal[[2] if flat else []] = 0.0
             about = (f"r{number}", f"s{number}", 64.0, header.channels, header.units, signal)
             recording = Recording(*about, **({} if rates is None else {"rates": rates[number]}))
-            writer.add(recording, np.arange(9) * 256, np.full(9, -1))
+            writer.add(recording, np.arange(9) * 128, np.full(9, -1))
         if skipped:
             writer.skip("broken <night>", "the file is cut short")
     return WindowStore(path)
@@ -391,7 +391,7 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     order = np.lexsort([np.arange(300), windows.subject.astype(int)])
     place = np.arange(300) - np.searchsorted(windows.subject.astype(int)[order], windows.subject.astype(int)[order])
     start = np.empty(300, int)
-    start[order] = 256 * place
+    start[order] = 128 * place
     named = Windows(
         windows.X,
         windows.fs,

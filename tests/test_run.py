@@ -35,7 +35,8 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     words = ["--data", str(write(folder / "windows.npz")), "--out", str(folder / "out"), "--rank", "4", "--quiet"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("polyadic.explain.components"), "_RANKS", (2,))  # fewer than the default, for speed
+        patch.setattr(import_module("polyadic.explain.components"), "_RANKS", (2,))  # fewer than by default
+        patch.setattr("polyadic.report.figures._MAPPED", 30)
         result = CliRunner().invoke(app, ["run", *words], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     return result.stdout, folder / "out", json.loads((folder / "out" / "results.json").read_text())

@@ -225,7 +225,7 @@ def test_shuffled_labels_give_chance():
 # ------------------------------------------------------------------------------------------------ classifier
 
 
-def lasting(people=8, length=80, seed=0) -> Windows:
+def lasting(people=8, length=50, seed=0) -> Windows:
     """Noisy windows of two channels at 64 Hz whose class, one of three frequencies, lasts for ten windows or so."""
     rng = np.random.default_rng(seed)
     _, codes, _ = planted(rng, PLANTED, people, length)
