@@ -15,14 +15,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import paper
 from scipy.interpolate import interp1d
 from scipy.signal import butter, lfilter
 from scipy.spatial.transform import Rotation
 from scipy.stats import kstest
 from torch import Tensor
 
-from polyadic import ATD
 from polyadic._util.random_streams import derive, uniform, window_keys
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
 from polyadic.errors import PolyadicError
@@ -210,24 +208,6 @@ def test_each_channel_has_a_coin_of_its_own(tossed: list[tuple[int, ...]]) -> No
     assert_equally_likely(Counter(tossed), [(a, b) for a in range(3) for b in range(3)])
 
 
-@given(exponent=st.floats(-9, 6), offset=st.floats(-5, 5), degree=st.floats(0.001, 2))
-def test_noise_follows_the_unit_of_the_channel_but_not_its_offset(
-    exponent: float, offset: float, degree: float
-) -> None:
-    X, unit = windows(4, 2, 120), 10.0**exponent
-    expected = X + degree * (Jitter(1.0)(X) - X)
-    torch.testing.assert_close(Jitter(degree)(unit * (X + offset)) / unit - offset, expected, rtol=0, atol=1e-9)
-
-
-def test_a_silent_channel_and_a_degree_of_zero_get_no_noise() -> None:
-    X = windows(6, 2, 150)
-    X[:, 1] = 7.0
-    assert torch.equal(Jitter(0.0)(X), X)
-    jittered = Jitter(0.5)(X)
-    assert torch.equal(jittered[:, 1], X[:, 1])
-    assert bool((jittered[:, 0] != X[:, 0]).any(dim=1).all())
-
-
 # ---------------------------------------------------------------------- bandpass
 
 
@@ -359,34 +339,3 @@ REFUSED = [
 def test_settings_and_batches_that_make_no_sense_are_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(PolyadicError, match=f"^{message}"):
         call()
-
-
-# --------------------------------------------------------------------- in a fit
-
-
-class Recorder(Augmentation):
-    """Notes what a fit asks for."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[int, int, tuple[int, ...]]] = []
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        return X
-
-    def __call__(self, X: Tensor, ids: Tensor | None = None, *, seed: int = 0, sweep: int = 0) -> Tensor:
-        assert ids is not None
-        self.calls.append((seed, sweep, tuple(ids.tolist())))
-        return super().__call__(X, ids, seed=seed, sweep=sweep)
-
-
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_full_batch_fits_use_sweep_0_throughout_and_others_count(batch_size: int | None) -> None:
-    recorder = Recorder()
-    model = paper(ATD, rank=2, augment=recorder, beta=0, batch_size=batch_size, max_sweeps=3, tol=0, random_state=13)
-    model.set_params(device="cpu").fit(windows(10, 4, 12).numpy())
-    sweeps = {sweep for _, sweep, _ in recorder.calls}
-    assert sweeps == ({0} if batch_size is None else {0, 1, 2})
-    assert {seed for seed, _, _ in recorder.calls} == {13}
-    for sweep in sweeps:
-        ids = {number for _, s, numbers in recorder.calls for number in numbers if s == sweep}
-        assert ids == set(range(10))

@@ -121,32 +121,6 @@ def test_predictions_are_derivatives_that_mne_bids_reads_back(fitted: Path, tmp_
     assert description["GeneratedBy"][0]["Name"] == "polyadic"
 
 
-def test_derivatives_of_other_data_or_in_the_folder_of_another_program_are_refused(
-    fitted: Path, tmp_path: Path
-) -> None:
-    model, data = fitted / "model.safetensors", fitted / "in"
-
-    def refused(*words: object) -> str:
-        return " ".join(polyadic("predict", model, *words, cwd=tmp_path, code=1).stderr.split())
-
-    recording = next((data / "sub-02" / "eeg").glob("*.edf"))
-    assert "has no dataset_description.json: derivatives are for BIDS data sets" in refused(recording, "-o", "out")
-    np.savez(tmp_path / "w.npz", X=np.zeros((2, 2, 200)), fs=50, channels=["Oz", "Cz"])
-    assert "is not a recording of a BIDS data set" in refused("w.npz", "-o", "out/")
-    assert not (tmp_path / "out").exists()
-    (tmp_path / "other").mkdir()
-    note = tmp_path / "other" / "note.txt"
-    note.write_text("mine")
-    assert "use --force" in refused(data, "-o", "other")
-    polyadic("predict", model, data, "-o", "other", "--force", cwd=tmp_path)
-    assert note.read_text() == "mine"
-    description = tmp_path / "other" / "dataset_description.json"
-    description.write_text('{"Name": "x", "GeneratedBy": [{"Name": "other"}]}')
-    for words in ((), ("--force",)):
-        assert "a data set that polyadic did not write" in refused(data, "-o", "other", *words)
-        assert "a data set that polyadic did not write" in refused(data, "-o", data, *words)
-
-
 def test_conflicting_rows_of_one_participant_are_an_error_that_names_them(tmp_path: Path) -> None:
     written(tmp_path / "in")
     table = tmp_path / "in" / "participants.tsv"

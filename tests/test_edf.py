@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import tracemalloc
 
 import edfio
@@ -118,15 +117,6 @@ def test_values_names_and_limits_are_those_of_the_file(tmp_path):
     assert (recording.annotations, recording.segments) == ((), (Segment(0, 0.0),))
 
 
-def test_a_value_that_marks_missing_samples_is_missing_before_resampling(tmp_path):
-    digits = some_digits(200)
-    digits[50:52] = 2047  # 500 uV
-    path = written(tmp_path / "night.edf", [edf_signal(digits)])
-    assert np.flatnonzero(np.isnan(read_edf(path, missing=500.0).signal[0])).tolist() == [50, 51]
-    half = read_edf(path, missing=500.0, fs=20, resample="polyphase").signal[0]
-    assert np.flatnonzero(np.isnan(half)).tolist() == [25]
-
-
 def test_24_bit_samples_of_bdf_are_read_as_values(tmp_path):
     digits = some_digits(200, highest=2**23 - 1)
     digits[:2] = -(2**23), 2**23 - 1
@@ -141,12 +131,6 @@ def test_24_bit_samples_of_bdf_are_read_as_values(tmp_path):
 def test_annotations_come_with_durations_and_any_script_and_without_timekeeping(plus):
     assert read_edf(plus).annotations == NOTES
     assert read_annotations(plus) == NOTES
-
-
-def test_annotations_count_from_the_first_sample_where_that_comes_a_fraction_of_a_second_late(tmp_path):
-    path = written(tmp_path / "a.edf", [edf_signal(some_digits(320))], NOTES, starttime=datetime.time(1, 2, 3, 250_000))
-    assert b"+0.75\x14lights off" in path.read_bytes()
-    assert read_edf(path).annotations == NOTES
 
 
 def test_a_hypnogram_of_annotations_only_is_read(tmp_path):
@@ -249,18 +233,6 @@ def test_onsets_less_than_half_a_sample_off_make_no_gap_and_more_make_one(plus):
     assert len(read_edf(discontinuous(plus, near)).segments) == 1
     far = [0, 1.013, 2.013, 3.013, 4.013, 5.013, 6.013, 7.013]
     assert read_edf(discontinuous(plus, far)).segments == (Segment(0, 0.0), Segment(40, 1.013))
-
-
-@pytest.mark.parametrize("resample", ["hold", "polyphase"])
-def test_segments_follow_the_rate(plus, resample):
-    own = read_edf(discontinuous(plus, ONSETS))
-    recording = read_edf(plus, fs=80, resample=resample)
-    assert recording.segments == tuple(Segment(80 * record, onset) for record, onset in GAPS)
-    assert recording.signal.shape == (2, 640)
-    if resample == "polyphase":  # no filter reaches over a gap
-        np.testing.assert_allclose(
-            recording.signal[:, 240:400], resample_polyphase(own.signal[:, 120:200], 40, 80), rtol=1e-5, atol=1e-4
-        )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 from problems import paper
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -235,27 +233,6 @@ def test_partial_fit_is_the_literal_step_on_each_batch_in_turn(case: tuple[Model
     assert model.n_parameters_ == 3 * sum(shape)
 
 
-def test_partial_fit_continues_from_a_fit_with_the_state_of_its_solver(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    model.fit(X)
-    state = als.State([torch.tensor(factor) for factor in model.factors_])
-    if model.solver_ == "memory":
-        assert model._memory is not None
-        state.memory = model._memory
-    history = copy.deepcopy(model.history_)
-    literal_step(model, X[:9], state, first_id=len(X))
-    model.partial_fit(X[:9])
-    for mine, expected in zip(model.factors_, state.factors, strict=True):
-        np.testing.assert_array_equal(mine, expected.numpy())
-    assert model.history_ == history
-
-
-def test_a_model_that_is_not_fitted_says_so() -> None:
-    for method in ("transform", "inverse_transform", "score", "save"):
-        with pytest.raises(NotFittedError, match="not fitted yet"):
-            getattr(SALS(), method)(CUBE)
-
-
 # ---------------------------------------------------------------------------------------- a fit that fails
 
 
@@ -346,15 +323,6 @@ def test_functions_that_write_to_their_batch_do_not_write_to_the_input(kind: Cal
     model.score(X)
     model.partial_fit(X)
     np.testing.assert_array_equal(np.asarray(X), CUBE)
-
-
-@pytest.mark.filterwarnings("ignore:.*singular")
-def test_a_function_that_makes_nan_is_an_error_and_no_model() -> None:
-    for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):
-        model = paper(SALS, tensorize=torch.log, **settings)
-        with pytest.raises(PolyadicError, match="finite"):
-            model.fit(CUBE)
-        assert not hasattr(model, "factors_")
 
 
 @dataclass(frozen=True)
@@ -468,30 +436,3 @@ def test_a_pipeline_from_windows_to_classes_learns() -> None:
     assert pipeline.score(X[40:], y[40:]) > 0.9
     assert pipeline[:-1].transform(X).shape == (80, 3)
     assert clone(pipeline).fit(X[:40], y[:40]).score(X[40:], y[40:]) == pipeline.score(X[40:], y[40:])
-
-
-# -------------------------------------------------------------------------------------------------------- progress
-
-NUMBER = r"-?[\d.]+(e[+-]\d+)?"
-TERMS = {
-    "GRSALS, three dimensions": ["fit", "Tikhonov", "graph"],
-    "ATD, STFT, memory": ["fit", "augmented", "Tikhonov", "self-supervised"],
-}
-
-
-@pytest.mark.parametrize("name", TERMS)
-def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_is_no_terminal(
-    name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    kind, settings, X = CASES[name]
-    model = paper(kind, **SETTINGS | settings | {"verbose": 1, "max_sweeps": 11, "tol": 0})
-    model.fit(X)
-    out, err = capfd.readouterr()
-    assert out == ""
-    lines = [line for line in err.splitlines() if line]  # old versions of rich add an empty one
-    assert [line.split(" of at most 11, ")[0] for line in lines] == [
-        f"{kind.__name__}: sweep {sweep}" for sweep in (1, 10, 11)
-    ]
-    terms = r" \+ ".join(f"{term} {NUMBER}" for term in TERMS[name])
-    assert all(re.search(rf"loss {NUMBER} = {terms}$", line) for line in lines)
-    assert f"loss {model.history_['loss'][0]:.4g} " in lines[0]

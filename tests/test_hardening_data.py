@@ -29,7 +29,7 @@ from polyadic.data import Windows, WindowStore, folder, read_recording, syntheti
 from polyadic.data.channels import match_signals
 from polyadic.data.readers.arrays import open_windows, read_arrays
 from polyadic.data.store_writer import write_windows
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.spectral import STFT
 
@@ -269,14 +269,6 @@ def test_subjects_are_found_and_reported_with_their_origin(
     assert (facts["subjects"], facts["subjects_from"]) == (subjects, source)
 
 
-def test_a_path_with_two_subjects_is_refused(tmp_path: Path) -> None:
-    table(tmp_path / "in" / "sub-01" / "sub-02_eeg.csv")
-    with pytest.raises(DataError, match=r"names two subjects, sub-01 and sub-02.*subject="):
-        folder(tmp_path / "in", tmp_path / "s", seconds=1)
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=1, subject="^sub-([0-9]+)")
-    assert store.windows.index.subjects_from == "the pattern"
-
-
 # ------------------------------------------------------------------------------------------------ A13: masked arrays
 
 
@@ -366,37 +358,3 @@ def test_preparing_a_file_of_arrays_takes_a_fraction_of_its_size(tmp_path: Path,
     assert int(python(PEAK, name, cwd=tmp_path).stdout) < 0.7 * X.nbytes
     store = WindowStore(tmp_path / "out.store")
     np.testing.assert_array_equal(store.read(np.arange(100)), X[:100])
-
-
-@pytest.mark.parametrize(
-    ("kind", "dtype", "order"),
-    [("npy", "<f4", "C"), ("npz", "<f4", "C"), ("npz", ">i2", "F"), ("compressed", "<f4", "C")],
-)
-def test_large_files_of_arrays_are_read_as_small_ones(
-    tmp_path: Path, kind: str, dtype: str, order: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("polyadic.data.readers.arrays._IN_MEMORY", 0)
-    X = np.asarray(np.random.default_rng(0).integers(0, 99, (30, 3, 8)), dtype, order=order)
-    path = tmp_path / ("w.npy" if kind == "npy" else "w.npz")
-    if kind == "npy":
-        np.save(path, X)
-    else:
-        (np.savez if kind == "npz" else np.savez_compressed)(path, X=X, y=np.arange(30) % 3)
-    windows = open_windows(path)
-    assert windows.on_disk == (kind != "compressed" and order == "C" and dtype == "<f4")
-    assert windows.dtype == np.dtype(dtype).newbyteorder("=")
-    path.unlink()  # an open file is read on
-    np.testing.assert_array_equal(windows.X, X)
-    rows = np.random.default_rng(1).permutation(30)
-    np.testing.assert_array_equal(windows[rows[:7]].X, X[rows[:7]])
-
-
-# -------------------------------------------------------------------------------------------------- C1: skipping
-
-
-def test_a_package_that_is_not_installed_is_never_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table(tmp_path / "in" / "a.csv")
-    with_gap(tmp_path / "in" / "b.edf")
-    monkeypatch.setitem(sys.modules, "edfio", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[edf\]'"):
-        folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")

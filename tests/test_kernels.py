@@ -19,8 +19,7 @@ from polyadic.core import alignment
 from polyadic.core import step as als
 from polyadic.core.algebra import contract, gram, khatri_rao, project, ridge_inverse
 from polyadic.core.solve import Settings
-from polyadic.explain.matching import match
-from polyadic.scale.gpu import cuda_graphs, kernels
+from polyadic.scale.gpu import cuda_graphs
 from polyadic.scale.gpu.kernels import signals, steps
 from polyadic.spectral import STFT
 
@@ -231,14 +230,6 @@ def test_the_rule_is_watched_as_by_the_plain_code():
     assert max(expected) > 1e-3
 
 
-def test_kernels_are_for_a_gpu_and_can_be_refused(monkeypatch):
-    monkeypatch.delenv("POLYADIC_PLAIN", raising=False)
-    assert not kernels.available(torch.device("cpu"), torch.float32)
-    assert not kernels.available(torch.device("cuda"), torch.float64)
-    monkeypatch.setenv("POLYADIC_PLAIN", "1")
-    assert not kernels.available(torch.device("cuda"), torch.float32)
-
-
 # ------------------------------------------------------------------- whole fits, on a GPU only
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -286,16 +277,6 @@ def test_a_default_fit_on_a_gpu_is_that_of_a_cpu():
     assert device.history_["loss"] == pytest.approx(host.history_["loss"], rel=1e-4)
     for found, expected in zip(device.factors_, host.factors_, strict=True):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-2)
-
-
-@on_gpu
-@pytest.mark.parametrize("rank", [1, 48, 128])
-def test_captured_fits_of_any_rank_are_the_plain_ones(rank, monkeypatch):
-    X = torch.randn(70, 3, 64).cumsum(dim=2)
-    fast, plain = both(monkeypatch, X.numpy(), rank=rank, alpha=1.0, max_sweeps=2)
-    # Among many components some are equally strong, and their order is left to chance.
-    for found, expected in zip(fast.factors_, match(fast, plain).aligned, strict=True):
-        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
 
 
 @on_gpu

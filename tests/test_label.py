@@ -16,7 +16,7 @@ from polyadic.errors import DataError, PolyadicError
 from polyadic.label import Journal, Questions, Session, apply_labels
 from polyadic.label.journal import COLUMNS, Row, read_rows
 from polyadic.label.server import build_app
-from polyadic.label.session import ConflictError, wilson
+from polyadic.label.session import wilson
 
 SUBJECTS, EACH, LENGTH = 6, 60, 8
 
@@ -105,23 +105,6 @@ def test_the_most_uncertain_window_is_asked_or_an_uncertain_one_that_is_far():
     assert questions.unsure([0, 2], probabilities, far=True) == 1
 
 
-def test_earlier_windows_return_and_self_consistency_is_counted(begin):
-    session, truth = begin()
-    asked = label(session, truth, 30)
-    again = [(row, number) for number, (row, kind) in enumerate(asked) if kind == "again"]
-    assert [number + 1 for _, number in again] == [12, 24]
-    assert all(row in [earlier for earlier, _ in asked[: number - 5]] for row, number in again)
-    counts = session.counts()
-    assert counts["repeated"] >= 2
-    assert counts["same"] == counts["repeated"]
-    while session.question("tab").asked != "again":
-        label(session, truth, 1)
-    row = session.question("tab").row
-    session.answer("tab", row, "other", session.stamp(row))
-    after = session.counts()
-    assert after["repeated"] - after["same"] == 1
-
-
 # ------------------------------------------------------------------------------------------------- estimate
 
 
@@ -152,20 +135,6 @@ def test_the_estimate_uses_only_random_windows_predicted_by_probes_that_did_not_
     for row in random:
         assert any(session.groups[row] not in subjects for subjects in sets)
     assert found["interval"] == list(wilson(found["right"], found["count"]))
-
-
-def test_it_is_too_early_to_say_with_few_random_windows_one_class_or_one_subject(begin):
-    session, truth = begin()
-    label(session, truth, 45)
-    assert session.refit().estimate["too_early"] == "9 of 10 randomly drawn windows"
-    label(session, truth, 5)
-    assert "too_early" not in session.refit().estimate
-    single, truth = begin("one.csv", slice(EACH))
-    label(single, truth, 55)
-    assert single.refit().estimate["too_early"] == "labels of two subjects are needed"
-    same, truth = begin("same.csv")
-    label(same, np.full(len(truth), "rest"), 55)
-    assert same.refit().estimate["too_early"] == "labels of two classes are needed"
 
 
 def test_wilsons_interval_solves_its_equation():
@@ -207,36 +176,6 @@ def test_undo_appends_a_row_with_the_label_before_and_asks_again(begin):
     session.answer("tab", first[0], "b", session.stamp(first[0]))
     session.undo("tab", first[0], session.stamp(first[0]))
     assert session.labels[first[0]] == "a"
-
-
-def test_renaming_keeps_the_key_and_the_name_of_another_class_merges_both(begin):
-    session, truth = begin()
-    label(session, truth, 20)
-    place = session.classes.index("walk")
-    session.rename("walk", "stroll")
-    assert session.classes[place] == "stroll"
-    assert "walk" not in session.labels
-    total = session.labels.count("stroll") + session.labels.count("rest")
-    session.rename("stroll", "rest")
-    assert session.labels.count("rest") == total
-    assert sorted(session.classes) == ["rest", "run"]
-    lines = read_rows(session.journal.path)
-    last = {(row.recording, row.start): row.label for row in lines}
-    assert "stroll" not in last.values()
-    assert begin()[0].classes == session.classes
-
-
-def test_a_window_answered_in_another_tab_is_not_overwritten(begin):
-    session, _ = begin()
-    one, two = session.question("one"), session.question("two")
-    assert one.row != two.row
-    session.pick("two", one.row)
-    session.answer("two", one.row, "rest", 0)
-    with pytest.raises(ConflictError, match="another tab"):
-        session.answer("one", one.row, "walk", 0)
-    with pytest.raises(ConflictError):
-        session.undo("one", one.row, 0)
-    assert session.labels[one.row] == "rest"
 
 
 def test_a_last_line_that_was_cut_off_is_removed_and_all_others_stay(begin, tmp_path):
@@ -422,14 +361,3 @@ def test_a_label_is_saved_by_the_page_and_the_next_question_comes(client):
         assert client.post("/secret/api/label", json=wrong, headers=POST).status_code in (400, 409)
     assert client.post("/secret/api/label", content=b"x" * 20_000, headers=POST).status_code == 413
     assert len(client.session.journal.rows) == 1
-
-
-def test_signals_have_their_context_and_gaps_are_not_a_number(client):
-    import base64
-
-    found = client.get("/secret/api/window?row=0&first=-8&last=16&channel=-1").json()
-    values = np.frombuffer(base64.b64decode(found["values"]), "<f4").reshape(2, 24, 2)
-    X = client.session.windows.X
-    assert np.isnan(values[:, :8]).all()
-    np.testing.assert_allclose(values[:, 8:, 0], np.hstack([X[0], X[1]]), rtol=1e-6)
-    assert client.get("/secret/api/window?row=0&first=0&last=99999&channel=-1").status_code == 400

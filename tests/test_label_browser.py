@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from browser import OVERLAPS, browser
+from browser import browser
 from command_line import Piped, polyadic
 from test_label import write_recordings
 
@@ -205,50 +205,3 @@ def test_names_are_shown_as_text_and_nothing_is_loaded_from_elsewhere(running, s
     person.page.keyboard.press("Enter")
     person.page.wait_for_function("() => state.classes.length === 1")
     assert person.complaints == []
-
-
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-def test_texts_have_contrast_and_do_not_overlap_on_desktop_and_tablets(running, serve, scheme):
-    person = Typist(running, serve().address, color_scheme=scheme)
-    person.name("fast")
-    person.name("slow")
-    for _ in range(3):
-        person.label()
-    for width, height in ((1440, 900), (1024, 768), (820, 1180), (390, 844)):
-        person.page.set_viewport_size({"width": width, "height": height})
-        person.page.wait_for_timeout(200)
-        assert person.page.evaluate(OVERLAPS) == []
-        assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    low = person.page.evaluate(CONTRASTS)
-    assert low == []
-
-
-CONTRASTS = """
-() => {
-  const light = (colour) => {
-    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
-    const [r, g, b] = parts.map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const ratio = (one, other) => {
-    const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
-    return (high + 0.05) / (low + 0.05);
-  };
-  const ground = (node) => {
-    const colour = getComputedStyle(node).backgroundColor;
-    return /rgba\\(.*, 0\\)/.test(colour) ? ground(node.parentElement) : colour;
-  };
-  const texts = "h1, h1 span, h2, p, span.name, span.number, button, kbd, label, figcaption span, dd, dt, code";
-  const found = [];
-  for (const node of document.querySelectorAll(texts)) {
-    if (!node.textContent.trim() || node.matches(":disabled")) continue;
-    const value = ratio(getComputedStyle(node).color, ground(node));
-    if (value < 4.5) found.push(`${node.tagName} ${node.textContent.slice(0, 20)} ${value.toFixed(2)}`);
-  }
-  for (const node of document.querySelectorAll(".swatch")) {
-    const value = ratio(getComputedStyle(node).backgroundColor, ground(node.parentElement));
-    if (value < 3) found.push(`swatch ${value.toFixed(2)}`);
-  }
-  return found;
-}
-"""

@@ -12,11 +12,11 @@ from polyadic import CPD, load
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows
 from polyadic.data.store_writer import write_windows
-from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.explain import replicability
 from polyadic.explain.rank import suggest_rank
 from polyadic.scale import Moments
-from polyadic.scale.moments import _checksum, check_subjects
+from polyadic.scale.moments import _checksum
 
 
 def recordings(count: int = 360, subjects: int = 9, seed: int = 0, **changes) -> Windows:
@@ -80,18 +80,6 @@ def test_a_saved_file_is_the_same_sums(stages, tmp_path):
             assert (again.sites, again.windows) == (moments.sites, moments.windows)
     loaded, own = (CPD(3).fit(moments) for moments in (again, moments))
     assert all(np.array_equal(a, b) for a, b in zip(loaded.factors_, own.factors_, strict=True))
-
-
-def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
-    model = CPD(3).fit(stages["core"]["merged"])
-    model.save(tmp_path / "model.safetensors")
-    stages["core"]["merged"].save(tmp_path / "core.moments")
-    assert (tmp_path / "model.safetensors").stat().st_size < (tmp_path / "core.moments").stat().st_size / 10
-    assert load(tmp_path / "model.safetensors").n_sweeps_ == model.n_sweeps_
-    with pytest.raises(ModelFileError, match="holds no sums"):
-        Moments.load(tmp_path / "model.safetensors")
-    with pytest.raises(ModelFileError, match="not a model"):
-        load(tmp_path / "core.moments")
 
 
 def test_sums_hold_no_single_window(sites, stages):
@@ -158,13 +146,6 @@ def test_a_site_that_is_merged_twice_is_noticed(stages, sites):
     for repeated in (core["west"], Moments.collect(sites["west"], previous=stages["axes"]["merged"], site="again")):
         with pytest.raises(PolyadicError, match="is among the sums twice: merge it once"):
             Moments.merge([core["merged"], repeated])
-
-
-def test_sums_of_few_subjects_are_not_to_leave_a_site(stages, sites):
-    check_subjects(Moments.collect(recordings(), "floor"))
-    assert next(iter(stages["floor"]["west"].sites.values()))["subjects"] == 1
-    with pytest.raises(PolyadicError, match="at least 5 are wanted, but there is 1"):
-        check_subjects(Moments.collect(sites["west"], "floor"))
 
 
 # ------------------------------------------------------------------- commands

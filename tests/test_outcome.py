@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from polyadic import ATD, CPD, SALS, load
 from polyadic.augment import Compose, Jitter
 from polyadic.data import synthetic
-from polyadic.evaluate import WindowClassifier
 from polyadic.readout import Readout
 from polyadic.spectral import STFT
 
@@ -107,17 +106,3 @@ def test_a_fit_does_not_change_the_repr_and_str_shows_its_result(windows, model,
     assert str(CPD()) == "CPD()"
     model.save(tmp_path / "m.safetensors")
     assert str(load(tmp_path / "m.safetensors")).endswith(outcome)
-
-
-def test_str_of_a_classifier_names_its_classes_and_what_was_chosen(windows, model, tmp_path):
-    classifier = WindowClassifier(model)
-    assert str(classifier) == repr(classifier)
-    classifier.fit(windows)
-    _, classes, chosen, features = str(classifier).splitlines()
-    assert classes == f"classes: {', '.join(windows.classes)}"
-    assert chosen == f"probe: {classifier.probe_.reason_}"
-    assert features.startswith("features: fitted to 60 windows")
-    classifier.save(tmp_path / "m.safetensors")
-    assert str(WindowClassifier.load(tmp_path / "m.safetensors")).splitlines()[1:] == [classes, chosen, features]
-    plain = str(WindowClassifier(model, probe="plain").fit(windows))
-    assert f"{classes}\nfeatures: " in plain

@@ -21,7 +21,6 @@ from polyadic.core.passes import Passes
 from polyadic.core.step import Objective, State, feature_extractor, step
 from polyadic.data import batches
 from polyadic.data.batches import Samples, WindowSource
-from polyadic.errors import PolyadicError
 from polyadic.explain import match
 from polyadic.scale.checkpoints import Checkpoints
 from polyadic.spectral import recommended_stft
@@ -115,15 +114,6 @@ def test_mode_sums_are_scatter_matrices_and_centring_is_done_on_them():
     for mode, scatter in enumerate(sums.centred(centre)):
         unfolded = apart.movedim(1 + mode, 0).flatten(1)
         assert_same([scatter], [unfolded @ unfolded.T])
-
-
-@pytest.mark.parametrize("ranks", [(2, 2), (2, 2, 0), (30, 129, 31)])
-def test_impossible_ranks_are_refused(ranks):
-    X = np.random.default_rng(0).normal(size=(5, 30, 1000)).astype(np.float32)
-    with pytest.raises(PolyadicError, match="compression"):
-        CPD(2, compression=ranks).fit(X)
-    with pytest.raises(PolyadicError, match="compression='auto'"):
-        CPD(2, compression=None).fit(X)
 
 
 # --------------------------------------------------------------------- passes

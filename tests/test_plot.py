@@ -161,19 +161,6 @@ def test_non_negative_profiles_are_in_percent_and_have_the_bands_of_components_f
         plot.components(fitted, windows)
 
 
-def test_features_are_grouped_and_each_point_knows_its_window(windows):
-    points = np.random.default_rng(0).normal(size=(60, 2))
-    for colour, column in (("class", windows.label.astype(str)), ("subject", windows.subject)):
-        figure = plot.features(points, windows, colour)
-        assert len(figure.data) == len(set(column))
-        for trace in figure.data:
-            rows = np.asarray(trace.customdata)
-            assert np.allclose(np.c_[trace.x, trace.y], points[rows])
-            assert set(column[rows]) == {trace.name}
-            assert all(f"window {row + 1}<br>" in text for row, text in zip(rows, trace.text, strict=True))
-    assert "at 236 s" in plot.features(points, windows).data[int(windows.label[59])].text[-1]
-
-
 def test_signals_are_plotted_to_scale_with_the_names_of_their_channels(windows):
     figure = plot.signals(windows, [3, 7])
     drawn = np.array([trace.y for trace in figure.data]).reshape(2, 6, -1)
@@ -223,24 +210,6 @@ def test_a_band_has_the_lowest_and_the_highest_of_every_place():
         assert (low[place], high[place]) == pytest.approx((around.min(), around.max()))
 
 
-def test_a_whole_window_is_plotted_in_its_units():
-    X = np.random.default_rng(0).normal(size=(4, 2, 500)) * np.array([150.0, 0.5])[None, :, None]
-    windows = Windows(X, fs=50.0, channels=["Fz", "EMG"], units=["µV", "mV"], label=[0, 1, 0, 1], classes=["W", "N2"])
-    whole = plot.signals(windows, 3)
-    middle = np.median(X[3], axis=1, keepdims=True)
-    size = np.abs(X[3] - middle).max(axis=1)
-    for channel, trace in enumerate(whole.data):
-        drawn = (np.asarray(trace.y) + channel) / 0.45 * size[channel] + middle[channel]
-        assert drawn == pytest.approx(X[3, channel], abs=1e-4 * size[channel])
-    assert list(whole.layout.yaxis.ticktext) == [f"Fz ±{size[0]:.0f} µV", f"EMG ±{size[1]:.2g} mV"]
-    assert whole.layout.xaxis.title.text == "time (s)"
-    assert whole.layout.annotations[0].text.startswith("window 4")
-    assert "N2" in whole.layout.annotations[0].text
-    band = plot.signals(windows, 3, points=100).data
-    assert [trace.fill for trace in band] == [None, "tonexty"] * 2
-    assert (band[0].x0, band[0].dx, len(band[0].y)) == pytest.approx((0.1, 0.2, 50))  # middles of stretches
-
-
 def test_confusions_are_counted_by_hand():
     rng = np.random.default_rng(0)
     y, guess = rng.integers(0, 3, 80), rng.integers(0, 4, 80)
@@ -282,25 +251,6 @@ def test_a_timeline_has_a_cell_for_each_window_in_the_row_of_its_class():
         assert found == expected
     assert list(figure.layout.yaxis.ticktext) == ["W", "N2", "N3"]
     assert figure.layout.yaxis.domain[0] > figure.layout.yaxis2.domain[1]  # the true class stands below
-
-
-def test_plots_of_features_show_their_values(windows):
-    model = ATD(rank=3, max_sweeps=2).fit(windows)
-    Z = model.transform(windows)
-    spectral, statistics = plot.readout(model, Z).data
-    assert np.concatenate([spectral.y, statistics.y]) == pytest.approx(Z.std(axis=0), rel=1e-4)
-    names = list(model.get_feature_names_out()[3:])
-    assert list(statistics.customdata) == names
-    figure = plot.statistics(model, Z, windows.label, windows.classes)
-    shown = list(figure.layout.yaxis.ticktext)
-    assert len(shown) == 16
-    scaled = (Z[:, 3:] - Z[:, 3:].mean(axis=0)) / np.maximum(Z[:, 3:].std(axis=0), 1e-12)
-    columns = [number for number, name in enumerate(names) if name in shown]
-    for trace in figure.data:
-        own = windows.label == windows.classes.index(trace.name)
-        assert np.asarray(trace.x) == pytest.approx(scaled[own][:, columns].mean(axis=0), abs=1e-3)
-    with pytest.raises(PolyadicError, match="no statistics"):
-        plot.statistics(paper(SALS, rank=2, max_sweeps=1, tensorize=STFT(32, 16)).fit(windows), Z, windows.label)
 
 
 # ---------------------------------------------------------------------- files

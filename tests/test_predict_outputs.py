@@ -142,23 +142,3 @@ def test_flat_and_noisy_windows_are_unusual_and_keep_label_and_probability(made:
     assert all(row["label"] and 0 < float(row["confidence"]) <= 1 for row in rows)
     found = json.loads(polyadic("predict", made / "sleep.safetensors", made / "sleep", "--json", cwd=tmp_path).stdout)
     assert found["unusual"] <= 0.03 * found["windows"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("sleep", "-o", "x.tsv"), "holds the labels of one recording"),
-        (("sleep/S01/night.edf", "-o", "x.atr"), "is for .hea recordings"),
-        (("sleep", "-o", "x.parquet"), "--out must end in .csv, .tsv, .edf, .bdf or .atr"),
-        (("sleep", "-o", "there.csv"), "there.csv already exists: use --force to overwrite it"),
-        (
-            ("sleep", "-o", "other.csv", "--force"),
-            "other.csv already exists and is not a .csv file written by polyadic",
-        ),
-    ],
-)
-def test_outputs_that_cannot_be_are_refused_before_any_work(words: tuple[str, ...], message: str, made: Path) -> None:
-    (made / "there.csv").write_text("subject,recording,start,label\n")
-    (made / "other.csv").write_text("my,own,table\n1,2,3\n")
-    assert message in polyadic("predict", "sleep.safetensors", *words, cwd=made, code=1).stderr
-    assert (made / "other.csv").read_text() == "my,own,table\n1,2,3\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -101,31 +99,6 @@ def test_recordings_of_one_name_and_an_existing_store_are_refused_before_anythin
     assert len(folder(tmp_path / "in" / "r3.edf", tmp_path / "s", seconds=2, force=True)) == 3
 
 
-def test_a_full_disk_is_named_and_never_mistaken_for_a_bad_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    class Full:
-        tell = seek = close = lambda *_: None
-        write = full
-
-    root = good(tmp_path / "in")
-    with monkeypatch.context() as patched:
-        patched.setattr("polyadic.data.store_writer.StoreWriter._npy_head", lambda _: b"")
-        patched.setattr(
-            "pathlib.Path.open",
-            lambda path, *mode, original=Path.open: Full() if path.name == "samples.npy" else original(path, *mode),
-        )
-        with pytest.raises(OSError, match=r"No space left on device: '.*/s'"):
-            folder(root, tmp_path / "s", seconds=2, on_error="skip")
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: '.*/s'"):
-        folder(root, tmp_path / "s", seconds=2, on_error="skip")
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_unknown_units_are_taken_to_be_those_of_the_other_recordings_with_one_line(tmp_path: Path) -> None:
     write(tmp_path / "in", "r1")
     for name in ("r2", "r3"):
@@ -158,27 +131,3 @@ def test_cut_windows_are_written_recording_by_recording(tmp_path: Path, dtype: s
     assert (store.classes, store.settings, store.fs) == (("x", "y"), {"a": 1}, 10)
     assert store.channels == ("channel 1", "channel 2")
     assert [step[:4] for step in told] == [("a1", 1, 3, 1), ("a2", 2, 3, 2), ("b1", 3, 3, 4)]
-
-
-def test_windows_put_together_of_one_recording_are_all_written(tmp_path: Path) -> None:
-    windows = cut(["a", "a", "b", "b"])
-    both = Windows.concatenate([windows[[0, 2]], windows[[1, 3]]])
-    store = write_windows(both, tmp_path / "s")
-    assert len(store) == 4
-    np.testing.assert_array_equal(store.read(np.arange(4)), windows.X)
-    parts = Windows.concatenate([cut(["a", "a"], part=["train"] * 2), cut(["a"], part=["test"])])
-    with pytest.raises(DataError, match="must have the same part"):
-        write_windows(parts, tmp_path / "t")
-
-
-def test_cut_windows_that_make_no_store_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolyadicError, match="fs must be known"):
-        write_windows(Windows(np.zeros((3, 2, 5))), tmp_path / "s")
-    with pytest.raises(PolyadicError, match="windows must have shape"):
-        write_windows(Windows(np.zeros((3, 2, 5)), 10)[:0], tmp_path / "s")
-    with pytest.raises(DataError, match="would be empty"):
-        write_windows(Windows(np.full((3, 2, 5), np.nan), 10), tmp_path / "s")
-    assert not list(tmp_path.iterdir())
-    write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")
-    with pytest.raises(PolyadicError, match="already exists"):
-        write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")

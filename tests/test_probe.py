@@ -114,18 +114,6 @@ def test_features_that_hold_only_within_subjects_get_less_weight_by_groups_than_
     assert by_people.score(new, truth) > shuffled.score(new, truth)
 
 
-def test_without_groups_neighbouring_rows_are_left_out_together():
-    rng = np.random.default_rng(0)
-    y = np.arange(600) // 60 % 2  # long runs of one class
-    shared = np.repeat(3 * rng.normal(size=(60, 40)), 10, axis=0)  # ten neighbours overlap
-    Z = np.hstack([1.5 * y[:, None] + rng.normal(size=(600, 2)), shared + 0.3 * rng.normal(size=shared.shape)])
-    blocks = Probe().fit(Z, y, statistic_columns=slice(2, None))
-    shuffled = Probe().fit(Z, y, groups=rng.permutation(600) % 5, statistic_columns=slice(2, None))
-    scores = [max(row["balanced_accuracy"] for row in probe.validation_) for probe in (blocks, shuffled)]
-    assert scores[0] < scores[1] - 0.05
-    assert "5 contiguous blocks" in blocks.reason_
-
-
 def test_ties_go_to_the_fixed_choice():
     y = np.arange(200) % 2
     Z = 100.0 * y[:, None] + np.random.default_rng(0).normal(size=(200, 2))
@@ -151,19 +139,6 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
         assert why in probe.reason_
     enough = np.arange(module.FEWEST_LABELS)
     assert Probe().fit(Z[enough], y[enough], groups=people[enough]).validation_
-
-
-def test_given_settings_are_kept_and_the_others_are_chosen():
-    Z, y, people = example()
-    given = Probe(C=0.3, scale="standardised", statistics=2).fit(Z, y, people, [5])
-    assert (given.C_, given.scale_, given.statistics_, given.validation_) == (0.3, "standardised", 2.0, [])
-    assert given.reason_.endswith("weight 2: as given; probabilities assume equally frequent classes")
-    half = Probe(C=0.3).fit(Z, y, people)
-    assert [(row["C"], row["scale"], row["statistics"]) for row in half.validation_] == [
-        (0.3, "plain", None),
-        (0.3, "standardised", None),
-    ]
-    assert half.statistics_ is None
 
 
 # ------------------------------------------------------------ the regression
@@ -232,28 +207,6 @@ def test_probabilities_are_those_of_logistic_function_and_softmax():
     three = Probe.of(LogisticRegression().fit(np.eye(3), [0, 1, 2]))
     three.coef_, three.intercept_ = np.eye(3), np.zeros(3)
     np.testing.assert_allclose(three.predict_proba(scores), softmax(scores, axis=1), rtol=1e-13)
-
-
-# -------------------------------------------------------------------- labels
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"y": np.full(240, -1)}, "no labelled row"),
-        ({"y": np.ones(240, int)}, "1 class, 1"),
-        ({"y": np.ones(7, int)}, r"shape \(240,\)"),
-        ({"y": None}, "requires y"),
-        ({"groups": np.ones(7)}, "groups must have shape"),
-        ({"statistic_columns": [6]}, "statistic_columns must be"),
-        ({"statistic_columns": [0.5]}, "statistic_columns must be"),
-        ({"Z": np.full((240, 6), np.nan)}, "NaN"),
-    ],
-)
-def test_input_that_cannot_be_used_is_refused_with_a_sentence(change, said):
-    Z, y, people = example()
-    with pytest.raises(ValueError, match=said):
-        Probe().fit(**({"Z": Z, "y": y, "groups": people} | change))
 
 
 # -------------------------------------------------------------- scikit-learn

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from command_line import polyadic
 from typer.testing import CliRunner
 
-from polyadic import CPD, plot, suggest_rank
+from polyadic import CPD, suggest_rank
 from polyadic.cli import app
 from polyadic.data import synthetic
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Replicability, replicability
-from polyadic.explain.rank import RankSuggestion, _recommend, core_consistency, distinct_components
+from polyadic.explain.rank import _recommend, core_consistency, distinct_components
 from polyadic.spectral import STFT
 
 
@@ -127,30 +124,6 @@ def test_raw_windows_go_through_the_default_front_end():
     assert other.fitness[0] != suggestion.fitness[1]
 
 
-def test_a_table_a_dictionary_and_a_plot_come_of_it():
-    accuracy, fitness, back = np.array([0.5, 0.7, 0.75]), np.array([0.2, 0.4, 0.5]), np.array([1, 2, 3])
-    rank, reason = _recommend([1, 2, 8], back, accuracy, "subjects")
-    checked = tuple(Replicability(np.full(size, 0.95), np.ones(size), refits=4) for size in (1, 2, 8))
-    suggestion = RankSuggestion(rank, reason, (1, 2, 8), fitness, checked, back, accuracy, 60)
-    lines = repr(suggestion).splitlines()
-    assert len(lines) == 5
-    assert lines[2].split() == ["→", "2", "0.400", "2", "of", "2", "0.95", "70.0", "%"]
-    assert lines[-1] == suggestion.reason
-    content = json.loads(json.dumps(suggestion.to_dict(), allow_nan=False))
-    assert content["rank"] == 2
-    assert [(row["rank"], row["replicating"]) for row in content["tried"]] == [(1, 1), (2, 2), (8, 3)]
-    pytest.importorskip("plotly")
-    figure = plot.ranks(suggestion)
-    titles = ["replicate (%)", "mean match", "fitness", "balanced accuracy (%)"]
-    assert [note.text for note in figure.layout.annotations] == titles
-    expected = (100 * suggestion.share, suggestion.match, fitness, 100 * accuracy)
-    for trace, values in zip(figure.data, expected, strict=True):
-        assert np.array_equal(trace.y, values)
-    chosen = [shape for shape in figure.layout.shapes if "domain" in shape.yref]
-    assert [(shape.x0, shape.x1) for shape in chosen] == [(2, 2)] * 4
-    assert figure.layout.title.text.replace("<br>", " ") == suggestion.reason
-
-
 @pytest.fixture
 def file(tmp_path):
     X = np.random.default_rng(0).normal(size=(40, 2, 64)).cumsum(axis=2).astype(np.float32)
@@ -169,14 +142,3 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
     assert "Rank " in result.stdout
     assert "Replicability is from 2 refits per rank; a report has 10 (use --refits 10)." in result.stdout
     assert "replicate (%)" in file_of_plot.read_text()
-
-
-def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp_path):
-    words = ("--ranks", "1,2", "--refits", 1)
-    plain = polyadic("rank", file, *words, "--json", cwd=tmp_path)
-    assert [row["balanced_accuracy"] for row in json.loads(plain.stdout)["tried"]] == [None, None]
-    assert plain.stderr == ""
-    signals = synthetic(60, n_channels=2)
-    np.savez(tmp_path / "labelled.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
-    said = polyadic("rank", "labelled.npz", *words, cwd=tmp_path).stdout
-    assert "Balanced accuracy is that of a probe on left-out subjects. It is optimistic" in said

@@ -464,26 +464,6 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
     refuse_copies(WindowStore(tmp_path / "s.store").windows)  # of one subject
 
 
-def test_one_recording_one_subject_and_one_class_are_reported_at_the_start(tmp_path):
-    people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
-    said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
-    assert "windows of 2 s, 3 channels at 25 Hz, frames of 0.64 s (default)" in said
-    assert "There is only one recording" in said
-    assert "There is only one subject" in said
-    assert "There is only one class, 'walk'" in said
-    for words in (
-        ("info", "in"),
-        ("report", "model.safetensors", "--data", "in", "--no-check"),
-        ("evaluate", "model.safetensors", "in", "--protocol", "paper"),
-    ):
-        said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr
-        for what in ("recording", "subject", "class, 'walk'"):
-            assert f"There is only one {what}" in said
-    refused = polyadic("fit", "in", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
-    assert "there is no column 'activitie' (--label)" in refused.stderr
-    assert "did you mean 'activity'" in refused.stderr
-
-
 def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_path):
     people.wearables(tmp_path / "in", 3)
     for name in ("p02", "p03"):
@@ -500,23 +480,6 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
     assert note in store.notes
     with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
         folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
-
-
-def test_info_of_a_folder_tells_the_first_recording_from_the_folder(tmp_path):
-    people.sleep(tmp_path / "in", 2)
-    lines = polyadic("info", "in", cwd=tmp_path).stdout.splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("first recording"))
-    assert "S01/night.edf" in lines[first]
-    assert all(line.startswith("  ") for line in lines[first + 1 :])
-    assert [line.split()[0] for line in lines[:first]][:3] == ["path", "kind", "recordings"]
-    assert not any("by rate" in line for line in lines)
-    for number, rate in enumerate((40, 50, 50)):
-        folder = tmp_path / "mixed" / f"S{number}"
-        folder.mkdir(parents=True)
-        edfio.Edf([edfio.EdfSignal(np.arange(10.0 * rate), rate, label="a")]).write(folder / "night.edf")
-    (tmp_path / "mixed" / "S2" / "damaged.edf").write_bytes(b"nothing")
-    facts = json.loads(polyadic("info", "mixed", "--json", cwd=tmp_path).stdout)
-    assert facts["recordings_by_rate"] == {"40 Hz": 1, "50 Hz": 2}
 
 
 # ------------------------------------------------------------------------------------------- labels for a fitted model
@@ -594,13 +557,6 @@ def test_channels_are_matched_by_name_and_renamed(tmp_path: Path) -> None:
         folder(tmp_path / "in", tmp_path / "u", seconds=1, fs=50, rename=["az=z"])
 
 
-def test_channels_of_an_edf_file_are_renamed_before_they_are_chosen(tmp_path: Path) -> None:
-    signals = [edfio.EdfSignal(np.arange(2000) % 7, 50, label=label) for label in ("C3", "C4-A1")]
-    edfio.Edf(signals).write(tmp_path / "a.edf")
-    store = folder(tmp_path / "a.edf", tmp_path / "s", seconds=5, rename=["C4-A1=C4"], channels=["C4"])
-    assert store.channels == ("C4",)
-
-
 @pytest.mark.parametrize(
     ("pattern", "simple"),
     [
@@ -653,32 +609,6 @@ def test_files_of_one_subject_are_recognised_by_their_names_and_one_class_per_su
     said = polyadic("fit", "in", *options, "--subject", r"(SA\d+)", "--force", cwd=tmp_path)
     assert "one class only" not in said.stderr
     assert "3 subjects (from the pattern)" in said.stdout
-
-
-def test_classes_without_a_window_are_named_before_the_score(tmp_path):
-    for person in range(3):
-        path = tmp_path / "in" / f"p{person}.csv"
-        people.table(path, ["walk", "rest", "walk"], person, each=200)
-        rows = path.read_text().splitlines()
-        path.write_text("\n".join([*rows[:150], *(row.replace(",walk", ",run") for row in rows[150:170]), *rows[170:]]))
-    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
-    said = polyadic("fit", "in", *options, cwd=tmp_path)
-    assert "no window of 2 s lies within 'run', so this class is missing" in " ".join(said.stderr.split())
-    for person in range(3):
-        people.table(tmp_path / "other" / f"p{person}.csv", ["walk", "rest", "run"], person, each=200)
-    said = polyadic("evaluate", "model.safetensors", "other", cwd=tmp_path)
-    assert "a class that the model does not know: 'run'. Scores are without them" in " ".join(said.stderr.split())
-    np.savez(
-        tmp_path / "w.npz",
-        X=np.random.default_rng(0).normal(size=(40, 2, 64)),
-        fs=32,
-        label=[0, 1] * 20,
-        classes=["a", "b", "c"],
-        subject=np.arange(40) // 10,
-    )
-    said = polyadic("fit", "w.npz", "--probe", "plain", *QUICK, "--force", cwd=tmp_path)
-    assert "No window has the class 'c'" in said.stderr
-    assert "No window has the class 'c'" in polyadic("evaluate", "model.safetensors", "w.npz", cwd=tmp_path).stderr
 
 
 def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):

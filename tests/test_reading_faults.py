@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import people
 import pytest
 from command_line import polyadic
 
-from polyadic.cli.info import describe
 from polyadic.data import folder
 from polyadic.data.readers.scoring import find_scoring, read_scoring
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.errors import DataError
-
-QUICK = ("--rank", 3, "--sweeps", 2)
 
 
 def test_labels_stay_where_the_times_of_a_subject_begin_anew(tmp_path):
@@ -210,33 +205,3 @@ def test_a_table_of_pandas_with_its_index_is_read(tmp_path):
     frame[::2].to_csv(tmp_path / "c.csv")
     with pytest.raises(DataError, match=r"c\.csv, line 1: the first row must name every channel"):
         read_csv(tmp_path / "c.csv")
-
-
-def test_the_pattern_of_a_fit_does_not_apply_to_predict(tmp_path):
-    people.wearables(tmp_path / "in", 3)
-    options = ("--seconds", 2, "--label", "activity", "--pattern", "p0[12].csv")
-    polyadic("fit", "in", "-o", "m.safetensors", "--probe", "plain", *options, *QUICK, cwd=tmp_path)
-    people.table(tmp_path / "new" / "anna.csv", ["walk"], 9)
-
-    def predicted(*words):
-        said = polyadic("predict", "m.safetensors", *words, "--json", "--force", cwd=tmp_path).stdout
-        return json.loads(said)["windows"]
-
-    assert predicted("in") == 24  # the pattern chooses where it fits
-    assert predicted("in", "--pattern", "p03.csv") == 12
-    assert predicted("new") == 2
-
-
-def test_info_says_which_columns_of_a_table_are_not_signals(tmp_path):
-    people.table(tmp_path / "a.csv", ["walk", "run"], 0)
-    found = describe(tmp_path / "a.csv", {})
-    assert (found["label"], found["subject"], found["channels"]) == ("activity", None, ["x", "y", "z"])
-    assert found["annotations"] == {"walk": 1, "run": 1}
-    rows = [f"{n / 10},{np.sin(n):.4f},{who},{n // 50}\n" for who in ("anna", "ben") for n in range(100)]
-    (tmp_path / "all.csv").write_text("time,x,person,code\n" + "".join(rows))
-    found = describe(tmp_path / "all.csv", {})
-    assert (found["label"], found["subject"], found["channels"]) == ("code", "person", ["x"])
-    assert (found["fs"], found["samples"], found["annotations"]) == (10, 200, {"0": 2, "1": 2})
-    (tmp_path / "bad.csv").write_text("time,x\n0,1\n0.1,2\n5,3\n")
-    with pytest.raises(DataError, match="evenly spaced"):
-        describe(tmp_path / "bad.csv", {})

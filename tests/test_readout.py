@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polyadic._util import model_files
 from polyadic.augment import Jitter
 from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
-from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import rounding, statistic_names, window_statistics
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
@@ -295,63 +292,3 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     # One window out of each equal stretch, to one window.
     assert bool((x[:, 0].diff() >= 1).all())
     assert float((x[:, 0] - torch.arange(kept) * count / kept).abs().max()) <= count / kept + 1
-
-
-# ---------------------------------------------------------------------------------- files
-
-
-@pytest.mark.parametrize("readout", [Readout(), Readout(statistics=0.0), Readout(whiten=Jitter(0.1))])
-def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
-    case = problem()
-    model = fitted(case, readout)
-    model_files.write(tmp_path / "m.safetensors", {**model.arrays(), "other": np.zeros(2)}, {})
-    arrays, _ = model_files.read(tmp_path / "m.safetensors")
-    same = FittedReadout.from_arrays(readout, arrays, rank=4, n_statistics=COUNT)
-    features = model.features(case.x, case.windows)
-    assert torch.equal(same.features(case.x, case.windows), features)
-    assert torch.equal(same.inverse(features), model.inverse(features))
-    assert np.array_equal(same.quantiles, model.quantiles)
-    assert same.readout == readout
-    assert same.n_features == len(same.feature_names()) == features.shape[1]
-    with pytest.raises(ValueError, match="read-only"):
-        same.matrix[...] = 0
-
-
-COUNT = len(statistic_names("abc", 20))
-
-DAMAGED = {
-    "centre": [np.zeros(3), np.zeros(4, np.int64), np.full(4, np.nan)],
-    "matrix": [np.zeros((5, 5))],
-    "statistic_scale": [-np.ones(COUNT), np.ones(2)],
-    "statistic_axes": [np.ones((COUNT, 1))],
-    "quantiles": [np.ones((2, 5)) * -1e9, np.ones((2, 5)) * np.arange(5)[::-1]],
-    "extra": [np.zeros(1)],
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_arrays_that_no_fit_of_this_model_gives_are_refused(name):
-    arrays = fitted(problem()).arrays()
-    without = {key: array for key, array in arrays.items() if key != PREFIX + name}
-    for changed in (*([without] if without != arrays else []), *(arrays | {PREFIX + name: a} for a in DAMAGED[name])):
-        with pytest.raises(ModelFileError, match="the file's readout"):
-            FittedReadout.from_arrays(Readout(), changed, rank=4, n_statistics=COUNT)
-
-
-# --------------------------------------------------------------------------------- errors
-
-
-def test_windows_that_are_not_finite_missing_or_of_another_shape_are_refused():
-    case = problem()
-    for name in ("x", "windows", "residuals"):
-        wrong = getattr(case, name).clone()
-        wrong[5] = math.nan
-        with pytest.raises(PolyadicError, match="must be finite"):
-            fitted(replace(case, **{name: wrong}))
-    with pytest.raises(PolyadicError, match="must be finite"):
-        fitted(replace(case, factors=[case.factors[0] * math.inf, *case.factors[1:]]))
-    with pytest.raises(PolyadicError, match="there are none"):
-        Readout().fitted(Readout().accumulator(4, 60), case.factors)
-    for wrong in (None, case.windows[:, :2], case.windows[:5]):
-        with pytest.raises(PolyadicError, match=r"windows must have shape \(60, channels, time\)"):
-            fitted(case).features(case.x, wrong)

@@ -14,7 +14,7 @@ from polyadic.cli import app
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
 from polyadic.data.readers.arrays import open_windows
-from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.errors import ModelFileError
 from polyadic.explain import match, replicability
 from polyadic.explain.replicability import Replicability
 
@@ -207,17 +207,3 @@ def test_report_checks_a_model_that_was_not_checked_if_that_is_quick_and_never_w
     slow.save(model)
     assert report()[0] is None
     assert report("--check")[0] is not None
-
-
-def test_a_failing_automatic_check_does_not_prevent_the_report(reported, file, monkeypatch):
-    def fail(*given):
-        raise PolyadicError("halves are too small")
-
-    monkeypatch.setattr("polyadic.cli.report.checked", fail)
-    found, said = reported[1]()
-    assert found is None
-    assert "replicability was not checked: halves are too small" in said
-    words = ["report", reported[0], "--data", file, "-o", file.with_name("other.html"), "--check"]
-    asked = CliRunner().invoke(app, [str(word) for word in words])
-    assert asked.exit_code == 1
-    assert "polyadic: halves are too small" in asked.output

@@ -8,8 +8,6 @@ import html
 import json
 import re
 from copy import copy
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,16 +21,14 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.tensorizer import Axis
-from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic
+from polyadic.data import Windows, split, synthetic
 from polyadic.data.readers.arrays import open_windows
-from polyadic.data.recordings import Recording
-from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
 from polyadic.explain.expression import profiles
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, describe_components, large_but_not_replicating, sentence
+from polyadic.report.components import _place, sentence
 from polyadic.report.contents import collect_contents
 from polyadic.report.headline import headline, methods_of
 from polyadic.report.page import render
@@ -91,20 +87,6 @@ def test_shares_add_up_and_the_largest_comes_first(model, windows, contents):
     alone = K[:, [components[0].number - 1]]
     explained = np.sum((T @ alone @ np.linalg.pinv(alone)) ** 2) / np.sum(T**2)
     assert shares[0] == pytest.approx(100 * explained, rel=1e-4)
-
-
-def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):
-    Z = model.coefficients(windows).astype(np.float64)
-    for component in contents.components:
-        own = Z[:, component.number - 1]
-        assert component.means == pytest.approx([own[windows.label == c].mean() for c in range(4)])
-        assert component.effects == pytest.approx(effect_sizes(own, windows.label).tolist())
-        # Without centring all coefficients of a component may be negative: most of it is then the lowest.
-        upright = -own if own.mean() < -own.std() else own
-        assert upright[component.windows] == pytest.approx(np.sort(upright)[::-1][:3])
-    assert contents.fit == pytest.approx(model.score(windows))
-    assert (contents.unit, contents.quantity) == ("SD", "coefficient")
-    assert "Values are coefficients in standard deviations, which may fall where the power" in render(model, windows)
 
 
 @pytest.fixture(scope="module")
@@ -176,33 +158,6 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
     assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"  # coarse bins
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
-
-
-def with_shares(model, percent):
-    """Coefficients whose components have these shares, if the components were orthogonal."""
-    sizes = np.prod([np.linalg.norm(factor, axis=0) for factor in model.factors_], axis=0)
-    angles = 2 * np.pi * np.arange(400)[:, None] * np.arange(1, 1 + len(percent)) / 400
-    return np.sqrt(percent) * np.sin(angles) / sizes
-
-
-def apart(model):
-    """Return a copy whose components do not overlap."""
-    found = copy(model)
-    found.factors_ = [np.abs(factor) for factor in model.factors_]
-    found.factors_[1] = np.eye(*model.factors_[1].shape)
-    return found
-
-
-def test_components_that_do_not_replicate_are_last_and_a_large_one_is_named(model):
-    # At too high a rank a rhythm is split between components, in each refit in another way.
-    found = apart(model)
-    checked = Replicability([0.85, 0.95, 0.85, 0.99], [0.4, 1.0, 0.4, 1.0], refits=10)
-    components = describe_components(found, found.axes(), with_shares(found, [60, 20, 15, 5]), checked=checked)
-    assert [one.share for one in components] == pytest.approx([20, 5, 60, 15])
-    assert [(one.number, one.replicates) for one in components] == [(2, True), (4, True), (1, False), (3, False)]
-    assert [one.number for one in large_but_not_replicating(components)] == [1]
-    many = [replace(components[2], number=number, share=share) for number, share in enumerate([12, 9, *[3.95] * 20], 1)]
-    assert [one.number for one in large_but_not_replicating(many)] == [1]
 
 
 def test_the_page_hides_components_that_do_not_replicate_and_says_so(model, unlabelled):
@@ -341,93 +296,11 @@ def test_intervals_over_seeds_are_students(model, windows):
     assert [(method["low"], method["high"]) for method in methods_of(wide)] == [(0.0, 100.0)] * 2
 
 
-def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
-    found = methods_of(result(("paper", "subject")), "SALS", probe)
-    assert [(m["protocol"], m["name"]) for m in found][:2] == [("subject", "SALS"), ("subject", "ATD")]
-    assert found[0]["accuracy"] == 96.0
-    assert found[0]["measure"] == "accuracy, standardised probe"
-    assert found[0]["other"] == ("accuracy, plain probe", 80.0)
-    with pytest.raises(PolyadicError, match=r"results\.json"):
-        methods_of({"summary": [{"method": "ATD"}], "rows": [], "seeds": []})
-    page = render(model, windows, result=result(("paper", "subject")), probe="plain")
-    assert page.index("Protocol subject") < page.index("Protocol paper")
-    assert page.count("The score at the top is measured differently: it is a cross-validation over subjects") == 1
-    costs = re.findall(r'<th scope="row">(ATD|SALS)</th>.*?432</td>(.*?)</tr>', page, re.DOTALL)[:2]
-    shown = [(name, re.findall(r">([^<>]+)</td>", cells)) for name, cells in sorted(costs)]
-    assert shown == [("ATD", ["0.5", "3", "0.400"]), ("SALS", ["0.5", "–", "–"])]
-
-
-def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):
-    """A store of recordings with eight channels; the third is flat if requested."""
-    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=128)
-    with StoreWriter(path, header) as writer:
-        for number in range(count):
-            signal = np.concatenate(list(windows.X[9 * number : 9 * number + 9]), axis=1)
-            signal[[2] if flat else []] = 0.0
-            about = (f"r{number}", f"s{number}", 64.0, header.channels, header.units, signal)
-            recording = Recording(*about, **({} if rates is None else {"rates": rates[number]}))
-            writer.add(recording, np.arange(9) * 128, np.full(9, -1))
-        if skipped:
-            writer.skip("broken <night>", "the file is cut short")
-    return WindowStore(path)
-
-
-def test_the_recordings_of_a_store_are_described(tmp_path, windows, model):
-    page = render(model, stored(tmp_path / "several", windows, 3, flat=True, skipped=True))
-    assert "<code>broken &lt;night&gt;</code>: the file is cut short" in page
-    assert "3 recordings, 1 skipped" in page
-    assert "<strong>flat</strong> in some recordings: c (3)" in page
-    page = render(model, stored(tmp_path / "good", windows))
-    assert "1 recording, none skipped; no channel is missing, flat or clipped.</p>" in page
-    assert "Gaps are times without a window.</p>" in page  # no window was tested
-    assert "<strong>flat</strong>: c</li>" in render(model, stored(tmp_path / "flat", windows, flat=True))
-    rates = [(64.0,) * 7 + (rate,) for rate in (16.0, 1.0)]
-    page = " ".join(render(model, stored(tmp_path / "mixed", windows, 2, rates=rates)).split())
-    assert "resampled to 64 Hz: a 64 Hz (2);" in page
-    assert "h 16 Hz (1), 1 Hz (1)" in page
-
-
-def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
-    order = np.lexsort([np.arange(300), windows.subject.astype(int)])
-    place = np.arange(300) - np.searchsorted(windows.subject.astype(int)[order], windows.subject.astype(int)[order])
-    start = np.empty(300, int)
-    start[order] = 128 * place
-    named = Windows(
-        windows.X,
-        windows.fs,
-        subject=windows.subject,
-        recording=[f"night {name}" for name in windows.subject],
-        start=start,
-        label=windows.label,
-        classes=["W", "N2", "N3", "R"],
-    )
-    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(named)
-    contents = collect_contents(everything, named, probe_kind="plain", transductive=True)
-    assert 1 < len(contents.timelines) <= 12
-    x = everything.coefficients(named).astype(np.float64)
-    for one in contents.timelines:
-        rows = np.flatnonzero(named.recording == one.name)
-        rows = rows[np.argsort(named.start[rows])]
-        assert np.array_equal(one.windows.start, named.start[rows])
-        expected = dict(zip(contents.probe.rows.tolist(), contents.probe.predicted[0].tolist(), strict=True))
-        assert one.predicted.tolist() == [expected[row] for row in rows.tolist()]
-        columns = [int(name.removeprefix("component ")) - 1 for name in one.names]
-        scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
-        assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)
-    able = [name for name in np.unique(named.recording) if (named.recording == name).sum() >= 8]
-    assert contents.recordings == len(able) > len(contents.timelines) == 12
-    page = render(everything, named, probe="plain", transductive=True)
-    assert f"12 of {len(able)} recordings, evenly spaced." in page
-    figure = content(page)["figures"]["timeline-0"]
-    titles = [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")]
-    assert titles == ["predicted", "true", "probability", ""]
-
-
 def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, windows):
     np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=64)
     own = open_windows(tmp_path / "w.npz")
     views = {"tensorize": STFT(64, 32), "augment": Jitter(0.05)}
-    fitted = paper(ATD, rank=3, max_sweeps=2, device="cpu", **views).fit(
+    fitted = paper(ATD, rank=3, beta=0.05, max_sweeps=2, device="cpu", **views).fit(
         next(iter(split(own, "subject", random_state=0)))
     )
     page = render(fitted, own, source='open_windows("w.npz")', probe="plain")

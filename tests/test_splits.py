@@ -164,17 +164,6 @@ def test_other_data_is_split_by_window_under_the_papers_protocol(count, seed):
         assert abs(len(made.train) - (edges[1] - edges[0])) <= 1
 
 
-@pytest.mark.parametrize("fractions", [None, (8, 1, 1)])
-def test_windows_of_other_data_that_overlap_those_of_another_part_are_left_out(fractions):
-    made = split(windows_of(200, start=4 * np.arange(200)), "paper", fractions)
-    unlabelled, train, test = (4 * np.array(part) for part in parts_of(made))
-    for one, other in ((unlabelled, train), (unlabelled, test), (train, test)):
-        assert np.abs(one[:, None] - other).min() >= 8
-    assert len(test) == 20
-    assert len(unlabelled) > 50
-    assert sum(map(len, parts_of(split(har(), "paper", (8, 1, 1))))) == 300  # the paper's data as it split them
-
-
 def har(**changes) -> Windows:
     subject = np.repeat(np.arange(30), 10)
     given = {
@@ -185,13 +174,6 @@ def har(**changes) -> Windows:
         "dataset": "har",
     }
     return windows_of(300, **(given | changes))
-
-
-def test_a_subject_in_both_published_parts_is_refused_except_under_protocol_paper():
-    windows = har(subject=np.repeat(np.arange(15), 20))
-    with pytest.raises(PolyadicError, match="a subject must be in one part"):
-        split(windows, "subject")
-    assert len(split(windows, "paper").test) == 45
 
 
 # -------------------------------------------------------------- missing labels
@@ -342,14 +324,3 @@ def test_the_hash_changes_with_any_window_its_origin_and_its_side(changes):
 def test_the_hash_is_the_same_on_every_machine():
     assert hashed() == "526b43a1b75ba3f9"
     assert len(hashed()) == 16
-
-
-def test_parts_know_the_split_they_are_of():
-    made = split(har())
-    parts = list(made)
-    assert [part.split for part in parts] == [f"{made.hash}:{name}" for name in NAMES]
-    for name, part in zip(NAMES, parts, strict=True):
-        assert part.start.tolist() == made.windows.start[getattr(made, name)].tolist()
-        assert part.subject.tolist() == made.windows.subject[getattr(made, name)].tolist()
-    assert parts[1][:2].split == parts[1].split
-    assert made.windows.split == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
@@ -13,12 +12,11 @@ from pathlib import Path
 import edfio
 import numpy as np
 import pytest
-from command_line import FRESH, Piped, polyadic
+from command_line import Piped, polyadic
 
 from polyadic import ATD, load
 from polyadic.data import synthetic
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 LONG = shlex.split("fit w.npz --method atd --rank 4 --batch-size 8 --checkpoint-every 3600 -o m.safetensors")
 """A fit of which a step takes little and all of it long."""
@@ -33,11 +31,6 @@ def windows_in(folder: Path) -> Path:
     signals = synthetic(400, 4, 128)
     np.savez(folder / "w.npz", X=signals.X, fs=signals.fs, y=signals.label)
     return folder
-
-
-def started(words: list[str], cwd: Path, **variables: str) -> subprocess.Popen[str]:
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(words, cwd=cwd, text=True, env=ENVIRONMENT | variables, **streams)
 
 
 def stopped(process: subprocess.Popen[str] | Piped, number: int, when: Callable[[], object]) -> str:
@@ -117,25 +110,6 @@ def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_t
     assert names(tmp_path / "temporary") == []
     polyadic(*said_command(said), "--sweeps", "3", cwd=tmp_path)
     assert names(tmp_path) == ["model of mine.safetensors", "own", "temporary"]
-
-
-def test_a_fit_that_is_refused_leaves_no_checkpoint(here):
-    np.savez(here / "zero.npz", X=np.full((20, 2, 64), np.nan, "f4"), fs=10)
-    refused = polyadic("fit", "zero.npz", "-o", "m.safetensors", cwd=here, code=1)
-    assert "all channels of all windows are missing" in refused.stderr
-    assert names(here) == ["w.npz", "zero.npz"]
-
-
-@pytest.mark.long
-def test_a_fit_under_nohup_continues_when_the_terminal_is_closed(here):
-    process = started(["nohup", *FRESH, *LONG, "--sweeps", "5"], here)
-    swept_once = swept(process)
-    while not swept_once():
-        assert process.poll() is None
-    process.send_signal(signal.SIGHUP)
-    process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert load(here / "m.safetensors").n_sweeps_ > 1
 
 
 # ------------------------------------------------------------------------------------------------ other commands

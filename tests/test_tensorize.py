@@ -24,7 +24,7 @@ from polyadic.core.tensorizer import (
     time_axis,
 )
 from polyadic.data import Windows, synthetic
-from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.errors import ModelFileError
 from polyadic.export import Features
 from polyadic.spectral import STFT
 from polyadic.testing import TensorizerContract
@@ -228,21 +228,3 @@ def test_atd_decomposes_the_feature_maps_of_a_frozen_network(signals, tmp_path):
         load(tmp_path / "m.safetensors", tensorize=network(seed=1))
     with pytest.raises(ModelFileError, match=r"fitted with the module 'Maps' .* load\(path, tensorize=...\)"):
         load(tmp_path / "m.safetensors")
-
-
-# ------------------------------------------------------------------- parameters
-
-
-def test_nested_parameters_put_a_changed_copy_in_place():
-    stft = STFT(16, 8)
-    model = paper(ATD, rank=2, tensorize=stft, augment=Jitter(0.1))
-    assert model.get_params()["tensorize__n_fft"] == 16
-    model.set_params(tensorize__n_fft=32, augment__degree=0.2, rank=3)
-    assert (model.tensorize, model.augment, model.rank) == (STFT(32, 8), Jitter(0.2), 3)
-    assert stft == STFT(16, 8)
-    model.set_params(tensorize=Haar(), tensorize__levels=2)
-    assert model.tensorize == Haar(levels=2)
-    with pytest.raises(PolyadicError, match="Haar has no parameter 'n_fft'; it has levels, scale"):
-        model.set_params(tensorize__n_fft=8)
-    with pytest.raises(PolyadicError, match="tensorize is None, which has no parameters to set: n_fft"):
-        paper(SALS).set_params(tensorize__n_fft=8)

@@ -10,16 +10,14 @@ import pytest
 from command_line import polyadic
 from typer.testing import CliRunner
 
-from polyadic import CPD, load, tune
+from polyadic import load, tune
 from polyadic.cli import app
-from polyadic.core import moments
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import labels_of
-from polyadic.spectral import recommended_stft
 from polyadic.tuning import journal, run
 from polyadic.tuning.search import Search, Try, best_try, score_subjects
-from polyadic.tuning.space import NO_VIEW, Settings, Space, views_for
+from polyadic.tuning.space import NO_VIEW, Settings, Space
 
 
 @pytest.fixture(scope="module")
@@ -107,23 +105,6 @@ def test_shares_of_subjects_add_up_to_the_balanced_accuracy_of_left_out_subjects
     assert 0.5 < coarse.sum() <= full.sum() <= 1
     perfect = score_subjects(100.0 * np.eye(3)[y], y, subject, np.empty(0, np.intp), False)
     assert perfect.sum() == pytest.approx(1.0)
-
-
-# --------------------------------------------------------------------- sharing
-
-
-def test_fits_share_second_moments_and_come_out_the_same(windows, monkeypatch):
-    passes, finish = [], moments.Moments.finish
-    monkeypatch.setattr(moments.Moments, "finish", lambda self: (passes.append(1), finish(self))[1])
-    frames = recommended_stft(64, 64.0)
-    alone = [CPD(rank, tensorize=frames, device="cpu").fit(windows) for rank in (2, 3)]
-    assert len(passes) == 2
-    with moments.sharing():
-        together = [CPD(rank, tensorize=frames, device="cpu").fit(windows) for rank in (2, 3)]
-        assert len(passes) == 3
-    for first, second in zip(alone, together, strict=True):
-        for a, b in zip(first.factors_, second.factors_, strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 # ------------------------------------------------------------ stopped, resumed
@@ -239,22 +220,6 @@ def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_setti
         tune(relabelled(windows, np.zeros(len(windows), int)))
     with pytest.raises(PolyadicError, match="no window has both a label and a subject"):
         tune(relabelled(windows, np.full(len(windows), -1)))
-
-
-# ----------------------------------------------------------------------- space
-
-
-def test_the_space_has_the_recommended_settings_and_only_views_that_suit(windows):
-    space = Space.of(windows)
-    assert all(getattr(space.recommended, name) in values for name, values in space.values.items())
-    assert "band-pass" in space.views
-    assert not any(name.startswith("rotation") for name in space.views)
-    bare = views_for(Windows(np.zeros((4, 1, 64))))
-    assert list(bare) == ["jitter 0.05", "jitter 0.3", "shift", "scale"]
-    triads = views_for(
-        Windows(np.zeros((4, 7, 64)), channels=["acc_y", "acc_x", "t", "acc_z", "gyr.x", "gyr.y", "gyr.z"])
-    )
-    assert triads["rotation 20°"].triads == ((1, 0, 3), (4, 5, 6))
 
 
 # --------------------------------------------------------------------- command

@@ -25,7 +25,6 @@ from polyadic import SALS
 from polyadic.data import Windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, cross_validate
-from polyadic.evaluate.validation import unseen_rows
 from polyadic.spectral import STFT
 
 SEEN: list[set[int]] = []
@@ -217,31 +216,6 @@ def test_predictions_are_those_of_a_plain_loop():
         train, test = labelled & (windows.subject != person), labelled & (windows.subject == person)
         expected = make_pipeline(StandardScaler(), LogisticRegression()).fit(Z[train], y[train]).predict(Z[test])
         np.testing.assert_array_equal(result.predicted[0][test[result.rows]], expected)
-
-
-def test_only_chosen_windows_train_and_test_the_probe_and_the_others_help_to_learn_features():
-    windows = signals()
-    people = np.unique(windows.subject)[:3]
-    rows = np.flatnonzero(np.isin(windows.subject, people))
-    result = cross_validate(Means(), windows, "loso", probe=PROBE, rows=rows)
-    np.testing.assert_array_equal(result.rows, rows[windows.label[rows] >= 0])
-    assert result.subjects == 3
-    assert [set(np.flatnonzero(windows.subject != person).tolist()) for person in people] == SEEN
-
-
-def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
-    windows = synthetic(400)
-    part = split(windows, "subject", random_state=2)
-    model = sals().set_params(random_state=2).fit(next(iter(part)))
-    rows = unseen_rows(model, windows)
-    np.testing.assert_array_equal(rows, np.sort(np.concatenate([part.train, part.test])))
-    result = cross_validate(model, windows, folds=3, rows=rows)
-    assert (result.refitted, result.transductive) == (False, False)
-    assert result.windows == len(rows)
-    assert unseen_rows(model, windows[:300]) is None
-    assert unseen_rows(sals().fit(windows), windows) is None
-    random = split(windows, "paper", random_state=2)
-    assert unseen_rows(sals().set_params(random_state=2).fit(next(iter(random))), windows) is None
 
 
 # -------------------------------------------------------------------- errors

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import paper
 
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -125,18 +124,6 @@ def test_only_the_requested_windows_are_read():
     assert sorted(samples.asked) == [[2], [7, 1]]
 
 
-def test_channels_that_windows_lack_are_missing_where_that_is_allowed():
-    windows = Windows(np.arange(16, dtype=np.int16).reshape(2, 2, 4), channels=["a", "b"], units=["V", "V"])
-    some = windows.with_channels(["c", "b"], missing=True)
-    assert (some.shape, some.dtype, some.units) == ((2, 2, 4), np.float32, ("", "V"))
-    assert np.isnan(some.X[:, 0]).all()
-    np.testing.assert_array_equal(some.with_channels(["b"]).X, windows.X[:, 1:])
-    assert np.isnan(some.with_gains([2, 3], ["V", "V"]).with_channels(["b", "c"]).X).all(axis=(0, 2)).tolist() == [0, 1]
-    for channels, missing in ((["c", "b"], False), (["c"], True)):
-        with pytest.raises(PolyadicError, match="the windows have no channel 'c'"):
-            windows.with_channels(channels, missing=missing)
-
-
 # --------------------------------------------------------------- concatenating
 
 
@@ -168,21 +155,6 @@ def test_windows_that_are_concatenated_read_as_numpy_would(tmp_path_factory, dat
     np.testing.assert_array_equal(joined[::-1].X, X[::-1])
     for name in COLUMNS:
         assert getattr(joined, name).tolist() == np.concatenate([getattr(part, name) for part in parts]).tolist()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"fs": 51},
-        {"channels": ("y", "x")},
-        {"units": ("g", "mV")},
-        {"classes": ("walk", "rest", "run")},
-        {"dataset": ""},
-    ],
-)
-def test_windows_of_different_kinds_are_not_concatenated(changes):
-    with pytest.raises(PolyadicError, match=f"must have the same {next(iter(changes))}, but have"):
-        Windows.concatenate([a_dozen(), a_dozen(), a_dozen(**changes)])
 
 
 # --------------------------------------------------------------------- labels
@@ -239,17 +211,3 @@ ZEROS = np.zeros((4, 2, 8))
 def test_arguments_that_do_not_fit_the_windows_are_refused_by_name(arguments, message):
     with pytest.raises(PolyadicError, match=message):
         Windows(**({"X": ZEROS} | arguments))
-
-
-def test_windows_go_through_scikit_learns_cross_validation():
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import cross_val_score
-    from sklearn.pipeline import make_pipeline
-
-    from polyadic import SALS
-    from polyadic.data import synthetic
-
-    signals = synthetic(90, n_channels=3, length=32)
-    model = make_pipeline(paper(SALS, 2, max_sweeps=1), LogisticRegression())
-    scores = cross_val_score(model, signals, signals.label, cv=3)
-    np.testing.assert_array_equal(scores, cross_val_score(model, signals.X, signals.label, cv=3))

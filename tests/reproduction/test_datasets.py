@@ -11,8 +11,6 @@ import trees
 
 from paper import datasets
 from paper.datasets.har import read_har
-from polyadic.data import WindowStore
-from polyadic.errors import DataError
 
 # -------------------------------------------------------------------- Sleep-EDF
 
@@ -55,43 +53,6 @@ def test_sleep_edf_keeps_the_values_and_holds_the_slow_channels(sleep, tmp_path)
             low = -200 + channel
             expected = low + (fast.astype(float) + 2048) * (200 - low) / 4095
             np.testing.assert_allclose(values[row, channel], expected, rtol=2e-6, atol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: (f / "SC4011EC-Hypnogram.edf").unlink(), "needs one hypnogram"),
-        (lambda f: swap(f / "SC4001EC-Hypnogram.edf", f / "SC4011EC-Hypnogram.edf"), "not from the same night"),
-        (lambda f: truncate(f / "SC4011E0-PSG.edf", 5000), "SC4011E0-PSG.edf"),
-        (lambda f: rewrite(f, [("Sleep stage 7", 10)]), "labels no window"),
-    ],
-    ids=["no hypnogram", "other night", "truncated", "unknown stage"],
-)
-def test_a_damaged_night_is_an_error_or_a_skip_that_is_written_down(sleep, tmp_path, damage, message):
-    root, _ = sleep
-    damage(root / "sleep-cassette")
-    with pytest.raises(DataError, match=message):
-        datasets.sleep_edf(root, tmp_path / "raised")
-    store = datasets.sleep_edf(root, tmp_path / "skipped", on_error="skip")
-    assert {"SC4002E0", "SC4012E0"} <= set(store.windows.recording)
-    reasons = {entry["name"]: entry["reason"] for entry in store.skipped}
-    assert any(message in reason for reason in reasons.values())
-    assert not set(reasons) & set(store.windows.recording)
-    assert WindowStore(tmp_path / "skipped").skipped == store.skipped
-
-
-def swap(a, b):
-    first, second = a.read_bytes(), b.read_bytes()
-    a.write_bytes(second)
-    b.write_bytes(first)
-
-
-def truncate(path, count):
-    path.write_bytes(path.read_bytes()[:count])
-
-
-def rewrite(folder, stages):
-    trees.night(folder, "SC4011E0", stages, 10, begin=2)
 
 
 # -------------------------------------------------------------------------- MGH

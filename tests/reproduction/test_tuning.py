@@ -12,10 +12,10 @@ from paper import tuning
 from paper.catalogue import EXPERIMENTS
 from paper.methods import family, variant
 from paper.runner import Request, experiment_settings, run
-from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
+from polyadic.augment import Compose, Jitter, Rotate3D
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.presets import PAPER_METHOD, preset
+from polyadic.presets import preset
 from polyadic.spectral import STFT
 
 
@@ -77,39 +77,6 @@ def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_pa
         assert count == min(12, sizes[name]), name
     assert {name for name, size in sizes.items() if size < 12} == {"Hand", "MiniRocket"}
     assert counts["ATD"] == counts["SimCLR-32"] == 12
-
-
-LEARN_FROM_VIEWS = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD", "ATD_ss-")
-TURNED = Compose([Jitter(0.1), Bandpass([(1, 5), (2, 6)], 20), Rotate3D([(0, 1, 2)])])
-
-
-@pytest.mark.parametrize(
-    ("augment", "names"),
-    [
-        (TURNED, ["all", "no rotation", "jitter 0.05", "jitter 0.3"]),
-        (Compose(TURNED.steps[:2]), ["all", "jitter 0.05", "jitter 0.3"]),  # as for heart, brain and sleep
-        (Jitter(0.05), ["all", "jitter 0.3"]),
-    ],
-)
-def test_all_that_learn_from_views_try_the_same_ones_equally_often(augment, names, tmp_path):
-    many = replace(quick_settings(tmp_path), tries=12, augment=augment)
-    seen = {name: [] for name in tuning.SPACES}
-    for one in tuning.variants_to_try(many):
-        seen[one.method].append(one.labels["settings"].get("views", "all"))
-    for name, views in seen.items():
-        expected = names * (12 // len(names)) if name in LEARN_FROM_VIEWS else ["all"] * len(views)
-        assert views == expected, name
-    firsts = [one.labels["settings"] for one in tuning.variants_to_try(many) if one.method == "ATD"][: len(names)]
-    assert firsts == [{}, *({"views": name} for name in names[1:])]
-
-
-@pytest.mark.parametrize("name", [name for name in tuning.SPACES if name != "Hand"])
-def test_the_first_value_of_every_setting_is_the_default_of_the_method(name, tmp_path):
-    views = Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])])
-    plain = replace(quick_settings(tmp_path), parameters={**PAPER_METHOD, "rank": 4}, augment=views)
-    first = {key: values[0] for key, values in tuning.SPACES[name].items()}
-    ours, default = variant(name, **first).build(plain, 0), variant(name).build(plain, 0)
-    assert repr(ours.get_params(deep=False)) == repr(default.get_params(deep=False))
 
 
 def test_the_score_of_a_try_is_over_all_held_out_subjects(tmp_path):
