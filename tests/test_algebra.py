@@ -160,27 +160,6 @@ def test_the_result_of_collect_contains_the_mttkrp_of_every_basis(tensorly, devi
         assert_agrees(mttkrp.T, expected, like=T)
 
 
-@dtypes
-@pytest.mark.parametrize("order", [(0, 3, 1, 2), (3, 1, 2, 0)])
-def test_kernels_take_strided_tensors_and_change_no_input(device, dtype, order):
-    T, X, factors = Shape(4, (3, 2, 5), 3, dtype).draw(device)
-    strided = T.permute(order).contiguous().permute(tuple(np.argsort(order)))
-    assert not strided.is_contiguous()
-    G = gram(factors)
-    given = [tensor.clone() for tensor in (strided, X, G, *factors)]
-    M = project(strided, factors)
-    torch.testing.assert_close(M, project(T, factors))
-    Y, plain = collect(X, strided), collect(X, T)
-    torch.testing.assert_close(Y, plain)
-    for mode, factor in enumerate(factors):
-        torch.testing.assert_close(contract(Y, mode, factor), contract(plain, mode, factor))
-    torch.testing.assert_close(squared_error(strided, X, M, G), squared_error(T, X, M, G))
-    ridge_solve(G, M, 0.1)
-    reconstruct(X, factors)
-    for before, after in zip(given, (strided, X, G, *factors), strict=True):
-        assert torch.equal(before, after)
-
-
 @example(LOW_RANK, 1e-3)
 @example(HIGH_RANK, 0.1)
 @example(ONLY_ONES, 5.0)

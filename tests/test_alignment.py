@@ -19,7 +19,6 @@ from polyadic.core.alignment import (
     align,
     convergence,
     loss,
-    normalise,
     pull,
     row_update,
 )
@@ -104,26 +103,6 @@ def test_pull_equals_the_product_with_the_full_pair_matrix(device, count, rank, 
     D = np.diag(1 / np.linalg.norm(array(X), axis=1))
     G = oracles.pair_matrix(count, gamma)
     np.testing.assert_allclose(array(pull(X, gamma)), G @ D @ array(X), atol=1e-12 * (2 + gamma))
-
-
-@dtypes
-def test_a_zero_row_adds_nothing_to_the_loss(device, dtype):
-    X, other = normal(3, 4, dtype=dtype, device=device), normal(3, 4, seed=1, dtype=dtype, device=device)
-    X[1] = 0
-    units = array(X[[0, 2]]) / np.linalg.norm(array(X[[0, 2]]), axis=1, keepdims=True)
-    others = array(other) / np.linalg.norm(array(other), axis=1, keepdims=True)
-    expected = float(np.sum(oracles.pair_matrix(3, 2.0)[[0, 2]] * (units @ others.T)))
-    assert float(loss(X, other, 2.0)) == pytest.approx(expected, abs=1e-6)
-    assert torch.equal(normalise(X)[1], torch.zeros_like(X[1]))
-    assert bool(torch.isfinite(pull(X, 2.0)).all())
-
-
-@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e38])
-def test_normalise_keeps_the_direction_of_rows_of_any_size(device, scale):
-    X = normal(5, 4, device=device).clamp(-2, 2)
-    rows = normalise((scale * X).float())
-    # Below 1e-38 float32 itself holds few digits.
-    np.testing.assert_allclose(array(rows), array(normalise(X)), atol=1e-6 if scale > 1e-38 else 1e-2)
 
 
 # The row update.

@@ -57,19 +57,6 @@ def test_a_column_of_the_participants_may_be_the_label(tmp_path: Path) -> None:
         folder(tmp_path / "in", tmp_path / "t", seconds=5, label="Group")
 
 
-def test_participants_match_with_and_without_the_prefix_and_are_counted(tmp_path: Path) -> None:
-    written(tmp_path / "in")
-    table = tmp_path / "in" / "participants.tsv"
-    table.write_text("participant_id\tgroup\n01\tpatient\n")
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=5, label="group")
-    assert store.windows.select(subject="sub-01").label.tolist() == [0] * 8
-    assert store.windows.select(subject="sub-02").label.tolist() == [-1] * 8
-    assert "participants.tsv has a 'group' for 1 of 2 subjects (--label)" in store.notes
-    table.write_text("participant_id\tgroup\nA\tpatient\n")
-    with pytest.raises(DataError, match="for none of the subjects: it describes 'A', the recordings are of '01', '02'"):
-        folder(tmp_path / "in", tmp_path / "t", seconds=5, label="group")
-
-
 def test_a_bad_channel_is_missing_in_its_recording_alone(tmp_path: Path) -> None:
     written(tmp_path / "in")
     bad = tmp_path / "in" / "sub-02" / "eeg" / "sub-02_task-rest_channels.tsv"

@@ -54,13 +54,6 @@ def test_raw_windows_become_centred_log_amplitudes_and_all_else_is_a_tensor(mode
     assert GRSALS(2, **SHORT).fit(X).tensorize_.parts == "log_amplitude"
 
 
-def test_a_gain_of_all_channels_of_a_unit_changes_no_feature() -> None:
-    units, gains = ("g", "V", "g"), np.array([1e-3, 300.0, 1e-3])[:, None]
-    first = CPD(3, **SHORT).fit(Windows(X, fs=50.0, units=units))
-    second = CPD(3, **SHORT).fit(Windows(X * gains, fs=50.0, units=units))
-    np.testing.assert_allclose(second.transform(X * gains), first.transform(X), rtol=1e-6, atol=1e-5)
-
-
 # ------------------------------------------------------------------- which method it is
 
 

@@ -14,9 +14,6 @@ import torch
 from problems import paper
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from polyadic import ATD, CPD, GRSALS, SALS
@@ -414,25 +411,3 @@ def test_each_batch_takes_its_own_part_of_the_graph() -> None:
 def test_a_graph_of_wrong_weights_is_refused_with_the_reason(weights: np.ndarray, message: str) -> None:
     with pytest.raises(PolyadicError, match=message):
         paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS).fit(CUBE)
-
-
-# --------------------------------------------------------------------------------------------- scikit-learn around it
-
-
-def two_classes(count: int = 80) -> tuple[np.ndarray, np.ndarray]:
-    """Windows whose first frequency is strong in one class and weak in the other."""
-    generator = np.random.default_rng(1)
-    y = np.arange(count) % 2
-    time = np.arange(64)
-    phases = generator.uniform(0, 2 * np.pi, size=(count, 3, 1))
-    X = np.where(y, 3.0, 0.5)[:, None, None] * np.sin(2 * np.pi * time / 8 + phases)
-    return X + 0.3 * generator.normal(size=X.shape), y
-
-
-def test_a_pipeline_from_windows_to_classes_learns() -> None:
-    X, y = two_classes()
-    features = paper(ATD, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
-    pipeline = make_pipeline(features, StandardScaler(), LogisticRegression()).fit(X[:40], y[:40])
-    assert pipeline.score(X[40:], y[40:]) > 0.9
-    assert pipeline[:-1].transform(X).shape == (80, 3)
-    assert clone(pipeline).fit(X[:40], y[:40]).score(X[40:], y[40:]) == pipeline.score(X[40:], y[40:])

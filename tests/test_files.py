@@ -13,7 +13,7 @@ import pytest
 from problems import paper
 
 from polyadic import SALS
-from polyadic._util.files import check_output, open_atomically, write_atomically
+from polyadic._util.files import open_atomically, write_atomically
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 
@@ -125,24 +125,3 @@ def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path: Path) -> No
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert not list(tmp_path.iterdir())
-
-
-# ------------------------------------------------------------------------------------- said before the work begins
-
-
-def folder_that_takes_no_files(tmp_path: Path) -> Path:
-    folder = tmp_path / "closed"
-    folder.mkdir()
-    folder.chmod(0o555)
-    if os.access(folder, os.W_OK):  # root may write everywhere but to what the system makes up
-        return Path("/proc/self")
-    return folder
-
-
-def test_a_folder_that_takes_no_files_is_noticed_without_writing(tmp_path: Path) -> None:
-    folder = folder_that_takes_no_files(tmp_path)
-    with pytest.raises(PolyadicError, match=r"m\.safetensors cannot be written: .*(denied|permitted|No such file)"):
-        check_output(folder / "m.safetensors")
-    check_output(tmp_path / "m.safetensors")
-    assert not (tmp_path / "m.safetensors").exists()
-    assert not list(tmp_path.glob(".*"))

@@ -161,23 +161,6 @@ def test_a_restarted_session_knows_everything(begin):
     assert session.question("tab").row != row
 
 
-def test_undo_appends_a_row_with_the_label_before_and_asks_again(begin):
-    session, truth = begin()
-    first, second = label(session, truth, 2)
-    session.undo("tab", second[0], 1)
-    assert session.question("tab") == second
-    session.undo("tab", first[0], 1)
-    assert session.question("tab") == first
-    assert not any(session.labels)
-    assert [row.asked for row in session.journal.rows] == ["cover", "cover", "undo", "undo"]
-    session.pick("tab", first[0])
-    session.answer("tab", first[0], "a", session.stamp(first[0]))
-    session.pick("tab", first[0])
-    session.answer("tab", first[0], "b", session.stamp(first[0]))
-    session.undo("tab", first[0], session.stamp(first[0]))
-    assert session.labels[first[0]] == "a"
-
-
 def test_a_last_line_that_was_cut_off_is_removed_and_all_others_stay(begin, tmp_path):
     session, truth = begin()
     label(session, truth, 5)

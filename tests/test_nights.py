@@ -53,23 +53,5 @@ def test_the_first_components_name_the_planted_rhythms(page):
     assert_first_three_are_planted(page, 1.5)
 
 
-@pytest.mark.long
-def test_so_do_they_at_the_default_rank_with_the_check(tmp_path):
-    # A report checks by itself where that is fast; here it must, however busy the machine.
-    page = write_report(tmp_path, report=("--check",))
-    assert re.search(r"\d+ of 32 components replicate", page)
-    assert_first_three_are_planted(page, 0.8)
-
-
-@pytest.mark.long
-def test_a_rhythm_that_is_split_at_the_default_rank_is_named_above_the_table(tmp_path):
-    # At rank 32, the slow waves of this seed return in fewer than half of the refits.
-    page = write_report(tmp_path, seed=2, report=("--check",))
-    assert re.search(r"component \d+ \(EEG Fz; delta, 1 Hz \(0–2\); throughout\) has a share of 3\d %", page)
-    shown = [row for row in re.findall(r"<tr data-component=.*?</tr>", page, re.DOTALL) if " gone" not in row]
-    found = {cells(row, "frequency").partition(", ")[0]: cells(row, "channel") for row in shown[:2]}
-    assert found == {"alpha": "EEG O1", "sigma": "EEG Cz"}
-
-
 def test_each_subject_has_a_timeline(page):
     assert re.findall(r"<option value=\"\d\">(person\d)</option>", page) == [f"person{n}" for n in range(1, 7)]

@@ -298,18 +298,12 @@ def with_parameter(name: str, value: Any) -> Callable[[dict[str, np.ndarray], di
 FRAMES = {"type": "STFT", "n_fft": 8, "hop": 4}
 IMPOSSIBLE: dict[str, tuple[Callable[[dict[str, np.ndarray], dict[str, Any]], object], str]] = {
     "another rank": (with_parameter("rank", 4), "factors have shapes"),
-    "negative alpha": (with_parameter("alpha", -1), "alpha"),
     "rounds beyond reason": (with_parameter("rounds", 10**30), "rounds must be"),
     "unknown transform": (described(type="Wavelet"), "preprocessing of type 'Wavelet' that cannot be built"),
-    "wrong values": (described(type="STFT", n_fft=-8, hop=4), "preprocessing of type 'STFT'.* n_fft must be"),
     "floor of two": (described(**FRAMES, floor=[1, 2]), "floor must be one number or one for each of the 3 channels"),
-    "other frames": (described(type="STFT", n_fft=8, hop=2, floor=1), "factors have shapes .* header calls for"),
     "a row less": (cut("factors.1", slice(1, None)), r"factors have shapes .*\(4, 3\).* calls for .*\(5, 3\)"),
-    "a mode less": (lambda arrays, header: arrays.pop("factors.2"), "factors have shapes"),
-    "other channels": (lambda arrays, header: header.update(sample_shape=[4, 40]), "floor must be"),
     "NaN": (filled("factors.0", np.nan), "NaN or infinity"),
     "half a memory": (lambda arrays, header: arrays.pop("memory.S"), "damaged"),
-    "another memory": (cut("memory.Y", slice(1, None)), "solver memory has shapes .* do not match"),
     "no readout": (lambda arrays, header: header.update(readout=None), "arrays of a readout, but no description"),
     "another readout": (lambda arrays, header: arrays.update({"readout.matrix": np.eye(5)}), "readout"),
 }

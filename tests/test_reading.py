@@ -7,7 +7,6 @@ import gzip
 import json
 import shutil
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import edfio
@@ -53,22 +52,6 @@ def test_a_description_survives_json():
 def test_a_damaged_description_is_refused(content):
     with pytest.raises(ValueError, match="the entry"):
         Reading.from_json(content)
-
-
-def test_options_that_contradict_a_description_are_refused_with_both_values():
-    known = Reading(seconds=30, channels=("a",), classes=parse_classes(["W=Sleep stage W"]))
-    with pytest.raises(PolyadicError, match="--seconds is 10 s, but the model has 30 s"):
-        known.with_given({"seconds": 10.0}, "the model")
-    with pytest.raises(PolyadicError, match="--class is W, but the model has W=Sleep stage W"):
-        known.with_given({"classes": parse_classes(["W"])}, "the model")
-    assert known.with_given({"seconds": 30.0, "resample": "hold"}, "the model").resample == "hold"
-    with pytest.raises(
-        PolyadicError, match=r"--offset is 5 s, but the model has none \(windows begin at scored epochs"
-    ):
-        known.with_given({"offset": 5.0}, "the model")
-    with pytest.raises(PolyadicError, match="--offset is 5 s, but the model has 0 s"):
-        replace(known, offset=0.0).with_given({"offset": 5.0}, "the model")
-    assert known.with_given({"offset": 5.0}, "the model", known=False).offset == 5
 
 
 # ------------------------------------------------------------------------------------------------------------ windows
@@ -592,23 +575,6 @@ def test_a_pattern_of_a_model_file_is_run_only_if_it_is_simple(tmp_path: Path) -
 
 
 # --------------------------------------------------------------------------------------- notes before a score is shown
-
-
-def test_files_of_one_subject_are_recognised_by_their_names_and_one_class_per_subject_is_a_warning(tmp_path):
-    for person in range(3):
-        for number, activity in enumerate(("rest", "walk")):
-            people.table(tmp_path / "in" / f"D{number:02d}_SA{person:02d}_R01.csv", [activity], person, each=200)
-    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
-    said = polyadic("fit", "in", *options, cwd=tmp_path)
-    note = (
-        r"Each of 6 files is taken as one subject. If subjects have several files, say so: --subject '(SA\d+)' finds 3"
-    )
-    assert note in " ".join(said.stderr.split())
-    assert "Every subject (6 subjects (from file names)) has windows of one class only" in " ".join(said.stderr.split())
-    assert "6 subjects (from file names)" in said.stdout
-    said = polyadic("fit", "in", *options, "--subject", r"(SA\d+)", "--force", cwd=tmp_path)
-    assert "one class only" not in said.stderr
-    assert "3 subjects (from the pattern)" in said.stdout
 
 
 def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):

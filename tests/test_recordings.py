@@ -24,7 +24,7 @@ from polyadic.data.recordings import (
     window_starts,
 )
 from polyadic.data.resampling import resample_polyphase
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import PolyadicError
 
 SHARED = settings(derandomize=True, deadline=None, max_examples=250)
 CLASSES = {"W": 0, "N1": 1, "N2": 2, "deep": 2}
@@ -58,33 +58,6 @@ def ends_of(recording: Recording) -> list[int]:
 
 
 # ------------------------------------------------------------------ recordings
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"signal": np.zeros(4, np.float32)}, r"shape \(channels, samples\), but has float32 signals of shape \(4,\)"),
-        ({"signal": np.zeros((2, 4))}, "must have float32 signals"),
-        ({"fs": 0}, "positive number in Hz, but is 0"),
-        ({"channels": ("x",)}, "channels and units must have 2 entries, one per signal"),
-        ({"channels": ("x", "x")}, "channel names must differ, but are x, x"),
-        ({"segments": (Segment(1, 0.0),)}, r"begin at sample 0, but begin at \[1\]"),
-        ({"segments": (Segment(0, 0.0), Segment(3, 1.0), Segment(2, 2.0))}, "segments must be in order"),
-        ({"segments": (Segment(0, 0.0), Segment(5, 1.0))}, "segments must be in order"),
-    ],
-)
-def test_a_recording_that_contradicts_itself_is_refused_with_its_name(changes, message):
-    whole_one = {
-        "name": "night",
-        "subject": "ann",
-        "fs": 10.0,
-        "channels": ("x", "y"),
-        "units": ("uV", "uV"),
-        "signal": np.zeros((2, 4), np.float32),
-    }
-    assert Recording(**whole_one).name == "night"  # what is refused below is the change
-    with pytest.raises(DataError, match=f"^night: .*{message}"):
-        Recording(**(whole_one | changes))
 
 
 def test_a_value_that_marks_missing_samples_becomes_nan_also_in_a_file():

@@ -9,12 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from polyadic import CPD, SALS, load
-from polyadic._util.model_files import read, write
 from polyadic.cli import app
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
 from polyadic.data.readers.arrays import open_windows
-from polyadic.errors import ModelFileError
 from polyadic.explain import match, replicability
 from polyadic.explain.replicability import Replicability
 
@@ -33,19 +31,6 @@ def test_a_model_file_holds_the_replicability(tmp_path):
     assert same.replicability_.to_dict() == model.replicability_.to_dict()
     same.partial_fit(X)
     assert not hasattr(same, "replicability_")  # it was of other bases
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [{"match": [0.5]}, {"refits": 0}, {"returned": "no"}],
-)
-def test_a_damaged_replicability_is_refused(tmp_path, damage):
-    model, _ = _checked_model()
-    model.save(tmp_path / "m.safetensors")
-    arrays, header = read(tmp_path / "m.safetensors")
-    write(tmp_path / "m.safetensors", arrays, {**header, "replicability": {**header["replicability"], **damage}})
-    with pytest.raises(ModelFileError, match="replicability"):
-        load(tmp_path / "m.safetensors")
 
 
 # ------------------------------------------------------------------ computed

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +10,11 @@ import pytest
 from command_line import Command, polyadic
 
 from polyadic import load
-from polyadic._util.progress import file_bar, stage_bar, sweep_bar
 from polyadic._util.terminal import printable
 from polyadic.data import synthetic
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\x08[/b][red]b\u202e\r\nZZ"
 """A name that sets a terminal's title, rings, colours, goes back, is no sound markup, turns the text round, goes on."""
-CODES = ("\x1b]0;", "\x07", "\x9b", "\x08", "\u202e")
-
-
-def assert_harmless(shown: str) -> None:
-    for code in CODES:
-        assert code not in shown, repr(shown)
-    assert "\nZZ" not in shown.replace("\r", "")
 
 
 # ----------------------------------------------------------------------------------------------------------- names
@@ -41,25 +31,6 @@ def test_a_name_with_a_line_break_cannot_pass_for_a_message(tmp_path):
     (tmp_path / name).write_bytes(b"damaged")
     done = polyadic("info", name, cwd=tmp_path, code=1)
     assert [line for line in done.stderr.splitlines() if line.startswith("polyadic: ")] == done.stderr.splitlines()[:1]
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_bars_show_names_without_control_codes(terminal, monkeypatch):
-    stream = io.StringIO()
-    stream.isatty = lambda: terminal  # type: ignore[method-assign]
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    history = {name: [1.0] for name in ("loss", "fit", "fit_augmented", "tikhonov", "self_supervised", "graph")}
-    with sweep_bar(HOSTILE, 2, 10) as sweep:
-        sweep.windows(5, 100)
-        sweep(history)
-    with file_bar(HOSTILE) as file:
-        file(HOSTILE, 1, 2, 3, 4)
-    with stage_bar(HOSTILE, unit=HOSTILE) as stage:
-        stage(1, 2, HOSTILE)
-    shown = stream.getvalue()
-    assert ("[/b][red]b" in shown) or not terminal
-    assert_harmless(shown)
 
 
 @pytest.fixture

@@ -82,18 +82,6 @@ def test_spreading_solves_the_linear_system_of_the_dense_graph():
     assert (found.argmax(axis=1) == dense_spread(Z, codes, proportions).argmax(axis=1)).mean() > 0.99
 
 
-def test_the_graph_is_symmetric_without_loops_and_stands_equal_windows():
-    Z, y = blobs(120)
-    Z[:40] = Z[0]  # forty silent windows, say
-    graph = neighbour_graph(Z, np.zeros(Z.shape[1], bool))
-    assert np.isfinite(graph.data).all()
-    assert abs(graph - graph.T).max() == 0
-    assert not graph.diagonal().any()
-    found = spread(graph, few_labels(y, 2), np.ones(3))
-    assert np.isfinite(found).all()
-    assert neighbour_graph(np.zeros((30, 2)), np.zeros(2, bool)).shape == (30, 30)
-
-
 @pytest.mark.parametrize("few", [3, 4])
 def test_spread_labels_weigh_three_times_as_much_as_the_true_ones_of_their_class(few):
     Z, y = blobs(600)
