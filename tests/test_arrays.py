@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -260,59 +259,3 @@ def test_a_sampling_rate_must_be_in_the_file_or_given(tmp_path):
     for fs in (0, -1, np.nan, np.inf):
         with pytest.raises(PolyadicError, match="fs must be a positive number"):
             read_csv(path, fs=fs)
-
-
-def flipped(path, read, count=500):
-    """How often a file with one byte changed was refused, and what it was read as otherwise."""
-    content = path.read_bytes()
-    rng = np.random.default_rng(2)
-    outcomes, results = Counter(), []
-    for at, bits in zip(rng.integers(len(content), size=count), rng.integers(1, 256, size=count), strict=True):
-        damaged = bytearray(content)
-        damaged[at] ^= int(bits)
-        path.write_bytes(damaged)
-        try:
-            results.append(read(path))
-            outcomes["read"] += 1
-        except DataError:
-            outcomes["refused"] += 1
-    assert sum(outcomes.values()) == count
-    return outcomes, results
-
-
-@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
-def test_flipped_bytes_of_an_npz_file_never_give_other_values(write, tmp_path):
-    # Wide enough for the values to outweigh headers and directory.
-    X, y, subject = values((20, 2, 5)), np.array(["a", "b"] * 10), np.array(["p", "q"] * 10)
-    write(tmp_path / "a.npz", X=X, y=y, subject=subject, fs=50, channels=["x", "y"])
-    outcomes, results = flipped(tmp_path / "a.npz", read_arrays)
-    assert outcomes["refused"] > 300
-    for windows in results:
-        assert np.array_equal(windows.X, X)
-        # An array may be lost from the directory of the archive, but none has other values.
-        assert windows.label.tolist() in ([0, 1] * 10, [-1] * 20)
-        assert set(windows.subject) in ({"p", "q"}, {""})
-
-
-@pytest.mark.parametrize("name", ["a.npz", "a.npy", "a.csv"])
-def test_files_that_are_cut_off_never_give_half_of_their_windows(name, tmp_path):
-    path = tmp_path / name
-    if name == "a.csv":
-        table(path, [[at / 10, at] for at in range(20)], ("t", "x"))
-    else:
-        np.save(path, X) if name == "a.npy" else save(path, X=X, y=np.zeros(6))
-    content = path.read_bytes()
-    read = 0
-    for length in range(0, len(content), 3):
-        path.write_bytes(content[:length])
-        if name == "a.csv":  # a table may end anywhere, but not have rows of other widths or values of other kinds
-            try:
-                found = read_csv(path).signal[0]
-            except DataError:
-                continue
-            assert np.array_equal(found[:-1], np.arange(len(found) - 1))
-            read += 1
-        else:
-            with pytest.raises(DataError, match=r"^a\.np"):
-                read_arrays(path)
-    assert (read > 10) == (name == "a.csv")

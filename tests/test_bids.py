@@ -57,19 +57,6 @@ def test_a_column_of_the_participants_may_be_the_label(tmp_path: Path) -> None:
         folder(tmp_path / "in", tmp_path / "t", seconds=5, label="Group")
 
 
-def test_participants_match_with_and_without_the_prefix_and_are_counted(tmp_path: Path) -> None:
-    written(tmp_path / "in")
-    table = tmp_path / "in" / "participants.tsv"
-    table.write_text("participant_id\tgroup\n01\tpatient\n")
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=5, label="group")
-    assert store.windows.select(subject="sub-01").label.tolist() == [0] * 8
-    assert store.windows.select(subject="sub-02").label.tolist() == [-1] * 8
-    assert "participants.tsv: a 'group' for 1 of 2 subjects (--label)" in store.notes
-    table.write_text("participant_id\tgroup\nA\tpatient\n")
-    with pytest.raises(DataError, match="for none of the subjects: it describes 'A', the recordings are of '01', '02'"):
-        folder(tmp_path / "in", tmp_path / "t", seconds=5, label="group")
-
-
 def test_a_bad_channel_is_missing_in_its_recording_alone(tmp_path: Path) -> None:
     written(tmp_path / "in")
     bad = tmp_path / "in" / "sub-02" / "eeg" / "sub-02_task-rest_channels.tsv"
@@ -80,18 +67,6 @@ def test_a_bad_channel_is_missing_in_its_recording_alone(tmp_path: Path) -> None
     assert not missing[store.windows.subject == "sub-01"].any()
     assert "sub-02_task-rest_eeg.edf: bad in channels.tsv, so missing: 'Cz'" in store.notes
     assert not store.skipped
-
-
-def test_a_data_set_written_by_mne_bids_is_fitted_and_evaluated(tmp_path: Path) -> None:
-    pytest.importorskip("mne_bids")
-    pytest.importorskip("pybv")
-    people.bids(tmp_path / "in")
-    options = ("--probe", "plain", "--rank", 3, "--sweeps", 3)
-    said = polyadic("fit", "in", "--seconds", 4, *options, cwd=tmp_path)
-    assert "4 subjects (from participants.tsv)" in said.stdout
-    assert "closed, open" in said.stdout
-    polyadic("evaluate", "model.safetensors", "in", "--transductive", "--probe", "plain", cwd=tmp_path)
-    polyadic("predict", "model.safetensors", "in", "-o", "labels.csv", cwd=tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -131,32 +106,6 @@ def test_predictions_are_derivatives_that_mne_bids_reads_back(fitted: Path, tmp_
     description = json.loads((out / "dataset_description.json").read_text())
     assert description["DatasetType"] == "derivative"
     assert description["GeneratedBy"][0]["Name"] == "polyadic"
-
-
-def test_derivatives_of_other_data_or_in_the_folder_of_another_program_are_refused(
-    fitted: Path, tmp_path: Path
-) -> None:
-    model, data = fitted / "model.safetensors", fitted / "in"
-
-    def refused(*words: object) -> str:
-        return " ".join(polyadic("predict", model, *words, cwd=tmp_path, code=1).stderr.split())
-
-    recording = next((data / "sub-02" / "eeg").glob("*.edf"))
-    assert "has no dataset_description.json: derivatives are for BIDS data sets" in refused(recording, "-o", "out")
-    np.savez(tmp_path / "w.npz", X=np.zeros((2, 2, 200)), fs=50, channels=["Oz", "Cz"])
-    assert "is not a recording of a BIDS data set" in refused("w.npz", "-o", "out/")
-    assert not (tmp_path / "out").exists()
-    (tmp_path / "other").mkdir()
-    note = tmp_path / "other" / "note.txt"
-    note.write_text("mine")
-    assert "use --force" in refused(data, "-o", "other")
-    polyadic("predict", model, data, "-o", "other", "--force", cwd=tmp_path)
-    assert note.read_text() == "mine"
-    description = tmp_path / "other" / "dataset_description.json"
-    description.write_text('{"Name": "x", "GeneratedBy": [{"Name": "other"}]}')
-    for words in ((), ("--force",)):
-        assert "a data set that polyadic did not write" in refused(data, "-o", "other", *words)
-        assert "a data set that polyadic did not write" in refused(data, "-o", data, *words)
 
 
 def test_conflicting_rows_of_one_participant_are_an_error_that_names_them(tmp_path: Path) -> None:

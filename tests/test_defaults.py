@@ -16,9 +16,7 @@ from polyadic.augment import Augmentation, Jitter
 from polyadic.core import passes
 from polyadic.data import Windows, synthetic
 from polyadic.errors import CheckpointError, PolyadicError
-from polyadic.evaluate import WindowClassifier
 from polyadic.presets import preset
-from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
 from polyadic.statistics import statistic_names
 
@@ -53,13 +51,6 @@ def test_raw_windows_become_centred_log_amplitudes_and_all_else_is_a_tensor(mode
     with pytest.raises(PolyadicError, match="at least 32 samples, but they have 20: pass tensorize=None if X already"):
         CPD(2).fit(X[:, :, :20])
     assert GRSALS(2, **SHORT).fit(X).tensorize_.parts == "log_amplitude"
-
-
-def test_a_gain_of_all_channels_of_a_unit_changes_no_feature() -> None:
-    units, gains = ("g", "V", "g"), np.array([1e-3, 300.0, 1e-3])[:, None]
-    first = CPD(3, **SHORT).fit(Windows(X, fs=50.0, units=units))
-    second = CPD(3, **SHORT).fit(Windows(X * gains, fs=50.0, units=units))
-    np.testing.assert_allclose(second.transform(X * gains), first.transform(X), rtol=1e-6, atol=1e-5)
 
 
 # ------------------------------------------------------------------- which method it is
@@ -122,9 +113,8 @@ def test_atd_is_algorithm_1_if_tensors_and_views_fit_into_memory_and_algorithm_2
     assert ATD(4, batch_size=40, **SHORT).fit(X).batch_size_ == 40
 
 
-@pytest.mark.parametrize("name", ["sleep_edf", "har", "ptb_xl", "mgh"])
-def test_presets_are_algorithm_2_with_their_batch_size_and_new_views_in_every_sweep(name: str) -> None:
-    settings, augment = preset(name), Counted()
+def test_presets_are_algorithm_2_with_their_batch_size_and_new_views_in_every_sweep() -> None:
+    settings, augment = preset("har"), Counted()
     windows = np.random.default_rng(0).normal(size=(3, *settings.shape)).astype(np.float32)
     model = ATD(**settings.parameters, tensorize=settings.tensorize, augment=augment)
     model.set_params(device="cpu", max_sweeps=2, tol=0).fit(windows)
@@ -164,29 +154,6 @@ def test_features_and_coefficients_lead_back_to_the_same_tensors_with_their_mean
         model.reconstruct(model.transform(X))
 
 
-def test_without_a_readout_features_are_the_coefficients() -> None:
-    model = CPD(3, readout=None, **SHORT).fit(X)
-    np.testing.assert_array_equal(model.transform(X), model.coefficients(X))
-    assert model.readout_ is None
-    tensors = np.random.default_rng(0).normal(size=(40, 3, 4))
-    assert SALS(2, tensorize=None, **SHORT).fit(tensors).transform(tensors).shape == (
-        40,
-        2,
-    )  # a tensor has no statistics
-
-
-def test_another_readout_can_be_tried_without_another_fit(model: CPD) -> None:
-    model = clone(model).fit(X)
-    before = [factor.copy() for factor in model.factors_]
-    probe = WindowClassifier(model).fit(X, np.arange(90) % 2)
-    model.probe_ = probe.probe_
-    model.fit_readout(X, Readout(statistics=0))
-    assert model.transform(X).shape == (90, 4)
-    assert not hasattr(model, "probe_")
-    for old, new in zip(before, model.factors_, strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
 def test_components_that_moved_have_no_readout_until_it_is_fitted(model: CPD) -> None:
     model = clone(model)
     seen = []
@@ -203,12 +170,6 @@ def test_components_that_moved_have_no_readout_until_it_is_fitted(model: CPD) ->
     with pytest.raises(PolyadicError, match="fit_readout"):
         model.transform(X)
     assert model.fit_readout(X).transform(X).shape == (90, 52)
-
-
-def test_numbers_are_counted_as_the_design_says(model: CPD) -> None:
-    factors = sum(factor.size for factor in model.factors_)
-    assert model.n_parameters_ == factors + 3 * 17 + (16 + 4) + 2 * 48
-    assert CPD(4, readout=None, **SHORT).fit(X).n_parameters_ == factors + 3 * 17
 
 
 # ------------------------------------------------------------------------------------ files

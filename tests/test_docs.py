@@ -15,6 +15,7 @@ import pytest
 
 from polyadic import estimators
 from polyadic.core.solve import Settings
+from polyadic.data import synthetic
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -115,10 +116,16 @@ def short_fit(**settings):
     return Settings(**settings | {"max_sweeps": min(settings["max_sweeps"], 5)})
 
 
+def small(n_windows, **settings):
+    """Signals of fewer channels and samples than by default: sums of each subject are much smaller."""
+    return synthetic(n_windows, **{"n_channels": 4, "length": 128} | settings)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(estimators, "Settings", short_fit)
+    monkeypatch.setattr("polyadic.data.synthetic", small)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from problems import paper
 
 from paper.labels.people import read_set
 from polyadic import ATD, CPD, load
@@ -21,7 +20,7 @@ DOUBLE = 10 * np.log10(2)
 
 @pytest.fixture(scope="module")
 def windows() -> Windows:
-    return synthetic(80, n_channels=4)
+    return synthetic(80, n_channels=4, length=160)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def test_expression_is_the_weighted_mean_of_centred_log_amplitudes(model, window
 
 
 def test_entries_with_twice_the_power_add_three_decibels_times_their_weight(model, windows, monkeypatch):
-    X, entries = windows.X.astype(np.float64), np.random.default_rng(0).random((4, 33, 25)) < 0.3
+    X, entries = windows.X.astype(np.float64), np.random.default_rng(0).random((4, 33, 13)) < 0.3
     before, louder = expression(model, X), torch.from_numpy(np.log(np.sqrt(2)) * entries)
     transform = STFT.transform
     monkeypatch.setattr(STFT, "transform", lambda self, X: transform(self, X) + louder)
@@ -62,20 +61,11 @@ def test_entries_with_twice_the_power_add_three_decibels_times_their_weight(mode
     assert expression(model, X) - before == pytest.approx(np.tile(gain, (80, 1)), abs=1e-6)
 
 
-def test_one_channel_with_twice_the_power_raises_components_by_their_weight_there(model, windows):
-    X = windows.X.astype(np.float64)
-    louder = X.copy()
-    louder[:, 1] *= np.sqrt(2)
-    gain = (expression(model, louder) - expression(model, X)).mean(axis=0)
-    assert gain == pytest.approx(DOUBLE * profiles(model.factors_[0])[1], abs=0.03)
-    assert (level(model, louder) - level(model, X)).mean() == pytest.approx(DOUBLE / 4, abs=0.03)
-
-
-@pytest.mark.parametrize("name", ["har", "sisfall", "eegmat"])
+@pytest.mark.parametrize("name", ["har", "eegmat"])
 def test_twice_the_power_is_three_decibels_on_real_recordings(data_folder, name):
     signals = read_set(data_folder, name).windows
-    signals = signals[:: len(signals) // 600]
-    X, model = signals.X.astype(np.float64), CPD(rank=8).fit(signals)
+    signals = signals[:: len(signals) // 200]
+    X, model = signals.X.astype(np.float64), CPD(rank=4, max_sweeps=40).fit(signals)
     gain = expression(model, np.sqrt(2) * X) - expression(model, X)
     assert gain.mean(axis=0).min() >= 2.85
     assert gain.mean(axis=0).max() <= 3.02
@@ -120,18 +110,3 @@ def test_models_without_an_expression_say_why(windows, settings, reason):
     fitted = CPD(rank=2, max_sweeps=2, **settings).fit(windows.X[:, :, :128])
     with pytest.raises(PolyadicError, match=reason):
         expression(fitted, windows.X[:, :, :128])
-
-
-def test_the_presets_of_the_paper_have_no_expression(windows):
-    fitted = paper(ATD, rank=2, tensorize=STFT(64, 32), beta=0, max_sweeps=1).fit(windows)
-    with pytest.raises(PolyadicError, match=r"coefficients\(X\)"):
-        expression(fitted, windows)
-
-
-def test_channels_in_another_order_or_number_are_matched_or_refused(windows):
-    named = Windows(windows.X, windows.fs, channels=["a", "b", "c", "d"])
-    fitted = CPD(rank=2).fit(named)
-    turned = Windows(windows.X[:, ::-1], windows.fs, channels=["d", "c", "b", "a"])
-    assert expression(fitted, turned) == pytest.approx(expression(fitted, named), abs=1e-9)
-    with pytest.raises(PolyadicError, match="shape"):
-        expression(fitted, windows.X[:, :2])

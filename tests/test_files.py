@@ -6,14 +6,14 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from problems import paper
 
 from polyadic import SALS
-from polyadic._util.files import check_output, open_atomically, write_atomically
+from polyadic._util.files import open_atomically, write_atomically
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 
@@ -118,22 +118,6 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_is_private_until_then(mode: 
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-@pytest.fixture
-def umask() -> Iterator[Callable[[int], None]]:
-    before = os.umask(0o022)
-    yield lambda wanted: os.umask(wanted) and None
-    os.umask(before)
-
-
-@pytest.mark.parametrize("wanted", [0o022, 0o077])
-def test_a_new_file_has_the_mode_that_the_umask_asks_for(
-    wanted: int, tmp_path: Path, umask: Callable[[int], None]
-) -> None:
-    umask(wanted)
-    write_atomically(tmp_path / "out.png", b"new")
-    assert stat.S_IMODE((tmp_path / "out.png").stat().st_mode) == 0o666 & ~wanted
-
-
 def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path: Path) -> None:
     with (
         pytest.raises(OSError, match=r"No space left on device: '.*labels\.csv'"),
@@ -141,24 +125,3 @@ def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path: Path) -> No
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert not list(tmp_path.iterdir())
-
-
-# ------------------------------------------------------------------------------------- said before the work begins
-
-
-def folder_that_takes_no_files(tmp_path: Path) -> Path:
-    folder = tmp_path / "closed"
-    folder.mkdir()
-    folder.chmod(0o555)
-    if os.access(folder, os.W_OK):  # root may write everywhere but to what the system makes up
-        return Path("/proc/self")
-    return folder
-
-
-def test_a_folder_that_takes_no_files_is_noticed_without_writing(tmp_path: Path) -> None:
-    folder = folder_that_takes_no_files(tmp_path)
-    with pytest.raises(PolyadicError, match=r"m\.safetensors cannot be written: .*(denied|permitted|No such file)"):
-        check_output(folder / "m.safetensors")
-    check_output(tmp_path / "m.safetensors")
-    assert not (tmp_path / "m.safetensors").exists()
-    assert not list(tmp_path.glob(".*"))

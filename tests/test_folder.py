@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 
-import edfio
 import numpy as np
 import pytest
 import trees
 
-from polyadic.data import folder, read_recording
-from polyadic.errors import DataError, PolyadicError
+from polyadic.data import folder
+from polyadic.errors import DataError
 
 
 @pytest.fixture
@@ -58,18 +57,6 @@ def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(sleep
     assert len(slow.channels) == 7  # 1 Hz is not far below the rate that was asked for
 
 
-def test_slow_channels_are_kept_as_keep_slow_says_and_others_as_resample_does(tmp_path):
-    rng = np.random.default_rng(0)
-    noise = {fs: rng.integers(-9, 9, 20 * fs).astype(float) for fs in (40, 20, 4)}
-    signals = [edfio.EdfSignal(values, fs, label=f"at {fs}") for fs, values in noise.items()]
-    edfio.Edf(signals).write(tmp_path / "a.edf")
-    store = folder(tmp_path / "a.edf", tmp_path / "s", seconds=20, resample="polyphase", keep_slow="hold")
-    fast, middle, slow = store.windows.X[0]
-    np.testing.assert_allclose(fast, noise[40], atol=1e-2)
-    np.testing.assert_allclose(slow, np.repeat(noise[4], 10), atol=1e-2)
-    assert not np.allclose(middle, np.repeat(noise[20], 2), atol=1)
-
-
 def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
     rng = np.random.default_rng(0)
     table = rng.normal(size=(500, 2))
@@ -82,36 +69,3 @@ def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
     np.testing.assert_allclose(store.read(np.arange(10)).transpose(0, 2, 1).reshape(500, 2), table, rtol=1e-6)
     trees.ptb_xl(tmp_path / "ptb")
     assert folder(tmp_path / "ptb" / "records500", tmp_path / "t", seconds=1).shape == (40, 12, 500)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"seconds": 0}, "seconds must be"),
-        ({"seconds": 0.001}, "whole number of samples"),
-        ({"seconds": 1, "subject": "("}, "subject must be a regular expression"),
-        ({"seconds": 1, "subject": "nothing"}, "--subject 'nothing' is a table column"),
-        ({"seconds": 1, "on_error": "ignore"}, "on_error must be"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(tmp_path, arguments, message):
-    trees.ptb_xl(tmp_path / "ptb")
-    with pytest.raises(PolyadicError, match=message):
-        folder(tmp_path / "ptb" / "records500", tmp_path / "s", **arguments)
-    assert not (tmp_path / "s" / "manifest.json").exists()
-
-
-def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(tmp_path):
-    table = np.random.default_rng(0).normal(size=(100, 3))
-    rows = "\n".join(",".join(map(str, row)) for row in table.tolist())
-    path = tmp_path / "walk.csv"
-    path.write_text(f"left,middle,right\n{rows}\n")
-    store = folder(path, tmp_path / "s", seconds=1, fs=50, channels=["right", "left"])
-    assert (store.channels, store.windows.recording.tolist()) == (("right", "left"), ["walk", "walk"])
-    np.testing.assert_allclose(store.windows.X.swapaxes(1, 2).reshape(100, 2), table[:, [2, 0]], rtol=1e-6)
-    with pytest.raises(DataError, match=r"walk.csv: must have the channels 'up'"):
-        read_recording(path, fs=50, channels=["up"])
-    assert read_recording(path, fs=50, resample="hold").fs == 50
-    (tmp_path / "walk.txt").write_text("left right")
-    with pytest.raises(PolyadicError, match=r"\.edf"):
-        read_recording(tmp_path / "walk.txt")

@@ -15,7 +15,7 @@ from command_line import polyadic
 
 from polyadic.data import Windows, folder, open_windows, read_recording
 from polyadic.data.reading import Reading, option_name
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 RNG = np.random.default_rng(0)
 
@@ -123,17 +123,6 @@ def test_tables_of_pandas_are_recordings_of_a_folder(tmp_path: Path, ending: str
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=rf"a\.{ending} cannot be read as a table"):
         read_recording(path, fs=10)
-
-
-def test_an_engine_of_pandas_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-
-    def missing(*_: object) -> None:
-        raise ImportError
-
-    monkeypatch.setattr(pd, "read_parquet", missing)
-    with pytest.raises(MissingExtraError, match=r"a\.parquet needs the package pyarrow: pip install pyarrow"):
-        read_recording(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(

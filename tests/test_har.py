@@ -31,7 +31,7 @@ def model(har):
     settings = preset("har")
     frames = STFT(settings.tensorize.n_fft, settings.tensorize.hop)
     return paper(ATD, 32, tensorize=frames, augment=settings.augment, learning_rate=0.2, max_sweeps=3).fit(
-        har.select(part="train")[::3]
+        har.select(part="train")[::6]
     )
 
 

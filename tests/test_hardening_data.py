@@ -17,7 +17,6 @@ import edfio
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from command_line import python
 from problems import paper
 from typer.testing import CliRunner
@@ -26,11 +25,11 @@ from paper.baselines import STL, UMLDA, ReferenceCNN
 from polyadic import SALS, load
 from polyadic.cli import app
 from polyadic.cli.info import describe
-from polyadic.data import Header, StoreWriter, Windows, WindowStore, folder, read_recording, synthetic
+from polyadic.data import Windows, WindowStore, folder, read_recording, synthetic
 from polyadic.data.channels import match_signals
 from polyadic.data.readers.arrays import open_windows, read_arrays
 from polyadic.data.store_writer import write_windows
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.spectral import STFT
 
@@ -106,7 +105,7 @@ UNKNOWN: dict[str, Callable[[], Any]] = {
     "masked": lambda: np.ma.array([0, 1] * 10 + [5, 7], mask=[False] * 20 + [True] * 2),
     "integers as objects": lambda: np.array([0, 1] * 10 + [None, float("nan")], object),
 }
-SOME = ("objects", "series of strings", "floats")
+SOME = ("objects", "floats")
 SIGNALS = synthetic(22, 3, 32)
 
 
@@ -126,14 +125,13 @@ def test_a_classifier_learns_no_class_from_windows_without_a_label(kind: str) ->
     np.testing.assert_array_equal(model.predict_proba(SIGNALS.X), reference.predict_proba(SIGNALS.X))
 
 
-@pytest.mark.parametrize("kind", SOME)
 @pytest.mark.parametrize("baseline", [UMLDA(1, max_iter=2), STL(max_iter=500), ReferenceCNN(max_epochs=1)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_supervised_baselines_learn_no_class_from_windows_without_a_label(kind: str, baseline: Any) -> None:
+def test_supervised_baselines_learn_no_class_from_windows_without_a_label(baseline: Any) -> None:
     from sklearn.base import clone
 
     X = SIGNALS.X[:, :, :8]
-    model = clone(baseline).set_params(device="cpu").fit(X, UNKNOWN[kind]())
+    model = clone(baseline).set_params(device="cpu").fit(X, UNKNOWN["objects"]())
     reference = clone(baseline).set_params(device="cpu").fit(X[:20], np.array([0, 1] * 10))
     assert len(model.classes_) == 2
     np.testing.assert_array_equal(model.transform(X), reference.transform(X))
@@ -146,15 +144,6 @@ def test_a_validated_probe_learns_no_class_from_rows_without_a_label(kind: str) 
     model = Probe().fit(Z, UNKNOWN[kind]())
     assert len(model.classes_) == 2
     np.testing.assert_array_equal(model.predict_proba(Z), reference.predict_proba(Z))
-
-
-def test_labels_that_are_all_unknown_or_one_class_are_refused_with_the_rule(tmp_path: Path) -> None:
-    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
-    for y in (["a"] * 21 + [""], [-1, 1] * 11, [None] * 22):
-        with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
-            WindowClassifier(features).fit(SIGNALS.X, np.array(y, object))
-        with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
-            Probe().fit(SIGNALS.X[:, 0], np.array(y, object))
 
 
 # ------------------------------------------------------------------------------------------- A6: channels and rates
@@ -176,16 +165,12 @@ def named_model() -> SALS:
     return paper(SALS, 3, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(NAMED)
 
 
-@pytest.mark.parametrize("kind", ["windows", "store", "selection", "concatenated"])
+@pytest.mark.parametrize("kind", ["windows", "store"])
 def test_channels_in_another_order_are_matched_by_name(named_model: SALS, kind: str, tmp_path: Path) -> None:
     given: Any = reordered()
     expected = named_model.transform(NAMED)
     if kind == "store":
         given = write_windows(given, tmp_path / "s")
-    if kind == "selection":
-        given, expected = given[5:15], expected[5:15]
-    if kind == "concatenated":
-        given = Windows.concatenate([given[:10], given[10:]])
     np.testing.assert_array_equal(named_model.transform(given), expected)
     assert named_model.score(given) == pytest.approx(named_model.score(given))
 
@@ -205,15 +190,6 @@ def test_other_rates_are_refused(named_model: SALS) -> None:
         named_model.transform(Windows(NAMED.X, 25, channels=NAMED.channels))
     with pytest.raises(PolyadicError, match=r"at 25 Hz.*fitted to 20 Hz"):
         named_model.score(Windows(NAMED.X, 25))
-
-
-def test_nothing_is_checked_without_names_or_rates(named_model: SALS, tmp_path: Path) -> None:
-    expected = named_model.transform(NAMED)
-    unnamed = write_windows(Windows(NAMED.X, FS), tmp_path / "s")  # a store numbers channels that have no names
-    for given in (NAMED.X, torch.from_numpy(NAMED.X), Windows(NAMED.X), Windows(NAMED.X, FS), unnamed):
-        np.testing.assert_array_equal(np.asarray(named_model.transform(given)), expected)
-    model = paper(SALS, 3, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(unnamed)
-    np.testing.assert_array_equal(model.transform(reordered()), model.transform(reordered().X))
 
 
 # ------------------------------------------------------------------------------------- A7: which files a folder has
@@ -293,14 +269,6 @@ def test_subjects_are_found_and_reported_with_their_origin(
     assert (facts["subjects"], facts["subjects_from"]) == (subjects, source)
 
 
-def test_a_path_with_two_subjects_is_refused(tmp_path: Path) -> None:
-    table(tmp_path / "in" / "sub-01" / "sub-02_eeg.csv")
-    with pytest.raises(DataError, match=r"names two subjects, sub-01 and sub-02.*subject="):
-        folder(tmp_path / "in", tmp_path / "s", seconds=1)
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=1, subject="^sub-([0-9]+)")
-    assert store.windows.index.subjects_from == "the pattern"
-
-
 # ------------------------------------------------------------------------------------------------ A13: masked arrays
 
 
@@ -343,7 +311,8 @@ def test_a_fifo_is_refused_at_once_wherever_a_file_is_read(
 def deflated(path: Path, size: int) -> Path:
     """An archive of `size` bytes of zeros in X."""
     head = np.lib.format.header_data_from_array_1_0(np.zeros(1, np.float32)) | {"shape": (size // 4096, 4, 256)}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("X.npy", "w", force_zip64=True) as x:
+    packed = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with packed as archive, archive.open("X.npy", "w", force_zip64=True) as x:
         np.lib.format.write_array_header_1_0(x, head)
         for _ in range(size // 2**20):
             x.write(bytes(2**20))
@@ -351,9 +320,9 @@ def deflated(path: Path, size: int) -> Path:
 
 
 def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_declared_size(tmp_path: Path) -> None:
-    path = deflated(tmp_path / "w.npz", 512 * 2**20)
-    assert path.stat().st_size < 2**20
-    with pytest.raises(DataError, match=r"w\.npz: X would take 537 MB.*np\.savez"):
+    path = deflated(tmp_path / "w.npz", 288 * 2**20)
+    assert path.stat().st_size < 2**21
+    with pytest.raises(DataError, match=r"w\.npz: X would take 302 MB.*np\.savez"):
         read_arrays(path)
 
 
@@ -386,81 +355,6 @@ print((max(seen) - before) * 1024)
 def test_preparing_a_file_of_arrays_takes_a_fraction_of_its_size(tmp_path: Path, name: str, dtype: str) -> None:
     X = np.random.default_rng(0).integers(-99, 99, (4000, 4, 4096 if dtype == "int16" else 2048)).astype(dtype)
     np.save(tmp_path / "w.npy", X) if name == "w.npy" else np.savez(tmp_path / "w.npz", X=X)
-    assert X.nbytes > 100 * 2**20
-    python(PEAK, name, cwd=tmp_path)
+    assert int(python(PEAK, name, cwd=tmp_path).stdout) < 0.7 * X.nbytes
     store = WindowStore(tmp_path / "out.store")
     np.testing.assert_array_equal(store.read(np.arange(100)), X[:100])
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<f4", ">i2"])
-@pytest.mark.parametrize("kind", ["npy", "npz", "compressed"])
-def test_large_files_of_arrays_are_read_as_small_ones(
-    tmp_path: Path, kind: str, dtype: str, order: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("polyadic.data.readers.arrays._IN_MEMORY", 0)
-    X = np.asarray(np.random.default_rng(0).integers(0, 99, (30, 3, 8)), dtype, order=order)
-    path = tmp_path / ("w.npy" if kind == "npy" else "w.npz")
-    if kind == "npy":
-        np.save(path, X)
-    else:
-        (np.savez if kind == "npz" else np.savez_compressed)(path, X=X, y=np.arange(30) % 3)
-    windows = open_windows(path)
-    assert windows.on_disk == (kind != "compressed" and order == "C" and dtype == "<f4")
-    assert windows.dtype == np.dtype(dtype).newbyteorder("=")
-    path.unlink()  # an open file is read on
-    np.testing.assert_array_equal(windows.X, X)
-    rows = np.random.default_rng(1).permutation(30)
-    np.testing.assert_array_equal(windows[rows[:7]].X, X[rows[:7]])
-
-
-# -------------------------------------------------------------------------------------------------- C1: skipping
-
-
-def test_every_error_of_a_reader_can_be_skipped(tmp_path: Path) -> None:
-    table(tmp_path / "in" / "a.csv")
-    (tmp_path / "in" / "b.csv").write_text("x,y,z\n1,2,3\n4,5,6\n")  # no time column
-    (tmp_path / "in" / "c.csv").write_text("time,a,b,c\n0,1,2,3\n0.3,4,5,6\n0.6,4,5,6\n0.9,4,5,6\n")  # 3.33 Hz
-    (tmp_path / "in" / "d.edf").write_bytes(b"0")
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
-    assert [entry["name"] for entry in store.recordings] == ["a"]
-    assert {entry["name"] for entry in store.skipped} == {"b", "c", "d"}
-    (tmp_path / "in" / "r.hea").write_text("r 1 100 10\nr.dat 16 200 16 0 0 0 0 I\n")
-    (tmp_path / "in" / "r.dat").write_bytes(bytes(20))
-    store = folder(tmp_path / "in", tmp_path / "t", seconds=1, on_error="skip", fs=FS)
-    assert {entry["name"] for entry in store.skipped} == {"b", "c", "d", "r"}
-
-
-def test_a_package_that_is_not_installed_is_never_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table(tmp_path / "in" / "a.csv")
-    with_gap(tmp_path / "in" / "b.edf")
-    monkeypatch.setitem(sys.modules, "edfio", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[edf\]'"):
-        folder(tmp_path / "in", tmp_path / "s", seconds=1, on_error="skip")
-
-
-# --------------------------------------------------------------------------------------------- C3: words and paths
-
-
-def test_large_and_small_numbers_in_float32_find_their_floor() -> None:
-    X = np.random.default_rng(0).normal(size=(30, 2, 64)).astype(np.float32)
-    reference = paper(SALS, 2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(X)
-    for scale in (1e30, 1e-30):
-        model = paper(SALS, 2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(np.float32(scale) * X)
-        np.testing.assert_allclose(model.tensorize_.floor, scale * np.array(reference.tensorize_.floor), rtol=1e-5)
-
-
-def test_a_store_opened_by_a_relative_path_is_read_after_a_change_of_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_windows(Windows(NAMED.X, FS), "s")
-    store, writer = WindowStore("s"), StoreWriter("t", Header(FS, ("a",), ("",), 4, "float32"))
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    np.testing.assert_array_equal(store.read(np.arange(len(store))), NAMED.X)
-    store.verify()
-    with writer:
-        writer.add_windows(Windows(np.ones((2, 1, 4), np.float32), FS))
-    assert len(WindowStore(tmp_path / "t")) == 2
-    assert not list((tmp_path / "other").iterdir())

@@ -110,7 +110,7 @@ def fitted_or_told(model: Any, X: np.ndarray) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     method=st.sampled_from(sorted(METHODS)),
     data=st.sampled_from(DATA),
@@ -159,21 +159,9 @@ def test_a_fit_ends_finite_or_with_a_clear_error(
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("method", sorted(METHODS))
-@pytest.mark.parametrize(("solver", "batch_size"), [("blend", None), ("memory", 5)])
-def test_every_kind_of_data_is_fitted_by_every_method(
-    data: Any, method: str, solver: str, batch_size: int | None
-) -> None:
+def test_every_kind_of_data_is_fitted_by_every_method(data: Any, method: str) -> None:
     X = data(np.random.default_rng(0))
     given = METHODS[method](2.0, 1.0)
-    model = paper(
-        KINDS[method], 4, solver=solver, batch_size=batch_size, max_sweeps=3, device="cpu", random_state=0, **given
-    )
-    assert fitted_or_told(model, X)
-
-
-def test_half_precision_is_fitted_as_single_precision() -> None:
-    X = plain(np.random.default_rng(0)).astype(np.float16)
-    half, single = (
-        paper(SALS, 3, batch_size=5, max_sweeps=3, device="cpu", random_state=0).fit(x) for x in (X, X.astype("f4"))
-    )
-    assert all(np.array_equal(a, b) for a, b in zip(half.factors_, single.factors_, strict=True))
+    for solver, size in (("blend", None), ("memory", 5)):
+        model = paper(KINDS[method], 4, solver=solver, batch_size=size, max_sweeps=3, device="cpu", **given)
+        assert fitted_or_told(model, X)

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,12 @@ def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore:the fixed-point rule")
-def test_the_name_of_a_file_is_text_in_the_table_and_the_page_of_a_run(tmp_path: Path) -> None:
+def test_the_name_of_a_file_is_text_in_the_table_and_the_page_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        import_module("polyadic.explain.components"), "_RANKS", (2,)
+    )  # fewer than the default, for speed
     signals, name = synthetic(40, 2, 32), "[red]<img src=x>|`*a*\x1b[31m.npz"
     np.savez(tmp_path / name, X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     words = ["run", "--data", str(tmp_path / name), "--out", str(tmp_path / "out"), "--seeds", "1", "--rank", "2"]

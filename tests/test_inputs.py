@@ -26,7 +26,6 @@ SETTINGS: dict[str, Any] = {
     "max_sweeps": 2,
     "device": "cpu",
 }
-CPU = torch.device("cpu")
 
 
 def whole_numbers(*shape: int) -> np.ndarray:
@@ -59,19 +58,14 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 NUMPY_KINDS: dict[str, Callable[[np.ndarray], Any]] = {
     "list": lambda X: X.tolist(),
-    "float64": lambda X: X,
     "float32": lambda X: X.astype(np.float32),
     "float16": lambda X: X.astype(np.float16),
     "int16": lambda X: X.astype(np.int16),
-    "uint16": lambda X: X.astype(np.uint16),
     "big-endian float": lambda X: X.astype(">f8"),
-    "objects that are numbers": lambda X: X.astype(object),
-    "Fortran order": lambda X: np.asfortranarray(X),
     "axes swapped": swapped,
     "read-only": read_only,
 }
-WIDE = ("float64", "list", "big-endian float", "objects that are numbers", "Fortran order")
-WIDE += ("axes swapped", "read-only")
+WIDE = ("list", "big-endian float", "axes swapped", "read-only")
 
 
 @pytest.mark.parametrize("kind", NUMPY_KINDS)
@@ -89,7 +83,7 @@ def test_numpy_in_any_type_order_and_layout_gives_the_same_features_as_numpy(kin
 
 @pytest.mark.parametrize(
     "dtype",
-    [torch.float64, torch.float32, torch.bfloat16, torch.int16],
+    [torch.float64, torch.bfloat16, torch.int16],
 )
 def test_torch_in_gives_torch_out_on_its_device(dtype: torch.dtype, device: torch.device) -> None:
     X = torch.tensor(WINDOWS).to(device, dtype)
@@ -102,18 +96,7 @@ def test_torch_in_gives_torch_out_on_its_device(dtype: torch.dtype, device: torc
     np.testing.assert_allclose(Z.cpu().numpy(), reference, rtol=1e-3, atol=1e-3)
 
 
-def test_a_tensor_that_requires_grad_gives_features_without_a_graph() -> None:
-    X = torch.tensor(WINDOWS, requires_grad=True)
-    model = paper(SALS, tensorize=STFT(n_fft=4, hop=2), **SETTINGS)
-    Z = model.fit_transform(X)
-    assert not Z.requires_grad
-    assert X.grad is None
-    assert X.requires_grad
-    torch.testing.assert_close(Z, model.transform(X.detach()))
-    assert not model.inverse_transform(Z.clone().requires_grad_()).requires_grad
-
-
-@pytest.mark.parametrize("dtype", ["<f8", "<f4", "<i2", ">i2", "<u2"])
+@pytest.mark.parametrize("dtype", ["<f8", ">i2"])
 def test_a_read_only_memory_map_is_read_batch_by_batch(dtype: str, tmp_path: Path) -> None:
     X = on_disk(tmp_path, WINDOWS.astype(dtype))
     samples = Samples(X)
@@ -156,15 +139,12 @@ def call(method: str, X: Any, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("value", "word"), BAD_VALUES)
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
-def test_nan_and_infinity_are_refused_with_the_number_of_the_sample(
-    method: str, value: float, word: str, kind: Callable[..., Any]
-) -> None:
+def test_nan_and_infinity_are_refused_with_the_number_of_the_sample(method: str, value: float, word: str) -> None:
     message = rf"X must be finite, but sample 13 contains {word}"
     if word == "NaN" and method in ("transform", "score"):  # missing, of which the paper's models know nothing
         message = "X has missing values, but the model does not know the distribution of coefficients"
     with pytest.raises(PolyadicError, match=message):
-        call(method, kind(with_value(value)))
+        call(method, with_value(value))
 
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
@@ -180,64 +160,27 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("method", ["fit", "transform"])
 @pytest.mark.parametrize("what", REFUSED)
-def test_input_that_is_not_a_numeric_array_is_refused_by_name(what: str, method: str) -> None:
+def test_input_that_is_not_a_numeric_array_is_refused_by_name(what: str) -> None:
     X, error, message = REFUSED[what]
     with pytest.raises(error, match=message):
-        call(method, X)
+        call("fit", X)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, pd.DataFrame], ids=["array", "tensor", "data frame"])
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_one_recording_is_not_taken_for_windows(kind: Callable[..., Any], method: str) -> None:
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame], ids=["array", "data frame"])
+def test_one_recording_is_not_taken_for_windows(kind: Callable[..., Any]) -> None:
     recording = np.random.default_rng(0).normal(size=(128, 9))
     with pytest.raises(PolyadicError, match=r"windows \(N, channels, time\), but has shape \(128, 9\): cut one"):
-        getattr(CPD(rank=2), method)(kind(recording))
-    with pytest.raises(PolyadicError, match=r"Windows\.from_dataframe\(df, fs=…, seconds=…\), or pass tensorize=None"):
-        getattr(CPD(rank=2), method)(kind(recording))
-    assert getattr(CPD(rank=2, tensorize=None), method)(kind(recording)).factors_[0].shape == (9, 2)
+        CPD(rank=2).fit(kind(recording))
+    assert CPD(rank=2, tensorize=None).fit(kind(recording)).factors_[0].shape == (9, 2)
 
 
-STFT_REFUSED: dict[str, tuple[Any, str]] = {
-    "too short for n_fft": (WINDOWS, "windows must have at least n_fft=16 samples, but have 8: use longer"),
-    "two dimensions": (WINDOWS[:, 0], r"X must .*three dimensions \(windows, channels, time\).* shape \(.*8\)"),
-    "four dimensions": (WINDOWS[..., None], r"X must .*three dimensions .* shape \(.*3, 8, 1\)"),
-}
-
-
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize("what", STFT_REFUSED)
-def test_the_error_for_windows_that_an_stft_cannot_take_says_what_was_expected(what: str, method: str) -> None:
-    X, message = STFT_REFUSED[what]
-    with pytest.raises(PolyadicError, match=message):
-        call(method, X, tensorize=STFT(n_fft=16, hop=4))
-
-
-@pytest.mark.parametrize("tensorize", [None, STFT(n_fft=4, hop=2)])
-@pytest.mark.parametrize("method", ["transform", "score", "partial_fit"])
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((5, 3, 9), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 3, 9\)"),
-        ((5, 4, 8), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 4, 8\)"),
-    ],
-)
-def test_after_fit_another_number_of_channels_samples_or_dimensions_is_refused(
-    tensorize: STFT | None, method: str, shape: tuple[int, ...], message: str
-) -> None:
-    model = paper(SALS, tensorize=tensorize, **SETTINGS).fit(WINDOWS)
-    for kind in (np.asarray, torch.tensor):
-        with pytest.raises(ValueError, match=message):
-            getattr(model, method)(kind(np.ones(shape)))
-
-
-def test_numbers_too_large_for_float32_are_refused_and_fit_in_float64() -> None:
-    for X in (1e25 * WINDOWS, 1e25 * WINDOWS[:, 0]):
-        for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):
-            with pytest.raises(PolyadicError, match=r"finite.*float64"):
-                paper(SALS, **settings).fit(X.astype(np.float32))
-        assert np.isfinite(paper(SALS, **SETTINGS).fit(X).factors_[0]).all()
+@pytest.mark.parametrize("shape", [(5, 3, 9), (5, 4, 8)])
+def test_after_fit_another_number_of_channels_or_samples_is_refused(shape: tuple[int, ...]) -> None:
+    model = paper(SALS, tensorize=STFT(n_fft=4, hop=2), **SETTINGS).fit(WINDOWS)
+    for method in (model.transform, model.score, model.partial_fit):
+        with pytest.raises(ValueError, match=r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, "):
+            method(np.ones(shape))
 
 
 # ---------------------------------------------------------------------------------------------- parameters refused
@@ -281,28 +224,3 @@ def test_the_error_for_a_wrong_parameter_names_it_its_value_and_what_was_expecte
     assert str(caught.value).startswith(name)
     assert repr(value) in str(caught.value)
     caught.match(message)
-
-
-# ---------------------------------------------------------------------------------------------- numbers beyond reason
-
-HUGE = 10**400
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("learning_rate", 0.0, "learning_rate must be greater than 0"),
-        ("learning_rate", HUGE, "learning_rate must be a number of at least 0 and at most 1, but is 1000"),
-        ("gamma", 1e308, r"gamma must be .* at most 3.40282e\+38 or None, but is 1e\+308"),
-        *((name, HUGE, f"{name} must be a number of at least 0, but is 1000") for name in ("alpha", "beta", "tol")),
-        *((name, HUGE, rf"{name} must be .* below 2\*\*63") for name in ("batch_size", "max_sweeps", "patience")),
-        ("rounds", 10**12, "rounds must be at most 10,000"),
-        ("rank", 2**63, r"rank must be a whole number >= 1 and below 2\*\*63"),
-        ("rank", 10**9, "rank=1,000,000,000 needs at least .* GiB of memory, but this machine has"),
-        ("device", 10**40, "device must be 'auto', 'cpu' or an available torch device"),
-    ],
-)
-def test_a_number_that_no_fit_can_use_is_refused_in_a_short_sentence(name: str, value: Any, message: str) -> None:
-    with pytest.raises(PolyadicError, match=message) as caught:
-        paper(ATD, **{**SETTINGS, "augment": itself, name: value}).fit(WINDOWS)
-    assert len(str(caught.value)) < 300

@@ -8,7 +8,6 @@ from problems import paper
 
 from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
-from polyadic.errors import PolyadicError
 from polyadic.export.interop import from_mne, from_tensorly, to_tensorly, to_xarray
 from polyadic.spectral import PARTS, STFT
 
@@ -84,22 +83,6 @@ def test_labels_are_at_the_right_rows(parts):
     assert found.time.attrs["units"] == "s"
     assert np.array_equal(found.frequencies, model.factors_[1])
     assert np.array_equal(found.times, model.factors_[2])
-
-
-def test_without_rate_and_names_units_say_so():
-    pytest.importorskip("xarray")
-    model = framed()
-    found = to_xarray(model)
-    assert found.frequency.attrs["units"] == "cycles/sample"
-    assert float(found.frequency[-1]) == 0.5
-    assert found.time.attrs["units"] == "samples"
-    assert found.channel.values.tolist() == ["1", "2", "3"]
-    model.fs_, model.channel_names_ = FS, ("a", "b", "c")
-    found = to_xarray(model)
-    assert found.channel.values.tolist() == ["a", "b", "c"]
-    assert float(found.frequency[-1]) == FS / 2
-    with pytest.raises(PolyadicError, match="channels must name 3 channels, but names 1"):
-        to_xarray(model, channels=["Fz"])
 
 
 # ------------------------------------------------------------------------------------------------------------ MNE

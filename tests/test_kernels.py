@@ -19,8 +19,7 @@ from polyadic.core import alignment
 from polyadic.core import step as als
 from polyadic.core.algebra import contract, gram, khatri_rao, project, ridge_inverse
 from polyadic.core.solve import Settings
-from polyadic.explain.matching import match
-from polyadic.scale.gpu import cuda_graphs, kernels
+from polyadic.scale.gpu import cuda_graphs
 from polyadic.scale.gpu.kernels import signals, steps
 from polyadic.spectral import STFT
 
@@ -44,7 +43,7 @@ def test_gather_takes_windows_as_floats(dtype):
     assert not out[..., 1100:].any()
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 150), (4, 1, 37), (1, 2, 2), (3, 1, 1500)])
+@pytest.mark.parametrize("shape", [(3, 2, 150), (1, 2, 2)])
 def test_jitter_draws_the_same_noise(shape, monkeypatch):
     X = torch.randn(shape, device=DEVICE)
     keys = draws.window_keys(1, 2, torch.arange(shape[0])).to(DEVICE)
@@ -55,7 +54,7 @@ def test_jitter_draws_the_same_noise(shape, monkeypatch):
     assert not torch.equal(found, X)
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 150), (40, 1, 7), (1, 3, 1), (2, 2, 32)])
+@pytest.mark.parametrize("shape", [(3, 2, 150), (1, 3, 1)])
 def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     X = torch.randn(shape).cumsum(dim=2)
     bandpass = Bandpass([(1, 20), (5, 24)], fs=50)
@@ -76,13 +75,6 @@ def test_rotations_turn_the_same_way(independent, triads, length):
     assert close(found, rotate._by_torch(X, keys), 1e-6)
     assert close(found.square().sum(dim=1), X.square().sum(dim=1), 1e-6)
     assert not torch.equal(found, X)
-
-
-def test_a_single_channel_may_come_with_any_stride():
-    # As from numpy's X[:, None], where it is 0.
-    X = torch.randn(4, 50, device=DEVICE).as_strided((4, 1, 50), (50, 0, 1))
-    kind, bandpass = torch.zeros(4, 1, dtype=torch.int64, device=DEVICE), Bandpass([(1, 20), (5, 24)], fs=50)
-    assert torch.equal(bandpass._by_kernel(X, kind), bandpass._by_kernel(X.reshape(4, 50).clone()[:, None], kind))
 
 
 def bases(rank, sizes=(3, 6, 4)):
@@ -140,7 +132,10 @@ def test_contract_sums_over_a_mode(rank, sizes):
 @pytest.mark.parametrize("rank", [5, 32])
 @pytest.mark.parametrize(
     ("rows", "sizes"),
-    [(3, (1, 5, 1)), (70, (9, 37, 1)), pytest.param(130, (2, 27, 19), marks=long), (1, (2, 1, 2))],
+    [
+        (3, (1, 5, 1)),
+        *(pytest.param(*case, marks=long) for case in ((70, (9, 37, 1)), (130, (2, 27, 19)), (1, (2, 1, 2)))),
+    ],
 )
 def test_projections_solve_the_batch(rows, sizes, rank, dtype):
     factors, _ = bases(rank, sizes)
@@ -160,7 +155,7 @@ def test_projections_solve_the_batch(rows, sizes, rank, dtype):
 
 
 @pytest.mark.parametrize("rank", [1, 32])
-@pytest.mark.parametrize(("rows", "width"), [(70, 333), (1, 4), (200, 136)])
+@pytest.mark.parametrize(("rows", "width"), [(1, 4), (70, 136)])
 def test_collect_is_the_product_with_the_coefficients(rows, width, rank):
     T = torch.randn(rows, width, device=DEVICE).half()
     X = torch.randn(rows, rank, device=DEVICE) * torch.logspace(-6, 6, rank, device=DEVICE)
@@ -172,7 +167,7 @@ def test_collect_is_the_product_with_the_coefficients(rows, width, rank):
         assert close(found, column)
 
 
-@pytest.mark.parametrize(("count", "rank"), [(1, 1), (3, 5), (40, 32), (70, 33)])
+@pytest.mark.parametrize(("count", "rank"), [(3, 5), (40, 32)])
 def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
     exact = {"dtype": torch.float64, "device": DEVICE}
     mttkrp, V, base = (torch.randn(rows, rank, **exact) for rows in (count, rank, count))
@@ -186,9 +181,8 @@ def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
 
 
 STEPS = [
-    (2, 2.0, 5, 7),
-    (1, 0.0, 3, 4),
-    *(pytest.param(*case, marks=long) for case in ((2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3))),
+    (2, 2.0, 3, 4),
+    *(pytest.param(*case, marks=long) for case in ((1, 0.0, 17, 4), (2, 50.0, 4, 20), (2, 1.0, 32, 3))),
 ]
 
 
@@ -234,14 +228,6 @@ def test_the_rule_is_watched_as_by_the_plain_code():
     expected = alignment.convergence(ls, V.float(), alignment.pull(augmented, 7.0), 50.0)
     assert fused.start_convergence_check(T)() == pytest.approx(expected, rel=1e-3)
     assert max(expected) > 1e-3
-
-
-def test_kernels_are_for_a_gpu_and_can_be_refused(monkeypatch):
-    monkeypatch.delenv("POLYADIC_PLAIN", raising=False)
-    assert not kernels.available(torch.device("cpu"), torch.float32)
-    assert not kernels.available(torch.device("cuda"), torch.float64)
-    monkeypatch.setenv("POLYADIC_PLAIN", "1")
-    assert not kernels.available(torch.device("cuda"), torch.float32)
 
 
 # ------------------------------------------------------------------- whole fits, on a GPU only
@@ -294,26 +280,6 @@ def test_a_default_fit_on_a_gpu_is_that_of_a_cpu():
 
 
 @on_gpu
-@pytest.mark.parametrize("n_fft", [16, 64, 100])
-def test_a_captured_fit_with_other_frames_is_the_plain_one(n_fft, monkeypatch):
-    # Those of 64 samples go through the transform in CUDA, and are more than a block takes; the others through torch's.
-    X = torch.randn(70, 3, 400).cumsum(dim=2)
-    fast, plain = both(monkeypatch, X.numpy(), tensorize=STFT(n_fft, 2, floor="channel"))
-    for found, expected in zip(fast.factors_, plain.factors_, strict=True):
-        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
-
-
-@on_gpu
-@pytest.mark.parametrize("rank", [1, 48, 128])
-def test_captured_fits_of_any_rank_are_the_plain_ones(rank, monkeypatch):
-    X = torch.randn(70, 3, 64).cumsum(dim=2)
-    fast, plain = both(monkeypatch, X.numpy(), rank=rank, alpha=1.0, max_sweeps=2)
-    # Among many components some are equally strong, and their order is left to chance.
-    for found, expected in zip(fast.factors_, match(fast, plain).aligned, strict=True):
-        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
-
-
-@on_gpu
 def test_a_singular_sweep_is_left_to_the_plain_code(monkeypatch):
     X = torch.randn(40, 1, 16)
     with pytest.warns(RuntimeWarning, match="singular"):
@@ -330,12 +296,3 @@ def test_one_step_is_within_a_thousandth_of_float64_on_the_cpu(scale):
     for found, expected in zip(fast.factors_, exact.factors_, strict=True):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
     assert close(fast.transform(X.float().cuda()).cpu(), exact.transform(X), 1e-3)
-
-
-@on_gpu
-def test_windows_that_are_not_finite_are_named(monkeypatch):
-    X = torch.randn(40, 3, 64)
-    X[17, 1, 3] = math.nan
-    for data in (X.numpy(), X.cuda()):
-        with pytest.raises(ValueError, match="sample 17 contains NaN"):
-            model().fit(data)

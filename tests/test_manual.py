@@ -12,7 +12,6 @@ import typer
 from polyadic.cli import app
 
 ROOT_FOLDER = Path(__file__).parents[1]
-PAGE = ROOT_FOLDER / "docs" / "commands.md"
 PAGES = [
     ROOT_FOLDER / "README.md",
     *sorted((ROOT_FOLDER / "docs").glob("*.md")),
@@ -71,46 +70,3 @@ def parsed(words: list[str], folder: Path) -> dict[str, object]:
 def test_every_line_shown_can_be_given(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parsed(words, tmp_path)
-
-
-def test_commands_have_the_options_that_messages_about_recordings_recommend():
-    def recommended(*patterns: str) -> set[str]:
-        files = [file for pattern in patterns for file in (ROOT_FOLDER / "src" / "polyadic" / "data").glob(pattern)]
-        assert files
-        return {
-            option for file in files for option in re.findall(r"(?<=[\s\"'(])--[a-z][a-z-]+", file.read_text("utf-8"))
-        }
-
-    options = {" ".join(path): {name for one in command.params for name in one.opts} for path, command in leaves()}
-    readers = [name for name, known in options.items() if "--scoring" in known]
-    expected = {
-        "prepare folder",
-        "label",
-        "fit",
-        "tune",
-        "predict",
-        "transform",
-        "evaluate",
-        "report",
-        "compare",
-        "rank",
-        "moments",
-    }
-    assert set(readers) == expected
-    for name in readers:
-        # An existing file of labels is continued, never replaced; rank writes no file.
-        own = {"--force"} if name in ("label", "rank") else set()
-        assert recommended("**/*.py") - own <= options[name], name
-    assert recommended("readers/table*.py", "recordings.py") <= options["info"]
-
-
-@pytest.mark.parametrize("path", [path for path, _ in leaves()], ids=" ".join)
-def test_every_command_is_on_the_page(path):
-    text = PAGE.read_text(encoding="utf-8")
-    assert f"\n## {path[0]}\n" in text
-    assert f"\npolyadic {' '.join(path)}" in text
-
-
-def test_the_exit_codes_of_the_page_are_those_of_the_help():
-    codes = set(re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    assert codes == set(re.findall(r"^  (\d+) ", ROOT.epilog, re.MULTILINE)) == {"0", "1", "2", "129", "130", "143"}

@@ -9,7 +9,6 @@ import pytest
 from problems import paper
 
 from polyadic import SALS, match
-from polyadic.errors import PolyadicError
 
 
 def bases(rank, seed=0, shape=(4, 5, 3)):
@@ -70,13 +69,3 @@ def test_aligned_bases_and_features_make_the_same_tensors():
     assert np.allclose(np.einsum("nr,ir,jr->nij", Z, *pairs.aligned), second.inverse_transform(second.transform(X)))
     for factor, aligned in zip(first.factors_, pairs.aligned, strict=True):
         assert (np.einsum("ir,ir->r", factor, aligned) >= 0).all()
-
-
-@pytest.mark.parametrize(
-    "wrong", [np.zeros((3, 2)), paper(SALS), [], [np.zeros(3)], [np.zeros((3, 2)), np.zeros((4, 3))]]
-)
-def test_what_is_not_a_model_of_the_same_tensors_is_refused_by_name(wrong):
-    with pytest.raises(PolyadicError, match="model_b must"):
-        match(bases(2), wrong)
-    with pytest.raises(PolyadicError, match=r"same sizes, but have \[4, 5, 3\] and \[4, 5, 2\]"):
-        match(bases(2), bases(2, shape=(4, 5, 2)))

@@ -7,7 +7,7 @@ import pytest
 
 from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import Annotation, window_starts
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import PolyadicError
 
 FS = 50.0
 
@@ -121,18 +121,6 @@ def test_epochs_are_windows_with_the_names_of_their_events(preload):
     assert windows.channels == ("Fpz", "Pz", "HEOG", "STI")
     assert windows.units == ("V", "V", "V", "")
     assert set(windows.subject) == {""}
-
-
-def test_epochs_that_are_all_dropped_are_refused():
-    epochs, _ = epochs_of(reject={"eeg": 1e-12})
-    with pytest.raises(DataError, match="at least one epoch"):
-        from_epochs(epochs)
-
-
-@pytest.mark.parametrize("reader", [from_raw, from_epochs])
-def test_an_object_that_is_not_from_mne_is_refused_by_its_type(reader):
-    with pytest.raises(PolyadicError, match="but is a ndarray"):
-        reader(np.zeros((3, 10)))
 
 
 def test_metadata_of_epochs_give_labels_and_subjects():

@@ -24,11 +24,3 @@ def test_a_report_of_mne_has_score_components_and_classes(tmp_path):
         assert title in page
     assert f"{100 * scores.balanced_accuracy:.1f}" in page
     assert page.count("Plotly.newPlot") == 4
-
-
-def test_models_whose_profiles_have_either_sign_show_components_alone():
-    windows = synthetic_nights(4, 20, n_dead=0)
-    model = CPD(rank=2, max_sweeps=5, nonnegative=False).fit(windows)
-    report = mne.Report(title="nights", verbose=False)
-    add_to_mne(report, model, windows)
-    assert len(report._content) == 1

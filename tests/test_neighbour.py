@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polyadic.augment import Compose, Jitter, Neighbour, OneOf, Pairing, WindowIndex, split_pairing
+from polyadic.augment import Compose, Jitter, Neighbour, OneOf, Pairing, WindowIndex
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.testing import PairingContract
@@ -71,21 +69,6 @@ def test_windows_without_recording_or_start_have_no_partner_and_are_no_partners(
     assert Neighbour().partners(index, torch.arange(4)).tolist() == [3, -1, -1, -1]
 
 
-def test_the_error_for_windows_without_recording_or_start_says_how_to_fix_it():
-    for X in (np.zeros((4, 2, 100)), torch.zeros(4, 2, 100), None):
-        with pytest.raises(PolyadicError, match=r"recording and start, which plain arrays do not have.*Windows\(X, fs"):
-            WindowIndex.of(X)
-    for columns in ({}, {"recording": list("aabb")}, {"start": [0, 100, 200, 300]}):
-        with pytest.raises(PolyadicError, match="no window of X has both"):
-            WindowIndex.of(windows(**columns))
-    with pytest.raises(PolyadicError, match=r"gap=0.5 is in seconds, but the windows have no sampling rate"):
-        Neighbour(0.5).partners(WindowIndex([0, 0], [0, 100], length=100), torch.arange(2))
-    with pytest.raises(PolyadicError, match="one entry per window, but have 2 and 1"):
-        WindowIndex([0, 0], [0], 4)
-    with pytest.raises(PolyadicError, match=r"^gap must be"):
-        Neighbour(-1.0)
-
-
 # ------------------------------------------------------------------- among augmentations
 
 
@@ -101,20 +84,6 @@ def test_pairings_come_first_in_compose_or_not_at_all():
             OneOf(wrong)
 
 
-def test_a_pairing_is_split_from_the_augmentations_after_it():
-    jitter = Jitter(0.1)
-    double = Compose([jitter, jitter])
-    for augmentation in (None, jitter, double, OneOf([jitter]), torch.flip):
-        assert split_pairing(augmentation) == (None, augmentation)
-    for augmentation in (Neighbour(2.0), Compose([Neighbour(2.0)]), Compose([Compose([Neighbour(2.0)])])):
-        assert split_pairing(augmentation) == (Neighbour(2.0), None)
-    assert split_pairing(Compose([Neighbour(2.0), jitter])) == (Neighbour(2.0), Compose([jitter]))
-    nested = Compose([Compose([Neighbour(2.0), jitter]), jitter])
-    pairing, rest = split_pairing(nested)
-    assert pairing == Neighbour(2.0)
-    assert rest(torch.ones(2, 3, 8)).shape == (2, 3, 8)
-
-
 # ------------------------------------------------------------------ the contract, inherited
 
 
@@ -124,26 +93,6 @@ class TestNeighbour(PairingContract):
 
 class TestNeighbourWithAGap(PairingContract):
     pairing = Neighbour(gap=0.5)
-
-
-@dataclass(frozen=True)
-class Previous(Pairing):
-    """A pairing as a user may write it: the window of the same recording one length earlier, if there is one."""
-
-    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
-        places = {
-            (recording, start): number
-            for number, (recording, start) in enumerate(
-                zip(index.recording.tolist(), index.start.tolist(), strict=True)
-            )
-            if recording >= 0 <= start
-        }
-        wanted = [(int(index.recording[number]), int(index.start[number]) - index.length) for number in ids.tolist()]
-        return torch.tensor([places.get(place, -1) for place in wanted], dtype=torch.int64)
-
-
-class TestAPairingOfTheUsersOwn(PairingContract):
-    pairing = Previous()
 
 
 class Broken(Pairing):

@@ -51,14 +51,6 @@ def test_many_passes_are_exact_least_squares_and_none_raises_the_objective(seed:
     assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(values))
 
 
-def test_a_column_without_weight_keeps_its_start() -> None:
-    G, M, start = problem(0)
-    G[:, 2] = G[2] = 0.0
-    found = nonnegative_solve(G, M, start, 0.0)
-    assert torch.equal(found[:, 2], start[:, 2])
-    assert bool(torch.isfinite(found).all())
-
-
 @pytest.mark.parametrize("kind", FITS)
 def test_profiles_have_no_entry_below_zero_and_coefficients_have_a_sign(kind: str) -> None:
     model = FITS[kind]().set_params(tensorize=FRAMES, max_sweeps=4, tol=0.0, device="cpu").fit(SIGNALS)
@@ -80,9 +72,9 @@ def test_the_loss_of_a_full_batch_never_rises(kind: str) -> None:
 def test_planted_factors_are_recovered(kind: str) -> None:
     random = np.random.default_rng(3)
     planted = [random.random((size, 3)) * (random.random((size, 3)) > 0.4) for size in (6, 9, 7)]
-    x = random.normal(size=(200, 3))
+    x = random.normal(size=(60, 3))
     T = np.einsum("nr,ir,jr,kr->nijk", x, *planted)
-    settings = {"nonnegative": True, "alpha": 1e-9, "max_sweeps": 1000, "tol": 1e-11, "random_state": 0}
+    settings = {"nonnegative": True, "alpha": 1e-9, "max_sweeps": 400, "tol": 1e-8, "random_state": 0}
     model = FITS[kind]().set_params(rank=3, **settings).fit(T)
     assert match(model, planted).score > 0.999
 

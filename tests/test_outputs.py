@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command_line import polyadic
 
-from polyadic.cli.files import check_out_file, check_out_folder
+from polyadic.cli.files import check_out_file
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 
@@ -72,16 +72,6 @@ def test_an_output_that_is_an_input_is_refused(words: tuple[str, ...], made: Pat
     assert content(made) == before
 
 
-def test_the_signal_files_of_a_header_are_also_inputs(tmp_path: Path) -> None:
-    for name in ("r.hea", "r.dat", "r.atr", "r.safetensors"):
-        (tmp_path / name).touch()
-    for name in ("r.dat", "r.atr"):
-        with pytest.raises(PolyadicError, match=f"--out would overwrite {name}"):
-            check_out_file(tmp_path / name, tmp_path / "r.hea")
-    check_out_file(tmp_path / "r.safetensors", tmp_path / "r.hea")
-    check_out_file(tmp_path / "s.dat", tmp_path / "r.hea")
-
-
 OTHER_KINDS = {
     "n.bdf": b"\xffBIOSEMI a recording of my own",
     "n.edf": b"0       a recording of my own",
@@ -100,32 +90,6 @@ def test_a_recording_or_table_of_another_program_is_not_replaced_even_by_force(n
         check_out_file(tmp_path / name, endings=endings, force=True)
     (tmp_path / name).write_bytes(b"")
     check_out_file(tmp_path / name, endings=endings, force=True)
-
-
-@pytest.mark.parametrize(
-    ("words", "there"),
-    [
-        (("export", "m.safetensors", "-o", "x.c"), "x.h"),
-        (("export", "m.safetensors", "-o", "x.onnx"), "x.onnx"),
-        (("tune", "w.npz", "-o", "x.safetensors"), "x.tuning.json"),
-    ],
-)
-def test_files_next_to_the_output_are_not_replaced_either(words: tuple[str, ...], there: str, made: Path) -> None:
-    (made / there).write_bytes(b"mine")
-    assert f"{there} already exists: use --force to overwrite it" in said_by(*words, cwd=made, code=1)
-    assert (made / there).read_bytes() == b"mine"
-    (made / there).unlink()
-
-
-def test_an_output_folder_may_be_anything_but_a_store_or_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    check_out_folder(tmp_path / "new", tmp_path / "w.npz")
-    assert not (tmp_path / "new").exists()
-    check_out_folder(tmp_path, tmp_path / "file")
-    with pytest.raises(PolyadicError, match=r"--out must be a folder, but .*file is a file"):
-        check_out_folder(tmp_path / "file", None)
-    with pytest.raises(PolyadicError, match="cannot be written"):
-        check_out_folder(tmp_path / "file" / "below", None)
 
 
 @pytest.fixture

@@ -32,14 +32,6 @@ def commands_of(folder: str, page: Path = PAGE) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in found[0].splitlines()]
 
 
-def steps_of(kind: str) -> list[list[str]]:
-    """The four commands for a folder: its own, or those for wearables with its name."""
-    own = {words[0]: words for words in commands_of(kind)}
-    return [
-        own.get(words[0], [word.replace("wearables", kind) for word in words]) for words in commands_of("wearables")
-    ]
-
-
 LONGER = {"sleep": {"epoch_seconds": 30}, "wearables": {"each": 750}, "ecg": {"seconds": 30}, "bids": {"seconds": 30}}
 """For the windows of 30 s of the README."""
 
@@ -68,27 +60,6 @@ def test_the_commands_of_the_readme_do_for_every_kind_of_folder(kind: str, tmp_p
         rows = list(csv.DictReader(file))
     assert len({row["label"] for row in rows}) > 1
     assert all(0 < float(row["confidence"]) <= 1 for row in rows)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_is_fitted_reported_evaluated_and_predicted_in_one_command_each(kind: str, tmp_path: Path) -> None:
-    if kind == "bids":
-        pytest.importorskip("mne_bids")
-        pytest.importorskip("pybv")
-    KINDS[kind](tmp_path / kind)
-    KINDS[kind](tmp_path / f"new-{kind}", 1)
-    commands = steps_of(kind)
-    assert [words[0] for words in commands] == ["fit", "report", "evaluate", "predict"]
-    said = {words[0]: polyadic(*words, cwd=tmp_path) for words in commands}
-    assert "4 subjects" in said["fit"].stdout
-    assert "class" in said["fit"].stderr  # the table of classes, before the fit
-    accuracy = re.search(r"balanced accuracy ([\d.]+) %", said["evaluate"].stdout)
-    assert accuracy is not None
-    assert float(accuracy[1]) > 60  # signals of different frequencies
-    assert "refitted in every fold" in " ".join(said["evaluate"].stdout.split())
-    for words in commands:
-        assert "-o" not in words or (tmp_path / words[words.index("-o") + 1]).stat().st_size
 
 
 @pytest.fixture(scope="module")
@@ -128,38 +99,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 WRONG = {
     "fit wearables --seconds 2": "polyadic: wearables/p01.csv: the column 'activity' looks like a label (by its name)",
     "fit wearables --seconds 2 --label activty": "did you mean 'activity'?",
-    "fit wearables --seconds 2 --label activity --channel X": "did you mean 'x'?",
     "fit wearables --label activity --class walking": "there are 'rest', 'run', 'walk'; did you mean 'walk'?",
-    "fit wearables --label activity --time when": "there is no column 'when' (--time)",
-    "fit wearables --label activity --label-from folder": "cannot be combined",
-    "fit wearables --label activity --pattern *.edf": "that match --pattern '*.edf'",
     "fit sleep --class 'Sleep stage w'": "did you mean 'Sleep stage W'?",
     "fit sleep --channel 'EEG Fpz-CZ'": "did you mean 'EEG Fpz-Cz'?",
-    "fit sleep --channel Fpz-Cz": "did you mean 'EEG Fpz-Cz'?",
     "fit sleep --label stage": "--class selects annotations, --scoring names",
     "fit sleep --scoring *.txt": "--scoring '*.txt' matches no file",
     "fit psg --seconds 30": "use --scoring '*-Hypnogram.edf'",
     "fit mixed.edf": "--resample polyphase",
-    "fit two.edf --probe": "--probe needs windows of at least two classes",
-    "fit sleep -o model.pickle": "--out must end in .safetensors",
     "fit sleep -o m.safetensors": "m.safetensors already exists: use --force to overwrite it",
     "predict m.safetensors wearables --seconds 3": "--seconds is 3 s, but the model has 2 s",
-    "predict m.safetensors wearables --channel x": "--channel is x, but the model has x, y, z",
     "predict m.safetensors wearables --stride 1": "--stride is 1 s, but the model has 2 s: leave the option out",
-    "predict m.safetensors wearables --offset 1": "--offset is 1 s, but the model has none (windows begin at scored",
-    "evaluate m.safetensors wearables --min-share 0.5": "--min-share is 0.5, but the model has 1",
-    "evaluate m.safetensors wearables --label x": "--label is 'x', but the model has 'activity'",
-    "evaluate m.safetensors wearables --class run": "--class is run, but the model has rest, run, walk",
-    "evaluate m.safetensors wearables/p01.csv": "polyadic: at least two subjects must have labels",
-    "evaluate m.safetensors wearables --folds 9": "at most the number of subjects with labels, 2, but is 9",
-    "evaluate m.safetensors wearables -o s.txt": "--out must end in .csv",
-    "report m.safetensors --data wearables -o r.pdf": "--out must end in .html or .htm",
     "fit rates": "b is sampled at 20 Hz, but the recordings before it at 10 Hz: --fs 10 --resample polyphase",
-    "fit rates --fs 10": "b.edf is sampled at 20 Hz, not at 10 Hz: --resample polyphase filters, to any rate",
-    "fit rates --fs 20 --resample nearest": "Invalid value for '--resample'",
     "fit channels": "c has the channels 'O1', 'O2', but the recordings before it have 'C3', 'C4': --rename OLD=NEW",
     "fit uneven.csv": "times must be evenly spaced by",
-    "fit uneven.csv --fs 100": "interpolate with --resample polyphase",
     "fit codes.csv": "the column 'code' looks like a label (it has only 4 distinct values, all whole numbers)",
     "fit short.csv --label activity": "no recording has a window of 10 s, so the store would be empty",
     "fit scored --probe --seconds 5": "S1_events.csv: a table of events: use --scoring '*_events.csv' to read",
@@ -168,18 +120,11 @@ WRONG = {
     "evaluate wearables m.safetensors": "'wearables' is a folder, not a model file. The model comes first",
     "predict m.safetensor wearables": "Did you mean 'm.safetensors'?",
     "fit empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
-    "info empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
-    "info uneven.csv": "times must be evenly spaced by",
-    "fit wearables --label activity --seconds 0": "seconds must be a positive number (s), but is 0",
-    "fit wearables --label activity --stride 0.01": "a stride of 0.01 s must have a whole number of samples",
     "fit wearables --label activity --subject who": "there is no column 'who' (--subject)",
     "fit sleep --subject 'X(.)'": "--subject must find the subject in every path, but 'X(.)'",
-    "fit sleep --class 'W=Sleep stage W' --class 'R=Sleep stage W'": "an annotation must have one class",
     "predict m.safetensors fast.csv": "--resample polyphase",
-    "predict m.safetensors fast.csv --resample hold": "not at 25 Hz: --resample polyphase filters, to any rate",
     "predict m.safetensors wearables -o a.edf": "holds the labels of one recording",
     "evaluate m.safetensors twice": "are the same recording with two subjects",
-    "transform m.safetensors wearables -o z.txt": "--out must end in .npy or .csv",
 }
 
 

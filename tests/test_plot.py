@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 from problems import paper
-from sklearn.metrics import silhouette_score
 
 from polyadic import ATD, CPD, SALS, plot
 from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
-from polyadic.errors import MissingExtraError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.explain import Components
 from polyadic.explain.expression import profiles
 from polyadic.plot.electrodes import position, positions
@@ -64,14 +62,6 @@ def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of
     assert frequency.positions[-1] == 0.5
 
 
-def test_a_tensor_may_be_anything_and_windows_are_channels_by_time(windows):
-    tensor = paper(SALS, rank=2, max_sweeps=1).fit(windows.X)
-    assert [mode.name for mode in tensor.axes()] == ["mode 1", "mode 2"]
-    assert [mode.kind for mode in tensor.axes(windows)] == ["channel", "time"]
-    with pytest.raises(PolyadicError, match="must have 6 channels like the model, but has 2"):
-        tensor.axes(Windows(np.zeros((3, 2, 256)), channels=["a", "b"]))
-
-
 # ----------------------------------------------------------------------- scalp
 
 
@@ -103,12 +93,6 @@ def angle(first: str, second: str) -> float:
     return float(np.degrees(np.arccos(np.dot(*points))))
 
 
-def test_references_and_prefixes_do_not_move_an_electrode_and_a_pair_lies_between():
-    assert position("EEG C3-REF") == position("c3") == position("C3-M2") == position("EEG_C3/A2")
-    assert position("Fpz-Cz") == pytest.approx((0, 0.4))
-    assert position("M1") is not None
-
-
 def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
     places = np.array(list(positions(tuple(CHANNELS)).values()))
     values = np.array([1.0, -2.0, 0.5, 0.0, 1.5])
@@ -135,14 +119,6 @@ def test_channels_have_a_head_for_each_part_and_cells_for_channels_that_are_not_
     assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase"]
 
 
-def test_other_channels_are_bars_by_part(model, windows):
-    renamed = Windows(windows.X, windows.fs, channels=["a", "b", "c", "d", "e", "f"])
-    figure = plot.channels(model, 0, renamed)
-    assert [trace.name for trace in figure.data] == ["amplitude", "phase"]
-    assert np.allclose(np.concatenate([trace.x for trace in figure.data]), model.factors_[0][:, 0])
-    assert list(figure.layout.yaxis.ticktext) == list(renamed.channels)
-
-
 def test_profiles_are_the_columns_of_the_bases(model, windows):
     for mode in (1, 2):
         line = plot.profile(model, 2, mode, windows).data[0]
@@ -153,24 +129,6 @@ def test_profiles_are_the_columns_of_the_bases(model, windows):
     assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
     assert len(plot.components(model, windows).data) == 3 * (2 + 1 + 1)
     assert len(plot.components(model, windows, count=1).data) == 4
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m, w: plot.channels(m, 3, w), "r must be below 3, the rank"),
-        (lambda m, w: plot.profile(m, 0, 3, w), "mode must be below 3"),
-        (lambda m, w: plot.training(m, "days"), "x must be 'sweeps' or 'seconds', but is 'days'"),
-        (lambda m, w: plot.features(np.zeros((9, 2)), w), "windows and points must have the same length"),
-        (lambda m, w: plot.features(np.zeros((60, 2)), w, "day"), "colour must be one of class, subject, recording"),
-        (lambda m, w: plot.embedded(np.zeros((9, 2)), "umap"), "method must be 'pca' or 't-sne'"),
-        (lambda m, w: plot.confusion([0], [0, 1]), "must have the same shape"),
-        (lambda m, w: plot.signals(w, 60), r"rows must be between 0 and 59, but are \[60\]"),
-    ],
-)
-def test_impossible_plots_are_errors(model, windows, call, message):
-    with pytest.raises(PolyadicError, match=message):
-        call(model, windows)
 
 
 def test_class_means_are_means_and_unlabelled_windows_do_not_count():
@@ -203,29 +161,6 @@ def test_non_negative_profiles_are_in_percent_and_have_the_bands_of_components_f
         plot.components(fitted, windows)
 
 
-def test_features_are_grouped_and_each_point_knows_its_window(windows):
-    points = np.random.default_rng(0).normal(size=(60, 2))
-    for colour, column in (("class", windows.label.astype(str)), ("subject", windows.subject)):
-        figure = plot.features(points, windows, colour)
-        assert len(figure.data) == len(set(column))
-        for trace in figure.data:
-            rows = np.asarray(trace.customdata)
-            assert np.allclose(np.c_[trace.x, trace.y], points[rows])
-            assert set(column[rows]) == {trace.name}
-            assert all(f"window {row + 1}<br>" in text for row, text in zip(rows, trace.text, strict=True))
-    assert "at 236 s" in plot.features(points, windows).data[int(windows.label[59])].text[-1]
-
-
-def test_the_map_of_isometric_features_separates_classes_that_a_strong_feature_separates():
-    rng = np.random.default_rng(0)
-    label = np.repeat([0, 1], 60)
-    # One strong feature separates the classes; two pairs of weak, correlated ones are noise.
-    noise = rng.normal(0, 0.1, (120, 2))
-    Z = np.c_[2.0 * label + rng.normal(0, 0.1, 120), noise, noise + rng.normal(0, 0.01, (120, 2))]
-    assert silhouette_score(plot.embedded(Z, standardise=False), label) > 0.8
-    assert silhouette_score(plot.embedded(Z), label) < 0.2
-
-
 def test_signals_are_plotted_to_scale_with_the_names_of_their_channels(windows):
     figure = plot.signals(windows, [3, 7])
     drawn = np.array([trace.y for trace in figure.data]).reshape(2, 6, -1)
@@ -236,19 +171,6 @@ def test_signals_are_plotted_to_scale_with_the_names_of_their_channels(windows):
     some = plot.signals(windows, [3, 7], channels=[1, 4])
     assert [text.split()[0] for text in some.layout.yaxis.ticktext] == ["C3", "Oz"]
     assert np.allclose(some.data[1].y + 1, figure.data[4].y + 4, atol=1e-5)
-
-
-def test_a_segment_of_a_long_window_has_every_sample_and_the_title_says_which(windows):
-    X = windows.read(np.array([3, 7]))
-    part = plot.signals(windows, [3, 7], points=64, centre=[0, 128])
-    for window, first in enumerate((0, 96)):
-        for channel in range(6):
-            trace = part.data[6 * window + channel]
-            assert (trace.x0, trace.dx) == (first / 64, 1 / 64)
-            expected = X[window, channel, first : first + 64]
-            assert np.corrcoef(trace.y, expected)[0, 1] == pytest.approx(1, abs=1e-5)
-    ends = [note.text.rpartition("<br>")[2] for note in part.layout.annotations]
-    assert ends == ["0 to 1 of 4 s", "1.5 to 2.5 of 4 s"]
 
 
 def spectrum(line) -> tuple[np.ndarray, np.ndarray]:
@@ -286,24 +208,6 @@ def test_a_band_has_the_lowest_and_the_highest_of_every_place():
     for place in range(40):
         around = line[max(0, 25 * (place - 1)) : 25 * (place + 2)]
         assert (low[place], high[place]) == pytest.approx((around.min(), around.max()))
-
-
-def test_a_whole_window_is_plotted_in_its_units():
-    X = np.random.default_rng(0).normal(size=(4, 2, 500)) * np.array([150.0, 0.5])[None, :, None]
-    windows = Windows(X, fs=50.0, channels=["Fz", "EMG"], units=["µV", "mV"], label=[0, 1, 0, 1], classes=["W", "N2"])
-    whole = plot.signals(windows, 3)
-    middle = np.median(X[3], axis=1, keepdims=True)
-    size = np.abs(X[3] - middle).max(axis=1)
-    for channel, trace in enumerate(whole.data):
-        drawn = (np.asarray(trace.y) + channel) / 0.45 * size[channel] + middle[channel]
-        assert drawn == pytest.approx(X[3, channel], abs=1e-4 * size[channel])
-    assert list(whole.layout.yaxis.ticktext) == [f"Fz ±{size[0]:.0f} µV", f"EMG ±{size[1]:.2g} mV"]
-    assert whole.layout.xaxis.title.text == "time (s)"
-    assert whole.layout.annotations[0].text.startswith("window 4")
-    assert "N2" in whole.layout.annotations[0].text
-    band = plot.signals(windows, 3, points=100).data
-    assert [trace.fill for trace in band] == [None, "tonexty"] * 2
-    assert (band[0].x0, band[0].dx, len(band[0].y)) == pytest.approx((0.1, 0.2, 50))  # middles of stretches
 
 
 def test_confusions_are_counted_by_hand():
@@ -347,57 +251,6 @@ def test_a_timeline_has_a_cell_for_each_window_in_the_row_of_its_class():
         assert found == expected
     assert list(figure.layout.yaxis.ticktext) == ["W", "N2", "N3"]
     assert figure.layout.yaxis.domain[0] > figure.layout.yaxis2.domain[1]  # the true class stands below
-
-
-def test_probabilities_are_a_band_of_one_and_nothing_where_nothing_was_predicted():
-    probability = np.array([[1, 0, 0], [0.5, 0.25, 0.25], [0, 1, 0], [0, 1, 0], [0, 0, 1], [np.nan] * 3])
-    figure = plot.timeline(night(), probability=probability)
-    band = np.array([trace.y for trace in figure.data if trace.type == "scatter"])
-    assert band[:, 1] == pytest.approx([0.5, 0.25, 0.25])
-    assert band.sum(axis=0)[:8] == pytest.approx([1, 1, 1, 1, 0, 0, 1, 0])
-    assert figure.layout.showlegend
-
-
-def test_strengths_share_the_time_axis_and_windows_without_times_are_numbered():
-    strengths = np.arange(12.0).reshape(6, 2)
-    figure = plot.timeline(night(start=None), strengths=strengths, names=["component 3", "component 1"])
-    heat = figure.data[-1]
-    assert np.allclose(heat.z, strengths.T)
-    assert (heat.x0, heat.dx) == (1.0, 1.0)
-    assert figure.layout.xaxis.matches == "x2"
-    assert figure.layout.xaxis2.title.text == "window"
-    assert list(figure.layout.yaxis2.ticktext) == ["component 3", "component 1"]
-    with pytest.raises(PolyadicError, match=r"strengths must have shape \(6, 1\)"):
-        plot.timeline(night(), strengths=strengths, names=["one"])
-    with pytest.raises(PolyadicError, match=r"predicted must have shape \(6,\), but"):
-        plot.timeline(night(), predicted=[0, 1])
-    with pytest.raises(PolyadicError, match="predicted must be below 3, the number of classes"):
-        plot.timeline(night(), predicted=[0, 1, 2, 3, 0, 0])
-
-
-def test_plots_of_features_show_their_values(windows):
-    model = ATD(rank=3, max_sweeps=2).fit(windows)
-    Z = model.transform(windows)
-    names = list(model.get_feature_names_out()[3:])
-    figure = plot.statistics(model, Z, windows.label, windows.classes)
-    shown = list(figure.layout.yaxis.ticktext)
-    assert len(shown) == 16
-    scaled = (Z[:, 3:] - Z[:, 3:].mean(axis=0)) / np.maximum(Z[:, 3:].std(axis=0), 1e-12)
-    columns = [number for number, name in enumerate(names) if name in shown]
-    for trace in figure.data:
-        own = windows.label == windows.classes.index(trace.name)
-        assert np.asarray(trace.x) == pytest.approx(scaled[own][:, columns].mean(axis=0), abs=1e-3)
-    with pytest.raises(PolyadicError, match="no statistics"):
-        plot.statistics(paper(SALS, rank=2, max_sweeps=1, tensorize=STFT(32, 16)).fit(windows), Z, windows.label)
-
-
-# ---------------------------------------------------------------------- files
-
-
-def test_plots_say_which_extra_they_need(monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'polyadic\[report\]'"):
-        plot.subjects({"a": 0.5}, "accuracy")
 
 
 # ------------------------------------------------------------------- notebooks

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
 import edfio
 import numpy as np
 import pytest
-from command_line import polyadic
 
 from polyadic.data import Windows, WindowStore, folder
 from polyadic.data.store_writer import write_windows
@@ -102,31 +99,6 @@ def test_recordings_of_one_name_and_an_existing_store_are_refused_before_anythin
     assert len(folder(tmp_path / "in" / "r3.edf", tmp_path / "s", seconds=2, force=True)) == 3
 
 
-def test_a_full_disk_is_named_and_never_mistaken_for_a_bad_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    class Full:
-        tell = seek = close = lambda *_: None
-        write = full
-
-    root = good(tmp_path / "in")
-    with monkeypatch.context() as patched:
-        patched.setattr("polyadic.data.store_writer.StoreWriter._npy_head", lambda _: b"")
-        patched.setattr(
-            "pathlib.Path.open",
-            lambda path, *mode, original=Path.open: Full() if path.name == "samples.npy" else original(path, *mode),
-        )
-        with pytest.raises(OSError, match=r"No space left on device: '.*/s'"):
-            folder(root, tmp_path / "s", seconds=2, on_error="skip")
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: '.*/s'"):
-        folder(root, tmp_path / "s", seconds=2, on_error="skip")
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_unknown_units_are_taken_to_be_those_of_the_other_recordings_with_one_line(tmp_path: Path) -> None:
     write(tmp_path / "in", "r1")
     for name in ("r2", "r3"):
@@ -136,15 +108,6 @@ def test_unknown_units_are_taken_to_be_those_of_the_other_recordings_with_one_li
     note = "unknown units: a is taken to be in uV, as in the recordings before it, b is taken to be in uV"
     assert sum(note in line for line in store.notes) == 1
     assert any(line.startswith("r2 and 1 other file: unknown units") for line in store.notes)
-
-
-def test_prepare_says_how_subjects_were_formed_and_which_pattern_their_names_show(tmp_path: Path) -> None:
-    for name in ("D01_SA01", "D01_SA02", "D02_SA01", "D02_SA02"):
-        write(tmp_path / "in", name)
-    said = polyadic("prepare", "folder", "in", "s", "--seconds", 2, cwd=tmp_path).stdout
-    assert "4 recordings of 4 subjects (from file names)" in said
-    assert "Each of 4 files is taken as one subject" in said
-    assert "--subject '(SA\\d+)' finds 2 in their names" in said
 
 
 # ------------------------------------------------------------------------------------------------ windows that are cut
@@ -168,35 +131,3 @@ def test_cut_windows_are_written_recording_by_recording(tmp_path: Path, dtype: s
     assert (store.classes, store.settings, store.fs) == (("x", "y"), {"a": 1}, 10)
     assert store.channels == ("channel 1", "channel 2")
     assert [step[:4] for step in told] == [("a1", 1, 3, 1), ("a2", 2, 3, 2), ("b1", 3, 3, 4)]
-
-
-def test_windows_put_together_of_one_recording_are_all_written(tmp_path: Path) -> None:
-    windows = cut(["a", "a", "b", "b"])
-    both = Windows.concatenate([windows[[0, 2]], windows[[1, 3]]])
-    store = write_windows(both, tmp_path / "s")
-    assert len(store) == 4
-    np.testing.assert_array_equal(store.read(np.arange(4)), windows.X)
-    parts = Windows.concatenate([cut(["a", "a"], part=["train"] * 2), cut(["a"], part=["test"])])
-    with pytest.raises(DataError, match="must have the same part"):
-        write_windows(parts, tmp_path / "t")
-
-
-def test_a_store_can_be_written_from_a_selection_of_another(tmp_path: Path) -> None:
-    store = folder(good(tmp_path / "in"), tmp_path / "s", seconds=2)
-    some = store.windows.select(recording=["r3", "r1"])
-    copy = write_windows(some, tmp_path / "t")
-    assert (copy.channels, copy.classes) == (store.channels, store.classes)
-    np.testing.assert_array_equal(copy.read(np.arange(6)), some.X)
-
-
-def test_cut_windows_that_make_no_store_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolyadicError, match="fs must be known"):
-        write_windows(Windows(np.zeros((3, 2, 5))), tmp_path / "s")
-    with pytest.raises(PolyadicError, match="windows must have shape"):
-        write_windows(Windows(np.zeros((3, 2, 5)), 10)[:0], tmp_path / "s")
-    with pytest.raises(DataError, match="would be empty"):
-        write_windows(Windows(np.full((3, 2, 5), np.nan), 10), tmp_path / "s")
-    assert not list(tmp_path.iterdir())
-    write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")
-    with pytest.raises(PolyadicError, match="already exists"):
-        write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")

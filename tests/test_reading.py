@@ -7,7 +7,6 @@ import gzip
 import json
 import shutil
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import edfio
@@ -20,8 +19,7 @@ from people import read_csv, wfdb
 
 from paper.datasets import sleep_edf
 from polyadic import load
-from polyadic.cli.windows import describe
-from polyadic.data import Windows, WindowStore, folder
+from polyadic.data import WindowStore, folder
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_edf
@@ -29,7 +27,7 @@ from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, window_starts
 from polyadic.data.splits import refuse_copies
-from polyadic.data.subjects import is_simple_pattern, suggest_pattern
+from polyadic.data.subjects import is_simple_pattern
 from polyadic.errors import DataError, PolyadicError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
@@ -53,22 +51,6 @@ def test_a_description_survives_json():
 def test_a_damaged_description_is_refused(content):
     with pytest.raises(ValueError, match="the entry"):
         Reading.from_json(content)
-
-
-def test_options_that_contradict_a_description_are_refused_with_both_values():
-    known = Reading(seconds=30, channels=("a",), classes=parse_classes(["W=Sleep stage W"]))
-    with pytest.raises(PolyadicError, match="--seconds is 10 s, but the model has 30 s"):
-        known.with_given({"seconds": 10.0}, "the model")
-    with pytest.raises(PolyadicError, match="--class is W, but the model has W=Sleep stage W"):
-        known.with_given({"classes": parse_classes(["W"])}, "the model")
-    assert known.with_given({"seconds": 30.0, "resample": "hold"}, "the model").resample == "hold"
-    with pytest.raises(
-        PolyadicError, match=r"--offset is 5 s, but the model has none \(windows begin at scored epochs"
-    ):
-        known.with_given({"offset": 5.0}, "the model")
-    with pytest.raises(PolyadicError, match="--offset is 5 s, but the model has 0 s"):
-        replace(known, offset=0.0).with_given({"offset": 5.0}, "the model")
-    assert known.with_given({"offset": 5.0}, "the model", known=False).offset == 5
 
 
 # ------------------------------------------------------------------------------------------------------------ windows
@@ -437,31 +419,6 @@ def test_a_model_remembers_how_its_recordings_were_read(tmp_path):
     assert "--seconds is 10 s, but the model has 5 s" in refused.stderr
 
 
-def test_a_model_of_a_store_remembers_it_as_well(tmp_path):
-    people.wearables(tmp_path / "in")
-    polyadic("prepare", "folder", "in", "s.store", "--seconds", 2, "--label", "activity", cwd=tmp_path)
-    assert WindowStore(tmp_path / "s.store").reading["label"] == "activity"
-    polyadic("fit", "s.store", "--probe", "plain", *QUICK, cwd=tmp_path)
-    assert load(tmp_path / "model.safetensors").reading_["label"] == "activity"
-    new = tmp_path / "new.csv"  # the label column of tables is not needed to predict, and no signal
-    new.write_text((tmp_path / "in" / "p01.csv").read_text())
-    polyadic("predict", "model.safetensors", "new.csv", "-o", "a.csv", cwd=tmp_path)
-    lines = new.read_text().splitlines()
-    new.write_text("\n".join(",".join(line.split(",")[:4]) for line in lines) + "\n")
-    polyadic("predict", "model.safetensors", "new.csv", "-o", "b.csv", cwd=tmp_path)
-    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
-
-
-def test_recordings_of_a_higher_rate_are_refused_with_the_option_that_helps(tmp_path):
-    people.wearables(tmp_path / "in", 2)
-    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
-    people.table(tmp_path / "fast.csv", ["walk"], 0, fs=50, each=400)
-    refused = polyadic("predict", "model.safetensors", "fast.csv", cwd=tmp_path, code=1)
-    assert "--resample polyphase" in refused.stderr
-    assert "hold" not in refused.stderr
-    polyadic("predict", "model.safetensors", "fast.csv", "--resample", "polyphase", cwd=tmp_path)
-
-
 def test_identical_recordings_under_two_names_are_detected(tmp_path):
     people.wearables(tmp_path / "in", 3)
     shutil.copy(tmp_path / "in" / "p01.csv", tmp_path / "in" / "p09.csv")
@@ -487,36 +444,6 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
     refuse_copies(WindowStore(tmp_path / "s.store").windows)  # of one subject
 
 
-def test_one_recording_one_subject_and_one_class_are_reported_at_the_start(tmp_path):
-    people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
-    said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
-    assert "windows of 2 s, 3 channels at 25 Hz, frames of 0.64 s (default)" in said
-    assert "There is only one recording" in said
-    assert "There is only one subject" in said
-    assert "There is only one class, 'walk'" in said
-    for words in (
-        ("info", "in"),
-        ("report", "model.safetensors", "--data", "in"),
-        ("evaluate", "model.safetensors", "in", "--protocol", "paper"),
-    ):
-        said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr
-        for what in ("recording", "subject", "class, 'walk'"):
-            assert f"There is only one {what}" in said
-    refused = polyadic("fit", "in", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
-    assert "there is no column 'activitie' (--label)" in refused.stderr
-    assert "did you mean 'activity'" in refused.stderr
-
-
-def test_a_class_of_one_subject_may_be_a_typo(capsys):
-    subject, X = np.repeat(["a", "b", "c"], 4), np.zeros((12, 1, 8), np.float32)
-    label = ["walk", "walk", "stage 3", "rest"] * 2 + ["wlak", "walk", "stage 4", "rest"]
-    describe(Windows(X, label=label, subject=subject), hidden=True)
-    typo, stage = capsys.readouterr().err.splitlines()[-1:-3:-1]
-    assert "Class 'wlak' has labels of one subject only" in typo
-    assert "Did you mean 'walk'? --class 'walk=walk|wlak' merges them" in typo
-    assert stage == "Class 'stage 4' has labels of one subject only, so it cannot be tested on other subjects."
-
-
 def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_path):
     people.wearables(tmp_path / "in", 3)
     for name in ("p02", "p03"):
@@ -533,32 +460,6 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
     assert note in store.notes
     with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
         folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
-
-
-def test_info_shows_rate_and_unit_of_every_channel(tmp_path):
-    people.sleep(tmp_path / "in", 1)
-    said = polyadic("info", "in/S01/night.edf", cwd=tmp_path).stdout
-    assert "EEG Fpz-Cz: 50 Hz, uV" in said
-    assert "Temp rectal: 1 Hz, DegC" in said
-    edfio.Edf([], annotations=[edfio.EdfAnnotation(0, 30, "W")]).write(tmp_path / "h.edf")
-    assert "annotations" in polyadic("info", "h.edf", cwd=tmp_path).stdout
-
-
-def test_info_of_a_folder_tells_the_first_recording_from_the_folder(tmp_path):
-    people.sleep(tmp_path / "in", 2)
-    lines = polyadic("info", "in", cwd=tmp_path).stdout.splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("first recording"))
-    assert "S01/night.edf" in lines[first]
-    assert all(line.startswith("  ") for line in lines[first + 1 :])
-    assert [line.split()[0] for line in lines[:first]][:3] == ["path", "kind", "recordings"]
-    assert not any("by rate" in line for line in lines)
-    for number, rate in enumerate((40, 50, 50)):
-        folder = tmp_path / "mixed" / f"S{number}"
-        folder.mkdir(parents=True)
-        edfio.Edf([edfio.EdfSignal(np.arange(10.0 * rate), rate, label="a")]).write(folder / "night.edf")
-    (tmp_path / "mixed" / "S2" / "damaged.edf").write_bytes(b"nothing")
-    facts = json.loads(polyadic("info", "mixed", "--json", cwd=tmp_path).stdout)
-    assert facts["recordings_by_rate"] == {"40 Hz": 1, "50 Hz": 2}
 
 
 # ------------------------------------------------------------------------------------------- labels for a fitted model
@@ -604,11 +505,6 @@ def test_transform_writes_the_labels_that_recordings_have(worn):
     (worn / "p02.csv").rename(worn / "new" / "p02.csv")
 
 
-def test_evaluate_says_that_recordings_without_the_column_of_labels_have_none(worn):
-    said = polyadic("evaluate", "model.safetensors", "new", cwd=worn, code=1).stderr
-    assert "new/p01.csv: there is no column 'activity' (--label)" in said
-
-
 # ------------------------------------------------------------------------------------- names of channels and subjects
 
 
@@ -639,13 +535,6 @@ def test_channels_are_matched_by_name_and_renamed(tmp_path: Path) -> None:
         Reading(rename=["AX"])
     with pytest.raises(DataError, match=r"no recording has the channel 'az'; there are 'ax'"):
         folder(tmp_path / "in", tmp_path / "u", seconds=1, fs=50, rename=["az=z"])
-
-
-def test_channels_of_an_edf_file_are_renamed_before_they_are_chosen(tmp_path: Path) -> None:
-    signals = [edfio.EdfSignal(np.arange(2000) % 7, 50, label=label) for label in ("C3", "C4-A1")]
-    edfio.Edf(signals).write(tmp_path / "a.edf")
-    store = folder(tmp_path / "a.edf", tmp_path / "s", seconds=5, rename=["C4-A1=C4"], channels=["C4"])
-    assert store.channels == ("C4",)
 
 
 @pytest.mark.parametrize(
@@ -680,68 +569,6 @@ def test_a_pattern_of_a_model_file_is_run_only_if_it_is_simple(tmp_path: Path) -
     polyadic("transform", "model.safetensors", "in", *own, cwd=tmp_path)
     polyadic(*fit, "--subject", r"([ab]\d)", "--force", cwd=tmp_path)
     polyadic("transform", "model.safetensors", "in", "--force", cwd=tmp_path)
-
-
-# --------------------------------------------------------------------------------------- notes before a score is shown
-
-
-def test_files_of_one_subject_are_recognised_by_their_names_and_one_class_per_subject_is_a_warning(tmp_path):
-    for person in range(3):
-        for number, activity in enumerate(("rest", "walk")):
-            people.table(tmp_path / "in" / f"D{number:02d}_SA{person:02d}_R01.csv", [activity], person, each=200)
-    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
-    said = polyadic("fit", "in", *options, cwd=tmp_path)
-    note = (
-        r"Each of 6 files is taken as one subject. If subjects have several files, say so: --subject '(SA\d+)' finds 3"
-    )
-    assert note in " ".join(said.stderr.split())
-    assert "Every subject (6 subjects (from file names)) has windows of one class only" in " ".join(said.stderr.split())
-    assert "6 subjects (from file names)" in said.stdout
-    said = polyadic("fit", "in", *options, "--subject", r"(SA\d+)", "--force", cwd=tmp_path)
-    assert "one class only" not in said.stderr
-    assert "3 subjects (from the pattern)" in said.stdout
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["S1_a", "S1_b", "S2_a", "S2_b"], (r"(S\d+)", 2)),
-        (["SA01_x", "SA01_y", "SE02_x", "SE02_y"], (r"(SA\d+|SE\d+)", 2)),
-        (["ann-1", "ann-2", "bob-1", "bob-2"], ("([^/-]+)-[^/]*$", 2)),
-        (["w1a", "w1b", "w2a", "w2b"], (r"([A-Za-z]+\d+)[^/]*$", 2)),
-        (["p01", "p02", "p03", "p04"], None),
-        (["night", "day"], None),
-    ],
-)
-def test_the_pattern_that_names_show_is_suggested(names, expected):
-    assert suggest_pattern(names) == expected
-    assert expected is None or is_simple_pattern(expected[0])
-
-
-def test_classes_without_a_window_are_named_before_the_score(tmp_path):
-    for person in range(3):
-        path = tmp_path / "in" / f"p{person}.csv"
-        people.table(path, ["walk", "rest", "walk"], person, each=200)
-        rows = path.read_text().splitlines()
-        path.write_text("\n".join([*rows[:150], *(row.replace(",walk", ",run") for row in rows[150:170]), *rows[170:]]))
-    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
-    said = polyadic("fit", "in", *options, cwd=tmp_path)
-    assert "no window of 2 s lies within 'run', so this class is missing" in " ".join(said.stderr.split())
-    for person in range(3):
-        people.table(tmp_path / "other" / f"p{person}.csv", ["walk", "rest", "run"], person, each=200)
-    said = polyadic("evaluate", "model.safetensors", "other", cwd=tmp_path)
-    assert "a class that the model does not know: 'run'. Scores are without them" in " ".join(said.stderr.split())
-    np.savez(
-        tmp_path / "w.npz",
-        X=np.random.default_rng(0).normal(size=(40, 2, 64)),
-        fs=32,
-        label=[0, 1] * 20,
-        classes=["a", "b", "c"],
-        subject=np.arange(40) // 10,
-    )
-    said = polyadic("fit", "w.npz", "--probe", "plain", *QUICK, "--force", cwd=tmp_path)
-    assert "No window has the class 'c'" in said.stderr
-    assert "No window has the class 'c'" in polyadic("evaluate", "model.safetensors", "w.npz", cwd=tmp_path).stderr
 
 
 def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import people
@@ -11,15 +9,10 @@ import pytest
 from command_line import polyadic
 from people import read_csv
 
-from polyadic.cli.info import describe
 from polyadic.data import folder
-from polyadic.data.cutting import write_store
 from polyadic.data.readers.scoring import find_scoring, read_scoring
-from polyadic.data.reading import Reading
 from polyadic.data.recordings import Annotation, Recording
-from polyadic.errors import DataError, PolyadicError
-
-QUICK = ("--rank", 3, "--sweeps", 2)
+from polyadic.errors import DataError
 
 
 def test_labels_stay_where_the_times_of_a_subject_begin_anew(tmp_path):
@@ -82,13 +75,6 @@ def test_impossible_times_of_a_scoring_are_an_error_of_its_recording_alone(times
     assert [one["name"] for one in store.skipped] == ["S2"]
 
 
-@pytest.mark.parametrize(("onset", "duration"), [(1e300, 0), (0, float("inf")), (float("nan"), 1), (0, -1)])
-def test_impossible_times_of_annotations_are_an_error_in_every_format(onset, duration):
-    note = Annotation(onset, duration, "W")
-    with pytest.raises(DataError, match=r"night: the annotation 'W' .* must have an onset and a duration"):
-        Recording("night", "s", 10.0, ("a",), ("",), np.zeros((1, 9), np.float32), (note,))
-
-
 def staged(path, lines, seconds, window=10.0):
     """The annotations of a recording of some seconds from a file of one stage per line."""
     path.write_text("\n".join(lines) + "\n")
@@ -133,21 +119,6 @@ def test_folders_of_classes_inside_folders_of_subjects_are_not_subjects(subject,
     assert store.index.subjects_from == "folder names"
 
 
-@pytest.mark.parametrize("label_from", ["folder", r"^(\w+)/"])
-def test_subjects_are_the_same_with_and_without_labels(label_from, tmp_path):
-    for activity in ("walk", "rest"):
-        people.table(tmp_path / "in" / activity / "p01.csv", [activity], 0)
-        people.table(tmp_path / "in" / activity / "p02.csv", [activity], 1)
-    reading = Reading(seconds=2, channels=("x",), label_from=label_from)
-    for labels in (True, False):
-        store = write_store(tmp_path / "in", tmp_path / f"s{labels}", reading, labels=labels)
-        assert set(store.windows.subject) == {"p01", "p02"}
-        assert (store.index.label >= 0).all() == labels
-    (tmp_path / "in" / "p03.csv").write_text((tmp_path / "in" / "walk" / "p01.csv").read_text())
-    store = write_store(tmp_path / "in", tmp_path / "t", reading, labels=False)  # a file without a label is no fault
-    assert set(store.windows.subject) == {"p01", "p02", "p03"}
-
-
 @pytest.mark.parametrize("head", ["Participant", "id"])
 def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, tmp_path):
     rows = "".join(f"{n / 10},{np.sin(n):.4f},7\n" for n in range(100))
@@ -157,13 +128,6 @@ def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, t
     store = folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, subject=head)
     assert store.channels == ("x",)
     assert set(store.windows.subject) == {"7"}
-
-
-def test_the_error_for_a_table_of_labels_and_subjects_names_both_options(tmp_path):
-    rows = "".join(f"{n / 10},{np.sin(n):.4f},p1,walk\n" for n in range(100))
-    (tmp_path / "a.csv").write_text(f"time,x,person,activity\n{rows}")
-    with pytest.raises(DataError, match="use --label activity --subject person if they are"):
-        folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
 
 
 def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
@@ -231,13 +195,6 @@ def test_the_rate_of_real_times_is_a_round_one_unless_they_drift_from_it(rate, c
     assert read_csv(tmp_path / "a.csv").fs == pytest.approx(read, rel=1e-9)
 
 
-def test_the_error_for_a_rate_that_does_not_fit_the_windows_names_the_option(tmp_path):
-    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 50.3:.6f},{n % 7}\n" for n in range(600)))
-    with pytest.raises(PolyadicError, match=r"not at 50\.3 Hz: .*--seconds.*--fs"):
-        folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
-    assert folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, fs=50).fs == 50
-
-
 def test_a_table_of_pandas_with_its_index_is_read(tmp_path):
     frame = pd.DataFrame({"time": np.arange(100) / 10, "x": np.sin(np.arange(100)), "label": ["a"] * 50 + ["b"] * 50})
     frame.to_csv(tmp_path / "a.csv")
@@ -248,33 +205,3 @@ def test_a_table_of_pandas_with_its_index_is_read(tmp_path):
     frame[::2].to_csv(tmp_path / "c.csv")
     with pytest.raises(DataError, match=r"c\.csv, line 1: the first row must name every channel"):
         read_csv(tmp_path / "c.csv")
-
-
-def test_the_pattern_of_a_fit_does_not_apply_to_predict(tmp_path):
-    people.wearables(tmp_path / "in", 3)
-    options = ("--seconds", 2, "--label", "activity", "--pattern", "p0[12].csv")
-    polyadic("fit", "in", "-o", "m.safetensors", "--probe", "plain", *options, *QUICK, cwd=tmp_path)
-    people.table(tmp_path / "new" / "anna.csv", ["walk"], 9)
-
-    def predicted(*words):
-        said = polyadic("predict", "m.safetensors", *words, "--json", "--force", cwd=tmp_path).stdout
-        return json.loads(said)["windows"]
-
-    assert predicted("in") == 24  # the pattern chooses where it fits
-    assert predicted("in", "--pattern", "p03.csv") == 12
-    assert predicted("new") == 2
-
-
-def test_info_says_which_columns_of_a_table_are_not_signals(tmp_path):
-    people.table(tmp_path / "a.csv", ["walk", "run"], 0)
-    found = describe(tmp_path / "a.csv", {})
-    assert (found["label"], found["subject"], found["channels"]) == ("activity", None, ["x", "y", "z"])
-    assert found["annotations"] == {"walk": 1, "run": 1}
-    rows = [f"{n / 10},{np.sin(n):.4f},{who},{n // 50}\n" for who in ("anna", "ben") for n in range(100)]
-    (tmp_path / "all.csv").write_text("time,x,person,code\n" + "".join(rows))
-    found = describe(tmp_path / "all.csv", {})
-    assert (found["label"], found["subject"], found["channels"]) == ("code", "person", ["x"])
-    assert (found["fs"], found["samples"], found["annotations"]) == (10, 200, {"0": 2, "1": 2})
-    (tmp_path / "bad.csv").write_text("time,x\n0,1\n0.1,2\n5,3\n")
-    with pytest.raises(DataError, match="evenly spaced"):
-        describe(tmp_path / "bad.csv", {})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polyadic._util import model_files
 from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
-from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import rounding, statistic_names, window_statistics
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
@@ -130,43 +127,6 @@ def test_features_are_scaled_principal_components_of_the_dense_reconstructions(c
     assert_close(spectral(case), dense_features(case), 1e-7)
 
 
-@given(problems)
-@steady
-def test_distances_between_features_are_distances_between_reconstructions_up_to_one_factor(case):
-    z, T = spectral(case), case.reconstructions
-    factor = math.sqrt(case.rank / float(T.var(dim=0, correction=0).sum()))
-    assert_close(torch.cdist(z, z), factor * torch.cdist(T, T), 1e-7)
-
-
-@given(problems)
-@steady
-def test_variances_fall_from_axis_to_axis_and_sum_to_the_rank(case):
-    z = spectral(case)
-    variances = z.var(dim=0, correction=0)
-    assert float(variances.sum()) == pytest.approx(case.rank)
-    assert bool((variances.diff() <= 1e-9).all())
-    assert float(z.mean(dim=0).abs().max()) < 1e-9
-    assert_close(z.T @ z / len(z), torch.diag(variances), 1e-9)
-
-
-@given(problems, st.randoms(use_true_random=False))
-@steady
-def test_order_signs_and_division_of_norms_do_not_change_the_features(case, random):
-    expected = spectral(case)
-    order = torch.tensor(random.sample(range(case.rank), case.rank))
-    factors, x = [factor[:, order] for factor in case.factors], case.x[:, order]
-    for mode in range(len(factors)):
-        gains = torch.tensor([random.choice((-1, 1)) * 10 ** random.uniform(-2, 2) for _ in range(case.rank)])
-        factors[mode] = factors[mode] * gains
-        # Another mode makes up for it, or the coefficients do.
-        if random.random() < 0.5 and len(factors) > 1:
-            other = (mode + 1) % len(factors)
-            factors[other] = factors[other] / gains
-        else:
-            x = x / gains
-    assert_close(spectral(replace(case, factors=factors, x=x)), expected, 1e-6)
-
-
 def test_weak_components_with_large_coefficients_are_not_lost_to_rounding():
     case = problem()
     gains = torch.tensor([1e-12, 1.0, 1.0, 1e12], dtype=torch.float64)
@@ -197,22 +157,6 @@ def test_collinear_components_count_as_one():
     assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
 
 
-# ---------------------------------------------------------------------------------- signs
-
-
-def axis_patterns(case: Problem) -> Tensor:
-    """The direction in which a reconstruction moves with each feature: (I·J·…, R)."""
-    model = fitted(case, Readout(statistics=0))
-    eye = torch.eye(case.rank, dtype=torch.float64)
-    return case.patterns @ (model.inverse(eye) - model.inverse(0 * eye)).T
-
-
-@given(problems)
-@steady
-def test_the_pattern_of_every_axis_has_a_positive_sum(case):
-    assert bool((axis_patterns(case).sum(dim=0) > 0).all())
-
-
 # ----------------------------------------------------------------------------- statistics
 
 
@@ -229,6 +173,11 @@ def test_statistics_are_standardised_and_limited_with_the_total_variance_of_the_
     assert_close(found, 0.5 * math.sqrt(case.rank / expected.shape[1]) * expected, 1e-8)
     usual = fitted(problem(), Readout(statistics=0.5)).features(problem().x, problem().windows)[:, case.rank :]
     assert float((usual**2).mean(dim=0).sum()) == pytest.approx(0.25 * case.rank, rel=0.02)
+
+
+def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
+    for name, array in first.arrays().items():
+        assert_close(second.arrays()[name], array)
 
 
 def test_one_pass_serves_readouts_of_any_weight_of_statistics():
@@ -289,11 +238,6 @@ def test_one_pass_in_batches_equals_two_passes_even_far_from_zero(case, batch, o
     assert_close(accumulator.covariance, np.atleast_2d(np.cov(rows.T, bias=True)), 1e-8)
 
 
-def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
-    for name, array in first.arrays().items():
-        assert_close(second.arrays()[name], array)
-
-
 # -------------------------------------------------------------------------------- inverse
 
 
@@ -334,74 +278,3 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     # One window out of each equal stretch, to one window.
     assert bool((x[:, 0].diff() >= 1).all())
     assert float((x[:, 0] - torch.arange(kept) * count / kept).abs().max()) <= count / kept + 1
-
-
-# ---------------------------------------------------------------------------------- files
-
-
-@pytest.mark.parametrize("readout", [Readout(), Readout(statistics=0.0)])
-def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
-    case = problem()
-    model = fitted(case, readout)
-    model_files.write(tmp_path / "m.safetensors", {**model.arrays(), "other": np.zeros(2)}, {})
-    arrays, _ = model_files.read(tmp_path / "m.safetensors")
-    same = FittedReadout.from_arrays(readout, arrays, rank=4, n_statistics=COUNT)
-    features = model.features(case.x, case.windows)
-    assert torch.equal(same.features(case.x, case.windows), features)
-    assert torch.equal(same.inverse(features), model.inverse(features))
-    assert same.readout == readout
-    assert same.n_features == len(same.feature_names()) == features.shape[1]
-    with pytest.raises(ValueError, match="read-only"):
-        same.matrix[...] = 0
-
-
-COUNT = len(statistic_names("abc", 20))
-
-DAMAGED = {
-    "centre": [np.zeros(3), np.zeros(4, np.int64), np.full(4, np.nan)],
-    "matrix": [np.zeros((5, 5))],
-    "statistic_scale": [-np.ones(COUNT), np.ones(2)],
-    "statistic_axes": [np.ones((COUNT, 1))],
-    "extra": [np.zeros(1)],
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_arrays_that_no_fit_of_this_model_gives_are_refused(name):
-    arrays = fitted(problem()).arrays()
-    without = {key: array for key, array in arrays.items() if key != PREFIX + name}
-    for changed in (*([without] if without != arrays else []), *(arrays | {PREFIX + name: a} for a in DAMAGED[name])):
-        with pytest.raises(ModelFileError, match="the file's readout"):
-            FittedReadout.from_arrays(Readout(), changed, rank=4, n_statistics=COUNT)
-
-
-# --------------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("statistics", -0.1),
-        ("statistics", "auto"),
-        ("statistics", math.nan),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_by_name(setting, value):
-    with pytest.raises(PolyadicError, match=f"^{setting} must be"):
-        Readout(**{setting: value})
-
-
-def test_windows_that_are_not_finite_missing_or_of_another_shape_are_refused():
-    case = problem()
-    for name in ("x", "windows", "residuals"):
-        wrong = getattr(case, name).clone()
-        wrong[5] = math.nan
-        with pytest.raises(PolyadicError, match="must be finite"):
-            fitted(replace(case, **{name: wrong}))
-    with pytest.raises(PolyadicError, match="must be finite"):
-        fitted(replace(case, factors=[case.factors[0] * math.inf, *case.factors[1:]]))
-    with pytest.raises(PolyadicError, match="there are none"):
-        Readout().fitted(Readout().accumulator(4, 60), case.factors)
-    for wrong in (None, case.windows[:, :2], case.windows[:5]):
-        with pytest.raises(PolyadicError, match=r"windows must have shape \(60, channels, time\)"):
-            fitted(case).features(case.x, wrong)

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from polyadic import CPD, GRSALS, SALS, load
-from polyadic._util.model_files import read, write
-from polyadic.baselines import PCAFeatures
+from polyadic import CPD, SALS, load
 from polyadic.cli import app
 from polyadic.core.consensus import average_components
 from polyadic.data import Windows
-from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
 from polyadic.explain.replicability import Replicability
 
@@ -31,19 +28,6 @@ def test_a_model_file_holds_the_replicability(tmp_path):
     assert same.replicability_.to_dict() == model.replicability_.to_dict()
     same.partial_fit(X)
     assert not hasattr(same, "replicability_")  # it was of other bases
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [{"match": [0.5]}, {"refits": 0}, {"returned": "no"}],
-)
-def test_a_damaged_replicability_is_refused(tmp_path, damage):
-    model, _ = _checked_model()
-    model.save(tmp_path / "m.safetensors")
-    arrays, header = read(tmp_path / "m.safetensors")
-    write(tmp_path / "m.safetensors", arrays, {**header, "replicability": {**header["replicability"], **damage}})
-    with pytest.raises(ModelFileError, match="replicability"):
-        load(tmp_path / "m.safetensors")
 
 
 # ------------------------------------------------------------------ computed
@@ -108,23 +92,6 @@ def test_subjects_come_from_the_windows_and_blocks_of_windows_take_their_place()
     assert "halves of the windows" in repr(unknown)
 
 
-def test_a_given_graph_is_cut_to_the_half():
-    X, people = _planted()
-    model = GRSALS(2, tensorize=None, graph=np.ones((160, 160)), batch_size=None, max_sweeps=2).fit(X)
-    assert replicability(model, X, people, refits=2).match.shape == (2,)
-
-
-def test_impossible_replicability_checks_are_refused():
-    X, people = _planted()
-    model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
-    with pytest.raises(PolyadicError, match="two subjects or more, but has 1"):
-        replicability(model, X, np.zeros(160))
-    with pytest.raises(PolyadicError, match="refits"):
-        replicability(model, X, people, refits=0)
-    with pytest.raises(PolyadicError, match="model must be a CPD"):
-        replicability(PCAFeatures(2, tensorize=None).fit(X), X, people)
-
-
 # ------------------------------------------------------------------- consensus
 
 
@@ -152,13 +119,6 @@ def test_components_that_no_other_fit_has_stay_unchanged():
     fits = [[np.abs(random.normal(size=(size, 2))) * [1.0, -1.0] for size in (30, 40, 50)] for _ in range(5)]
     average = average_components(fits, [3.0, 1.0, 2.0, 4.0, 5.0])
     assert match(average, fits[1]).score == pytest.approx(1.0)
-
-
-def test_a_consensus_needs_restarts():
-    with pytest.raises(PolyadicError, match="but restarts=1"):
-        SALS(2, tensorize=None, consensus=True).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match="True or False"):
-        SALS(2, tensorize=None, restarts=2, consensus="yes").fit(np.ones((5, 3, 4)))
 
 
 # -------------------------------------------------------------------- commands

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import html
 import json
 import re
-import subprocess
-import sys
 from copy import copy
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,23 +15,21 @@ import torch
 from problems import paper
 from typer.testing import CliRunner
 
-from polyadic import ATD, CPD, SALS, load, plot, report
+from polyadic import ATD, CPD, SALS, load, plot
 from polyadic._util.version import __version__
 from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.tensorizer import Axis
-from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic, synthetic_nights
+from polyadic.data import Windows, split, synthetic
 from polyadic.data.readers.arrays import open_windows
-from polyadic.data.recordings import Recording
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
-from polyadic.explain.expression import profiles, with_bases
+from polyadic.explain.expression import profiles
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, describe_components, large_but_not_replicating, sentence, strongest_class
+from polyadic.report.components import _place, sentence
 from polyadic.report.contents import collect_contents
-from polyadic.report.figures import figures
 from polyadic.report.page import render
 from polyadic.report.probe import headline, interval, score_probe
 from polyadic.spectral import STFT
@@ -44,7 +37,7 @@ from polyadic.spectral import STFT
 
 @pytest.fixture(scope="module")
 def windows():
-    return synthetic(300)
+    return synthetic(300, length=128)
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +72,6 @@ def content(page: str) -> dict:
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
-# --------------------------------------------------------------------- content
-
-
-@pytest.mark.parametrize("readout", ["auto", None])
-def test_the_map_keeps_the_distances_of_the_readout_and_standardises_coefficients(readout):
-    windows = synthetic(40)
-    model = ATD(rank=3, max_sweeps=2, readout=readout).fit(windows)
-    drawn = figures(collect_contents(model, windows, probe_kind="plain", transductive=True))
-    points = plot.embedded(model.transform(windows), standardise=readout is None)
-    assert drawn["map pca class"]["data"] == json.loads(plot.features(points, windows).to_json())["data"]
-
-
 def test_shares_add_up_and_the_largest_comes_first(model, windows, contents):
     components = contents.components
     shares = [component.share for component in components]
@@ -102,20 +83,6 @@ def test_shares_add_up_and_the_largest_comes_first(model, windows, contents):
     alone = K[:, [components[0].number - 1]]
     explained = np.sum((T @ alone @ np.linalg.pinv(alone)) ** 2) / np.sum(T**2)
     assert shares[0] == pytest.approx(100 * explained, rel=1e-4)
-
-
-def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):
-    Z = model.coefficients(windows).astype(np.float64)
-    for component in contents.components:
-        own = Z[:, component.number - 1]
-        assert component.means == pytest.approx([own[windows.label == c].mean() for c in range(4)])
-        assert component.effects == pytest.approx(effect_sizes(own, windows.label).tolist())
-        # Without centring all coefficients of a component may be negative: most of it is then the lowest.
-        upright = -own if own.mean() < -own.std() else own
-        assert upright[component.windows] == pytest.approx(np.sort(upright)[::-1][:3])
-    assert contents.fit == pytest.approx(model.score(windows))
-    assert (contents.unit, contents.quantity) == ("SD", "coefficient")
-    assert "Values are coefficients in standard deviations, which may fall where the power" in render(model, windows)
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +128,6 @@ def test_a_default_model_shows_level_and_relative_expression_of_its_components_f
     assert "No component replicates in halves of the 12 subjects, so none is shown" in page
 
 
-def test_components_that_vary_together_are_named(plain, windows):
-    twin = copy(plain)
-    own = plain.components_.model
-    doubled = with_bases(own, [factor[:, [0, 0, 1]] for factor in own.factors_], Replicability([1] * 3, [1] * 3, 4))
-    twin.components_ = Components(doubled, 3, 0, {3: 3}, 12, None)
-    found = {one.number: one.alike for one in collect_contents(twin, windows[:60], transductive=True).components}
-    assert (2 in found[1], 1 in found[2]) == (True, True)
-
-
 def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, windows):
     group = np.where(windows.label < 2, "low", "high")
     compared = compare(plain, windows, group, paired=True, permutations=99)
@@ -196,47 +154,6 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
     assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"  # coarse bins
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
-
-
-def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
-    channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
-    frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
-    texts = [_place(frequency, np.eye(8)[peak], [channel, frequency]).text for peak in (0, 1)]
-    assert texts == ["slow, 0 Hz", "delta, 0.8 Hz"]
-
-
-def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
-    component = collect_contents(model).components[0]
-    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
-    assert strongest_class(rare, ["a", "b", "c", "d"]) == ("", "no class")
-    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == ("d", "d, d +0.3")
-
-
-def with_shares(model, percent):
-    """Coefficients whose components have these shares, if the components were orthogonal."""
-    sizes = np.prod([np.linalg.norm(factor, axis=0) for factor in model.factors_], axis=0)
-    angles = 2 * np.pi * np.arange(400)[:, None] * np.arange(1, 1 + len(percent)) / 400
-    return np.sqrt(percent) * np.sin(angles) / sizes
-
-
-def apart(model):
-    """Return a copy whose components do not overlap."""
-    found = copy(model)
-    found.factors_ = [np.abs(factor) for factor in model.factors_]
-    found.factors_[1] = np.eye(*model.factors_[1].shape)
-    return found
-
-
-def test_components_that_do_not_replicate_are_last_and_a_large_one_is_named(model):
-    # At too high a rank a rhythm is split between components, in each refit in another way.
-    found = apart(model)
-    checked = Replicability([0.85, 0.95, 0.85, 0.99], [0.4, 1.0, 0.4, 1.0], refits=10)
-    components = describe_components(found, found.axes(), with_shares(found, [60, 20, 15, 5]), checked=checked)
-    assert [one.share for one in components] == pytest.approx([20, 5, 60, 15])
-    assert [(one.number, one.replicates) for one in components] == [(2, True), (4, True), (1, False), (3, False)]
-    assert [one.number for one in large_but_not_replicating(components)] == [1]
-    many = [replace(components[2], number=number, share=share) for number, share in enumerate([12, 9, *[3.95] * 20], 1)]
-    assert [one.number for one in large_but_not_replicating(many)] == [1]
 
 
 def test_the_page_hides_components_that_do_not_replicate_and_says_so(model, unlabelled):
@@ -299,18 +216,6 @@ def test_the_headline_is_the_number_of_evaluate_with_an_interval_over_subjects(m
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
 
 
-def test_subjects_of_one_class_are_part_of_the_headline_as_of_evaluate(windows):
-    label, subject = windows.label % 2, np.arange(300) % 6
-    label = np.where(subject == 2, 0, label)
-    some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
-    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
-    probe = score_probe(model, some, 0, "plain", transductive=True)
-    expected = cross_validate(model, some, "loso", probe="plain", transductive=True)
-    assert probe.scores["balanced_accuracy"] == expected.balanced_accuracy
-    assert probe.over_subjects == expected.over_subjects
-    assert len(probe.per_subject) == 6
-
-
 @pytest.mark.parametrize(("people", "folds", "repeats"), [(6, 6, 1), (30, 5, 2)])
 def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people, folds, repeats):
     subject = [f"S{number % people}" for number in range(300)]
@@ -336,35 +241,6 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     assert counts.sum(axis=1).tolist() == [found["per_class"][name]["windows"] for name in own.classes]
 
 
-def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows):
-    subject = np.arange(300) % 6
-    label = np.where((subject == 0) & (windows.label == 0), 4, windows.label)
-    names = ["walk", "sit", "run", "lie", "w<lak"]
-    typo = Windows(windows.X, windows.fs, subject=subject, label=label, classes=names)
-    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(typo)
-    probe = score_probe(model, typo, 0, "plain", transductive=True)
-    assert probe.of_one_subject == ("w<lak",)
-    page = " ".join(render(model, typo, probe="plain", transductive=True).split())
-    assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
-    assert "on the features, on subjects it was not trained on" in page
-    same = Windows(windows.X, windows.fs, subject=subject, label=windows.label, classes=names[:4])
-    assert score_probe(model, same, 0, "plain", transductive=True).of_one_subject == ()
-
-
-@pytest.mark.parametrize(
-    ("count", "sentence"),
-    [
-        (1, "no accuracy could be computed: at least two subjects must have labels, but only"),
-        (3, "an accuracy on unseen subjects needs at least 4 subjects with labels, but the data has 3"),
-    ],
-)
-def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, count, sentence):
-    page = render(model, Windows(windows.X, windows.fs, subject=np.arange(300) % count, label=windows.label))
-    assert sentence in page
-    assert 'class="big"' not in page
-    assert 'id="probe"' not in page
-
-
 def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
     y = np.repeat([0, 1], [900, 100])
     right = np.concatenate([np.ones(900, bool), np.arange(100) < 50])
@@ -379,82 +255,6 @@ def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
     # Of windows one by one, it is about that of the binomial distribution.
     share = right.mean()
     assert narrow_high - narrow_low == pytest.approx(2 * 1.96 * np.sqrt(share * (1 - share) / 500), rel=0.1)
-
-
-def test_the_probe_says_what_features_were_learned_from(model, windows):
-    def told(model, **options) -> str:
-        return score_probe(model, windows, 0, "plain", **options).features
-
-    assert told(model) == "Features were learned once, from subjects other than the test subjects."
-    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
-    assert told(everything) == "Features were refitted in every fold, without the test subjects."
-    assert told(everything, transductive=True).startswith("Transductive: features were not refitted")
-
-
-def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):
-    """A store of recordings with eight channels; the third is flat if requested."""
-    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256)
-    with StoreWriter(path, header) as writer:
-        for number in range(count):
-            signal = np.concatenate(list(windows.X[9 * number : 9 * number + 9]), axis=1)
-            signal[[2] if flat else []] = 0.0
-            about = (f"r{number}", f"s{number}", 64.0, header.channels, header.units, signal)
-            recording = Recording(*about, **({} if rates is None else {"rates": rates[number]}))
-            writer.add(recording, np.arange(9) * 256, np.full(9, -1))
-        if skipped:
-            writer.skip("broken <night>", "the file is cut short")
-    return WindowStore(path)
-
-
-def test_the_recordings_of_a_store_are_described(tmp_path, windows, model):
-    page = render(model, stored(tmp_path / "several", windows, 3, flat=True, skipped=True))
-    assert "<code>broken &lt;night&gt;</code>: the file is cut short" in page
-    assert "3 recordings, 1 skipped" in page
-    assert "<strong>flat</strong> in some recordings: c (3)" in page
-    page = render(model, stored(tmp_path / "good", windows))
-    assert "1 recording, none skipped; no channel is missing, flat or clipped.</p>" in page
-    assert "Gaps are times without a window.</p>" in page  # no window was tested
-    assert "<strong>flat</strong>: c</li>" in render(model, stored(tmp_path / "flat", windows, flat=True))
-    rates = [(64.0,) * 7 + (rate,) for rate in (16.0, 1.0)]
-    page = " ".join(render(model, stored(tmp_path / "mixed", windows, 2, rates=rates)).split())
-    assert "resampled to 64 Hz: a 64 Hz (2);" in page
-    assert "h 16 Hz (1), 1 Hz (1)" in page
-
-
-def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
-    order = np.lexsort([np.arange(300), windows.subject.astype(int)])
-    place = np.arange(300) - np.searchsorted(windows.subject.astype(int)[order], windows.subject.astype(int)[order])
-    start = np.empty(300, int)
-    start[order] = 256 * place
-    named = Windows(
-        windows.X,
-        windows.fs,
-        subject=windows.subject,
-        recording=[f"night {name}" for name in windows.subject],
-        start=start,
-        label=windows.label,
-        classes=["W", "N2", "N3", "R"],
-    )
-    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(named)
-    contents = collect_contents(everything, named, probe_kind="plain", transductive=True)
-    assert 1 < len(contents.timelines) <= 12
-    x = everything.coefficients(named).astype(np.float64)
-    for one in contents.timelines:
-        rows = np.flatnonzero(named.recording == one.name)
-        rows = rows[np.argsort(named.start[rows])]
-        assert np.array_equal(one.windows.start, named.start[rows])
-        expected = dict(zip(contents.probe.rows.tolist(), contents.probe.predicted[0].tolist(), strict=True))
-        assert one.predicted.tolist() == [expected[row] for row in rows.tolist()]
-        columns = [int(name.removeprefix("component ")) - 1 for name in one.names]
-        scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
-        assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)
-    able = [name for name in np.unique(named.recording) if (named.recording == name).sum() >= 8]
-    assert contents.recordings == len(able) > len(contents.timelines) == 12
-    page = render(everything, named, probe="plain", transductive=True)
-    assert f"12 of {len(able)} recordings, evenly spaced." in page
-    figure = content(page)["figures"]["timeline-0"]
-    titles = [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")]
-    assert titles == ["predicted", "true", "probability", ""]
 
 
 def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
@@ -477,36 +277,6 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
         assert "<script" not in trace["name"] + "".join(trace["text"])
 
 
-@pytest.mark.long
-def test_many_components_of_long_windows_stay_below_6_mb(tmp_path):
-    rng = np.random.default_rng(0)
-    n = 1100
-    windows = Windows(rng.normal(size=(n, 12, 1000)).astype(np.float32), 100.0, label=np.arange(n) % 5)
-    model = paper(SALS, rank=64, tensorize=STFT(128, 128), max_sweeps=1).fit(windows)
-    report.write(tmp_path / "large.html", model, windows)
-    assert (tmp_path / "large.html").stat().st_size < 6_000_000
-
-
-# ---------------------------------------------------------------- command line
-
-
-@pytest.mark.long
-def test_the_command_writes_a_report_that_says_where_it_is_from(tmp_path, model, windows):
-    model.save(tmp_path / "m.safetensors")
-    np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject)
-    arguments = ["report", str(tmp_path / "m.safetensors"), "--data", str(tmp_path / "w.npz")]
-    arguments += ["-o", str(tmp_path / "r.html"), "--json"]
-    found = CliRunner().invoke(app, arguments)
-    assert found.exit_code == 0, found.output
-    page = (tmp_path / "r.html").read_text()
-    said = json.loads(found.stdout)
-    assert (said["report"], said["bytes"]) == ("r.html", len(page.encode()))
-    assert '<h1 id="result-h">w.npz</h1>' in page
-    assert "frequency (Hz)" in page
-    assert str(tmp_path) not in page
-    assert hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest() in page
-
-
 def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible_ones(tmp_path, model):
     model.save(tmp_path / "m.safetensors")
     np.savez(tmp_path / "other.npz", X=np.ones((9, 2, 300)), fs=64)
@@ -525,16 +295,3 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
     page = (tmp_path / "r.html").read_text()
     assert "Created from the model alone" in page
     assert f"<dt>polyadic</dt><dd>{__version__}</dd>" in page
-
-
-@pytest.mark.long
-def test_a_run_without_plotly_says_so_and_writes_all_else(tmp_path):
-    windows = synthetic_nights(4, 20)
-    np.savez(tmp_path / "nights.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=windows.fs)
-    code = "import sys; sys.modules['plotly'] = None\nfrom polyadic.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "--rank", "4", "--data", "nights.npz", "--quiet", "--out", "out"]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert found.returncode == 0, found.stderr
-    assert "No report.html: plots need plotly" in " ".join(found.stdout.split())
-    assert (tmp_path / "out" / "results.json").exists()
-    assert not (tmp_path / "out" / "report.html").exists()

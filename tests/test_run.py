@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ from polyadic.evaluate import WindowClassifier, labels_of
 
 METHODS = ["polyadic", "statistics", "PCA", "ATD, paper"]
 HEADS = {"3": "3 labels", "10": "10 labels", "all": "all labels", "dead": "one sensor dead"}
-SIGNALS = synthetic(160, n_channels=3, length=128)
-SUBJECT = np.array([f"s{number % 8}" for number in range(160)])
+SIGNALS = synthetic(96, n_channels=3, length=64)
+SUBJECT = np.array([f"s{number % 8}" for number in range(96)])
 
 
 def write(path, **changes):
@@ -33,7 +34,10 @@ def finished(tmp_path_factory):
     """The output of a run, and the folder with what it wrote."""
     folder = tmp_path_factory.mktemp("run")
     words = ["--data", str(write(folder / "windows.npz")), "--out", str(folder / "out"), "--rank", "4", "--quiet"]
-    result = CliRunner().invoke(app, ["run", *words], env={"COLUMNS": "200"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("polyadic.explain.components"), "_RANKS", (2,))  # fewer than by default
+        patch.setattr("polyadic.report.figures._MAPPED", 30)
+        result = CliRunner().invoke(app, ["run", *words], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     return result.stdout, folder / "out", json.loads((folder / "out" / "results.json").read_text())
 
@@ -103,9 +107,9 @@ def test_a_row_has_the_scores_of_a_classifier_on_half_of_the_subjects():
 def test_impossible_requests_give_a_one_line_error_with_exit_code_1_or_2(tmp_path, arguments, message):
     (tmp_path / "damaged.npz").write_bytes(b"PK\x03\x04 not really")
     write(tmp_path / "good.npz")
-    write(tmp_path / "unlabelled.npz", y=np.full(160, -1))
-    write(tmp_path / "one.npz", y=np.zeros(160, int))
-    write(tmp_path / "nobody.npz", subject=np.full(160, ""))
-    write(tmp_path / "three.npz", subject=np.arange(160) % 3)
+    write(tmp_path / "unlabelled.npz", y=np.full(96, -1))
+    write(tmp_path / "one.npz", y=np.zeros(96, int))
+    write(tmp_path / "nobody.npz", subject=np.full(96, ""))
+    write(tmp_path / "three.npz", subject=np.arange(96) % 3)
     result = polyadic("run", *arguments.split(), cwd=tmp_path, code=(1, 2))
     assert message in re.sub(r"[│╭╮╰╯─\s]+", " ", result.stderr)

@@ -40,10 +40,8 @@ FLAT = {"rank": 2, "tensorize": None, "max_sweeps": 3, "device": "cpu"}
     [
         CPD(**FLAT),
         SALS(solver="memory", learning_rate=0.5, **FLAT),
-        SALS(solver="blend", learning_rate=0.5, batch_size=None, **FLAT),
         GRSALS(solver="blend", learning_rate=0.5, **FLAT),
         ATD(augment=Fainter(), beta=0.1, solver="blend", learning_rate=0.5, **FLAT),
-        ATD(augment=Fainter(), beta=0.0, solver="memory", learning_rate=0.5, **FLAT),
     ],
     expected_failed_checks=exceptions,
 )

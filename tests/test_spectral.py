@@ -89,16 +89,6 @@ def test_stft_equals_its_oracle_at_any_size(
 # ----------------------------------------------------------------- log floor
 
 
-@pytest.mark.parametrize("parts", LOGARITHMIC)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_unit_of_the_recording_only_shifts_log_features(parts: str, dtype: torch.dtype) -> None:
-    X, unit = recordings(5, 3, 60).to(dtype), 1e-12
-    stft = STFT(n_fft=16, hop=4, parts=parts)
-    shift = stft(unit * X)[:, :3] - stft(X)[:, :3]
-    atol = 1e-3 if dtype == torch.float32 else 1e-9
-    torch.testing.assert_close(shift, torch.full_like(shift, math.log(unit)), rtol=0, atol=atol)
-
-
 @pytest.mark.parametrize("window", WINDOWS)
 def test_the_channel_floor_is_a_hundredth_of_each_channels_root_mean_square(window: str) -> None:
     X = torch.tensor([[1.0], [1e-5], [40.0]]) * recordings(4, 3, 60)
@@ -186,18 +176,6 @@ def test_silent_channels_stay_finite_and_leave_the_others_alone(parts: str, dtyp
     assert min(floors) <= floors[1] <= max(floors)
 
 
-@pytest.mark.parametrize("parts", LOGARITHMIC)
-def test_a_fitted_floor_is_the_same_for_later_batches(parts: str) -> None:
-    X = recordings(6, 2, 60) * torch.logspace(-3, 0, 6, dtype=torch.float64)[:, None, None]
-    stft = STFT(n_fft=16, hop=4, parts=parts)
-    fitted = stft.calibrated(X)
-    alone = torch.cat([fitted(window[None]) for window in X])
-    torch.testing.assert_close(alone, fitted(X))
-    torch.testing.assert_close(fitted(X), stft(X))
-    # Without fitting, each batch has a floor of its own.
-    assert (torch.cat([stft(window[None]) for window in X]) - alone).abs().max() > 0.1
-
-
 # -------------------------------------------------------------------- errors
 
 
@@ -220,13 +198,3 @@ REFUSED = [
 def test_settings_that_make_no_sense_or_do_not_fit_the_windows_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(PolyadicError, match=f"^{message}"):
         STFT(**{"n_fft": 8, "hop": 2} | settings)(recordings(4, 3, 60))
-
-
-def test_input_that_is_not_a_floating_point_batch_is_refused() -> None:
-    for wrong in (recordings(3, 64), recordings(1, 2, 3, 64), torch.ones(2, 3, 20, dtype=torch.int16)):
-        with pytest.raises(PolyadicError, match=r"^X must be floating point with three dimensions .*has shape"):
-            STFT(n_fft=8, hop=2)(wrong)
-    with pytest.raises(PolyadicError, match="units must have one entry per channel, 3, but has 2"):
-        STFT(n_fft=16, hop=4).calibrated(recordings(4, 3, 60), ("g", "g"))
-    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 31: pass tensorize=None if X already"):
-        recommended_stft(31)

@@ -137,24 +137,21 @@ class StatisticContract:
     def of(self, X: Tensor) -> Tensor:
         return STATISTICS[self.name](Signals(X)).double().flatten(1)
 
-    @pytest.mark.parametrize("length", [1, 2, 3, 50])
-    @pytest.mark.parametrize("channels", [1, 3])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_it_is_finite_with_one_column_per_name(self, dtype, channels, length):
+    @pytest.mark.parametrize(("channels", "length"), [(1, 1), (3, 2), (3, 50)])
+    def test_it_is_finite_with_one_column_per_name(self, channels, length):
         names = statistic_names(CHANNELS[:channels], length)
         own = [name for name in names if name.split()[0] == self.name]
-        for kind, X in hard_windows(dtype, length, channels).items():
+        for kind, X in hard_windows(torch.float32, length, channels).items():
             values = self.of(X)
             assert values.shape == (len(X), len(own)), kind
             assert bool(torch.isfinite(values).all()), kind
 
-    @pytest.mark.parametrize("offset", [-3.0, 1e4])
-    def test_an_offset_changes_it_as_stated(self, offset):
-        X = windows()
+    def test_an_offset_changes_it_as_stated(self):
+        X, offset = windows(), 1e4
         expected = self.of(X) + OFFSETS.get(self.name, 0) * offset
         torch.testing.assert_close(self.of(X + offset), expected, rtol=1e-8, atol=1e-8)
 
-    @pytest.mark.parametrize("factor", [1e-20, 3.0, 1e15])
+    @pytest.mark.parametrize("factor", [1e-20, 1e15])
     def test_a_factor_changes_it_as_stated(self, factor):
         X, law = windows(), SCALES.get(self.name, 0)
         expected = self.of(X) * factor if law == "linear" else self.of(X) + law * np.log(factor)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from polyadic.data import synthetic
-from polyadic.errors import PolyadicError
 
 
 def test_the_same_seed_gives_the_same_signals_and_another_seed_others():
@@ -40,17 +38,3 @@ def test_the_class_decides_how_strong_its_own_components_are():
     power = (np.abs(np.fft.rfft(signals.X)) ** 2).mean(axis=1)
     per_class = np.stack([np.log(power[signals.label == label]).mean(axis=0) for label in (0, 1)])
     assert np.abs(per_class[0] - per_class[1]).max() > 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"n_windows": 0}, "n_windows must be at least 1, but is 0"),
-        ({"length": 1}, "length must be at least 2"),
-        ({"n_classes": 1}, "n_classes must be at least 2"),
-        ({"nuisance": -1.0}, "nuisance and noise at least 0"),
-    ],
-)
-def test_sizes_that_make_no_sense_are_refused(arguments, message):
-    with pytest.raises(PolyadicError, match=message):
-        synthetic(**arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 from problems import paper
 
 from polyadic import ATD, spectral
-from polyadic._util.threads import for_each, row_slices, thread_pool
 from polyadic.presets import preset
 
 
@@ -24,14 +22,6 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
-
-
-def of_a_new_thread() -> int:
-    found: list[int] = []
-    one = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
-    one.start()
-    one.join()
-    return found[0]
 
 
 def test_the_library_leaves_its_process_alone() -> None:
@@ -45,48 +35,6 @@ def test_the_library_leaves_its_process_alone() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "True False"
-
-
-def test_a_pool_has_torchs_threads_and_gives_them_back(threads: int) -> None:
-    alive = threading.active_count()
-    together = threading.Barrier(threads, timeout=20)
-    seen: set[int] = set()
-
-    def work(_: int) -> None:
-        together.wait()  # only so many threads at once get past this
-        assert torch.get_num_threads() == 1
-        seen.add(threading.get_ident())
-
-    with thread_pool():
-        for_each(work, range(threads))
-        assert len(seen) == threads
-        assert threading.get_ident() in seen
-        assert torch.get_num_threads() == 1
-        with thread_pool():
-            for_each(work, range(threads))
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == of_a_new_thread() == threads
-    assert threading.active_count() == alive
-    assert row_slices(8, 2**20) == [slice(0, 8)]
-
-
-def test_every_piece_is_done_once_and_errors_come_through(threads: int) -> None:
-    done: list[int] = []
-    with thread_pool():
-        for_each(done.append, range(1000))
-        assert sorted(done) == list(range(1000))
-
-        def fails(piece: int) -> None:
-            if piece == 500:
-                raise KeyError("piece 500")
-
-        with pytest.raises(KeyError, match="piece 500"):
-            for_each(fails, range(1000))
-        for_each(done.append, range(1000))
-    assert len(done) == 2000
-    with pytest.raises(ZeroDivisionError), thread_pool():
-        raise ZeroDivisionError
-    assert torch.get_num_threads() == threads
 
 
 def test_a_fit_has_the_same_bits_with_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:

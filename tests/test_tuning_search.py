@@ -14,7 +14,7 @@ from polyadic import load, tune
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import WindowClassifier, labels_of
+from polyadic.evaluate import labels_of
 from polyadic.tuning import journal, run, search
 from polyadic.tuning.search import Search, Settings, Try, best_try, choices, score_subjects
 
@@ -164,29 +164,6 @@ def test_an_interrupt_keeps_the_best_so_far_and_claims_no_score_of_left_out_subj
         assert tuning.reason.startswith("Stopped before the search could be validated on left-out subjects")
 
 
-def test_an_interrupt_during_the_final_comparison_keeps_the_best_so_far(windows, monkeypatch):
-    def stop(*args, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(WindowClassifier, "predict_proba", stop)
-        tuning = tune(windows, tries=2, folds=2)
-    assert (tuning.interrupted, tuning.nested) == (True, {})
-    assert tuning.model.predict(windows[:3]).shape == (3,)
-
-
-def test_an_interrupt_during_the_final_fit_says_what_is_saved_and_how_to_resume(windows, tmp_path, monkeypatch):
-    def stop(*args):
-        raise KeyboardInterrupt
-
-    np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Search, "classifier", stop)
-    stopped = CliRunner().invoke(app, ["tune", "w.npz", "--tries", "1", "--folds", "2"])
-    assert "stopped; the tries so far are saved in model.tries.jsonl. To resume:" in stopped.output
-    assert (tmp_path / "model.tries.jsonl").exists()
-
-
 def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_force(windows, tmp_path, monkeypatch):
     np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
     monkeypatch.chdir(tmp_path)
@@ -211,11 +188,6 @@ def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_forc
     assert again.exit_code == 0, again.output
     assert not (tmp_path / "model.tries.jsonl").exists()
     assert CliRunner().invoke(app, [*words, "--tries", "3", "--resume"]).exit_code != 0  # nothing to resume
-
-
-def test_arrays_without_labels_and_subjects_are_refused(windows):
-    with pytest.raises(PolyadicError, match=r"must be Windows or a WindowStore, but is a ndarray: use Windows\("):
-        tune(windows.X)
 
 
 # ------------------------------------------------------------- nothing to judge

@@ -12,9 +12,9 @@ from command_line import polyadic
 from problems import paper
 
 from polyadic import SALS
-from polyadic.data import Windows, folder
+from polyadic.data import Windows
 from polyadic.data.channels import conversion_factor, match_signals
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import PolyadicError
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,3 @@ def test_predict_converts_units_and_refuses_or_points_out_others(tmp_path: Path)
     nights(tmp_path / "bpm", "bpm", 1, range(1))
     failed = polyadic("predict", "model.safetensors", "bpm", "-o", "x.csv", cwd=tmp_path, code=1).stderr
     assert "bpm has channel 'C3' in bpm, but the model was fitted to uV" in failed
-
-
-def test_recordings_of_a_folder_are_converted_to_the_units_of_the_first(tmp_path: Path) -> None:
-    nights(tmp_path / "in", "uV", 1, range(1))
-    nights(tmp_path / "in", "mV", 1e-3, range(1, 2))
-    nights(tmp_path / "as uV", "uV", 1, range(1, 2))
-    mixed = folder(tmp_path / "in", tmp_path / "s", seconds=5)
-    assert mixed.units == ("uV",)
-    same = folder(tmp_path / "as uV", tmp_path / "t", seconds=5)
-    np.testing.assert_allclose(mixed.windows.select(recording="p1").X, same.windows.X, rtol=1e-2, atol=0.01)
-    nights(tmp_path / "in", "bpm", 1, range(2, 3))
-    with pytest.raises(DataError, match="p2 has channel 'C3' in bpm, but the recordings before it have it in uV"):
-        folder(tmp_path / "in", tmp_path / "u", seconds=5)

@@ -625,7 +625,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         Examples
         --------
         >>> from polyadic.data import synthetic
-        >>> windows = synthetic(60)
+        >>> windows = synthetic(60, n_channels=2)
         >>> CPD(rank=2).fit_with_moments(windows, windows.subject)
         <Moments of stage 'core', 60 windows>
         """

@@ -11,8 +11,6 @@ import trees
 
 from paper import datasets
 from paper.datasets.har import read_har
-from polyadic.data import WindowStore, split
-from polyadic.errors import DataError
 
 # -------------------------------------------------------------------- Sleep-EDF
 
@@ -55,49 +53,6 @@ def test_sleep_edf_keeps_the_values_and_holds_the_slow_channels(sleep, tmp_path)
             low = -200 + channel
             expected = low + (fast.astype(float) + 2048) * (200 - low) / 4095
             np.testing.assert_allclose(values[row, channel], expected, rtol=2e-6, atol=2e-5)
-
-
-def test_wake_at_the_ends_of_a_night_can_be_trimmed(sleep, tmp_path):
-    root, _ = sleep
-    store = datasets.sleep_edf(root, tmp_path / "s", trim=0.5)
-    assert stages_of(store, "SC4001E0") == words("W N1 N1 N2 N2 N2 N3 N3 R R W")
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: (f / "SC4011EC-Hypnogram.edf").unlink(), "needs one hypnogram"),
-        (lambda f: swap(f / "SC4001EC-Hypnogram.edf", f / "SC4011EC-Hypnogram.edf"), "not from the same night"),
-        (lambda f: truncate(f / "SC4011E0-PSG.edf", 5000), "SC4011E0-PSG.edf"),
-        (lambda f: rewrite(f, [("Sleep stage 7", 10)]), "labels no window"),
-    ],
-    ids=["no hypnogram", "other night", "truncated", "unknown stage"],
-)
-def test_a_damaged_night_is_an_error_or_a_skip_that_is_written_down(sleep, tmp_path, damage, message):
-    root, _ = sleep
-    damage(root / "sleep-cassette")
-    with pytest.raises(DataError, match=message):
-        datasets.sleep_edf(root, tmp_path / "raised")
-    store = datasets.sleep_edf(root, tmp_path / "skipped", on_error="skip")
-    assert {"SC4002E0", "SC4012E0"} <= set(store.windows.recording)
-    reasons = {entry["name"]: entry["reason"] for entry in store.skipped}
-    assert any(message in reason for reason in reasons.values())
-    assert not set(reasons) & set(store.windows.recording)
-    assert WindowStore(tmp_path / "skipped").skipped == store.skipped
-
-
-def swap(a, b):
-    first, second = a.read_bytes(), b.read_bytes()
-    a.write_bytes(second)
-    b.write_bytes(first)
-
-
-def truncate(path, count):
-    path.write_bytes(path.read_bytes()[:count])
-
-
-def rewrite(folder, stages):
-    trees.night(folder, "SC4011E0", stages, 10, begin=2)
 
 
 # -------------------------------------------------------------------------- MGH
@@ -158,17 +113,6 @@ def test_har_keeps_subjects_parts_and_values(tmp_path):
     assert windows.select(subject="4").start.tolist() == [0, 64, 128, 192, 256, 320]
 
 
-def test_har_is_split_as_published_under_both_protocols(tmp_path):
-    base, *_ = little_har(tmp_path)
-    windows = datasets.har(base, tmp_path / "s").windows
-    for protocol in ("subject", "paper"):
-        parts = split(windows, protocol)
-        assert set(windows.part[parts.unlabelled]) == {"train"}
-        assert len(parts.train) == len(parts.test) == 12
-    by_person = split(windows, "subject")
-    assert not set(windows.subject[by_person.train]) & set(windows.subject[by_person.test])
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_har_is_read_from_its_zip_file_and_from_the_published_zip_of_that(nested, tmp_path):
     base, *_ = little_har(tmp_path)
@@ -182,17 +126,3 @@ def test_har_is_read_from_its_zip_file_and_from_the_published_zip_of_that(nested
     windows = read_har(path)
     np.testing.assert_array_equal(windows.X, expected.X)
     assert windows.subject.tolist() == expected.subject.tolist()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda base: (base / "test" / "y_test.txt").write_text("1\n"), "same number of lines"),
-        (lambda base: (base / "test" / "y_test.txt").write_text("9\n" * 24), "labels must be from 1 to 6"),
-    ],
-)
-def test_a_damaged_har_folder_is_an_error_that_names_the_file(damage, message, tmp_path):
-    base, *_ = little_har(tmp_path)
-    damage(base)
-    with pytest.raises(DataError, match=message):
-        read_har(base)

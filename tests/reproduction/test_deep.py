@@ -21,10 +21,8 @@ from paper.baselines.deep import (
     train,
 )
 from paper.baselines.networks import Learner, byol_loss, nce_loss
-from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.data import synthetic
+from polyadic.augment import Jitter
 from polyadic.data.batches import Samples, WindowSource
-from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 
@@ -56,10 +54,6 @@ class TestBYOL(BaselineContract):
 
 class TestAutoEncoder(BaselineContract):
     baseline = ALL["AE"]()
-
-
-class TestContrastiveAutoEncoder(BaselineContract):
-    baseline = ALL["AE_ss"]()
 
 
 class TestReferenceCNN(BaselineContract):
@@ -188,50 +182,3 @@ def test_training_stops_on_a_plateau_and_keeps_the_best_weights() -> None:
     # One step of 1e-3 upwards in each epoch, and the third was the best.
     assert float(network.weight.detach()) == pytest.approx(3e-3, rel=1e-3)
     assert network.steps == 5
-
-
-# -------------------------------------------------------------------- learning
-
-
-@pytest.fixture(scope="module")
-def signals() -> tuple[np.ndarray, np.ndarray]:
-    windows = synthetic(300)
-    return np.asarray(windows.read(np.arange(300))), np.asarray(windows.label)
-
-
-LEARNING: dict[str, Any] = {
-    "tensorize": STFT(n_fft=32, hop=16),
-    "augment": Compose([Jitter(0.05), Bandpass([(1, 30), (4, 25)], fs=64)]),
-    "batch_size": 32,
-    "max_epochs": 8,
-    "device": "cpu",
-}
-
-
-def test_reference_cnn_beats_chance_by_far_on_new_windows(signals: tuple[np.ndarray, np.ndarray]) -> None:
-    windows, labels = signals
-    names = np.array(["a", "b", "c", "d"])[labels]
-    model = ReferenceCNN(**{**LEARNING, "augment": None}).fit(windows[:200], names[:200])
-    assert model.classes_.tolist() == ["a", "b", "c", "d"]
-    probabilities = model.predict_proba(windows[200:])
-    assert probabilities.shape == (100, 4)
-    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
-    predicted = model.predict(windows[200:])
-    assert np.array_equal(predicted, model.classes_[probabilities.argmax(axis=1)])
-    assert float((predicted == names[200:]).mean()) > 0.6
-    assert model.score(windows[200:], names[200:]) == float((predicted == names[200:]).mean())
-    weight, bias = (value.detach().numpy() for value in model._network.linear.parameters())
-    logits = model.transform(windows[200:]) @ weight.T + bias
-    assert np.array_equal(logits.argmax(axis=1), probabilities.argmax(axis=1))
-
-
-# ---------------------------------------------------------------------- errors
-
-
-def test_what_cannot_be_learned_from_is_refused() -> None:
-    with pytest.raises(PolyadicError, match=r"^augment is None, but"):
-        ALL["SimCLR"](augment=None).fit(X)
-    with pytest.raises(PolyadicError, match="at least 4 windows"):
-        ALL["CNN"]().fit(X[:3], [0, 1, 0])
-    with pytest.raises(PolyadicError, match=r"did not stay finite.*learning_rate"):
-        train(Scripted([1.0, math.nan]), source_of(X), None, settings(max_epochs=3))

@@ -11,10 +11,8 @@ from typing import ClassVar
 
 import pytest
 import trees
-from typer.testing import CliRunner
 
-from paper.__main__ import app
-from paper.datasets.download import SOURCES, download
+from paper.datasets.download import download
 from polyadic.errors import DataError, PolyadicError
 
 
@@ -81,21 +79,3 @@ def test_an_address_that_cannot_be_reached_and_paths_outside_the_folder_are_erro
         download("sleep_edf", tmp_path / "root", base=address)
     with pytest.raises(PolyadicError, match=r"Ask the authors of Biswal et al\."):
         download("mgh", tmp_path)
-
-
-def test_prepare_downloads_and_prints_licence_size_and_citation(site, tmp_path):
-    _, address = site
-    words = [
-        "prepare",
-        "sleep-edf",
-        str(tmp_path / "root"),
-        str(tmp_path / "s.store"),
-        "--download",
-        "--mirror",
-        address,
-    ]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
-    assert SOURCES["sleep_edf"].licence in result.stderr
-    assert "Kemp" in result.stderr
-    assert "s.store: 48 windows of 7 channels × 3000 samples at 100 Hz" in result.stdout

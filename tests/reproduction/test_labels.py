@@ -10,19 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import wilcoxon
 from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels import methods, people, runner, tables
 from paper.labels.runner import LabelRequest, run
 from paper.scoring import statistic_columns
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, calibration
 from polyadic.evaluate.significance import corrected_resampled, holm
 
 pytest.importorskip("matplotlib")
-
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 # ---------------------------------------------------------------------- people
@@ -66,11 +63,6 @@ def test_labels_are_sampled_per_class_up_to_the_available_number():
     assert people.drawn(label, rows, "all", [4, 1]) is rows
 
 
-def test_settings_of_the_networks_are_those_that_were_tuned():
-    har = json.loads((RESULTS / "har" / "tune-har.settings.json").read_text())["settings"]
-    assert {name: har[name] for name in ("SimCLR", "CNN")} == {"SimCLR": people._SIMCLR_HAR, "CNN": people._CNN_HAR}
-
-
 # ---------------------------------------------------------------------- scores
 
 
@@ -98,22 +90,6 @@ def test_a_score_is_the_score_of_the_probe_on_the_sampled_rows_of_a_subject_wise
     assert row["score_by_draw"][1] == pytest.approx(scores, abs=0.01)
 
 
-def test_the_result_has_the_subjects_of_each_split_and_the_rows_of_each_draw(quick):
-    _, result = quick
-    data = people.read_set(Path(), "synthetic")
-    windows, (subjects,) = data.labelled(), result["subjects"]
-    assert set(subjects["scored"]) == set(windows.subject.tolist())
-    assert set(subjects["development"]) == set(data.unlabelled().subject.tolist())
-    for split, half in enumerate(result["halves"]):
-        assert sorted(half["train"] + half["test"]) == subjects["scored"]
-        train = np.flatnonzero(np.isin(windows.subject, half["train"]))
-        draws = [row for row in result["drawn"] if row["split"] == split]
-        assert len(draws) == 3 * (len(people.COUNTS) - 1)
-        for row in draws:
-            again = people.drawn(windows.label, train, int(row["labels"]), [split, row["draw"]])
-            assert again.tolist() == row["rows"]
-
-
 def test_finished_work_is_not_repeated_except_for_a_truncated_line(quick):
     out, result = quick
     journal = out / "labels.cells.jsonl"
@@ -136,45 +112,6 @@ def test_calibration_errors_are_those_of_the_probabilities_with_and_without_the_
     raw = 1 / (1 + np.exp(-(Z @ probe.coef_[0] + probe.intercept_[0]) * probe.temperature_))
     confidence, correct = np.maximum(raw, 1 - raw), (raw > 0.5) == y
     assert found["ece_before"] == pytest.approx(100 * calibration(confidence, correct).error)
-
-
-def test_frozen_scores_are_reused_after_a_check_of_the_draws(data_folder, tmp_path, monkeypatch):
-    request = LabelRequest(tmp_path, data_folder, ("ludb",), ("MiniRocket",), splits=2)
-    cells = runner._cells(request)
-    frozen = runner._frozen(request, cells)
-    score = {"set": "ludb", "method": "MiniRocket", "group": "rivals", "seed": 0, "labels": "10"}
-    rows = runner._with_frozen(request, [{**score, "with unlabelled": [1.0, 2.0]}], frozen, {"ludb": 2})
-    old = {row["method"]: row for row in frozen["rows"] if (row["set"], row["labels"]) == ("ludb", "10")}
-    assert rows[0] == {**score, "with unlabelled": [1.0, 2.0]} | {
-        key: old["MiniRocket"][key][:2] for key in ("score", "score_by_draw")
-    }
-    names = {(row["method"], row["labels"]) for row in rows}
-    assert names == {(name, str(count)) for name in (*methods.FROZEN, runner.OLD) for count in people.COUNTS}
-    altered = json.loads(runner._FROZEN_FILE.read_text())
-    next(row for row in altered["drawn"] if row["set"] == "ludb")["rows"][0] += 1
-    monkeypatch.setattr(runner, "_FROZEN_FILE", tmp_path / "0.2.0.json")
-    runner._FROZEN_FILE.write_text(json.dumps(altered))
-    with pytest.raises(PolyadicError, match=r"the draws of ludb are not those of 0\.2\.0\.json"):
-        runner._frozen(request, cells)
-
-
-def test_ranks_are_means_over_all_cells_and_p_is_that_of_wilcoxon():
-    text = tables.page(made_up(5.0))
-    row = next(line for line in text.split("## HAR")[0].splitlines() if line.startswith("| hand features"))
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[-3:] == ["2.0", "5 of 5", f"{wilcoxon([1.0, 2, 3, 4, 5]).pvalue:.2g}"]
-
-
-def test_coefficients_have_the_variance_of_the_isometric_features_and_keep_the_statistics():
-    data = people.read_set(Path(), "synthetic")
-    one = methods.method("coefficients for isometric features")
-    model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
-    found = methods.features_of(one, model, data.labelled())
-    plain = methods.features_of(methods.method("polyadic"), model, data.labelled())
-    assert found.Z.shape == plain.Z.shape
-    assert (found.statistics == plain.statistics).all()
-    np.testing.assert_array_equal(found.Z[:, found.statistics], plain.Z[:, plain.statistics])
-    assert found.Z[:, :4].var(axis=0).sum() == pytest.approx(4, rel=1e-4)
 
 
 # ---------------------------------------------------------------------- tables
@@ -244,12 +181,3 @@ def test_the_page_and_the_picture_are_written(quick):
     text = (out / "labels.md").read_text()
     assert "on unseen subjects" in text
     assert "nan" not in text
-
-
-def test_wrong_requests_are_errors(tmp_path):
-    with pytest.raises(PolyadicError, match=r"--data is missing: pass the folder with har\.npz"):
-        run(LabelRequest(tmp_path), quiet=True)
-    with pytest.raises(DataError, match=r"har\.npz is not in"):
-        run(LabelRequest(tmp_path, folder=tmp_path), quiet=True)
-    with pytest.raises(PolyadicError, match="--method must be one of polyadic; hand features"):
-        run(LabelRequest(tmp_path, quick=True, methods=("nothing",)), quiet=True)

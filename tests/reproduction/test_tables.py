@@ -12,10 +12,8 @@ import pytest
 from paper import reference
 from paper.catalogue import EXPERIMENTS
 from paper.results import encode_result
-from paper.runner import Request, experiment_settings, run
+from paper.runner import Request, run
 from paper.tables import paired_table
-from polyadic.data import synthetic
-from polyadic.errors import PolyadicError
 
 LONG = {"tune", "table4", "table6", "table8", "table9", "table10", "table11", "table12", "figure2"}
 
@@ -61,33 +59,6 @@ def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty
     assert {row["protocol"] for row in result["rows"]} == {"subject", "paper"}
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"name": "table3"}, "--data is missing"),
-        ({"name": "table3", "quick": True, "protocol": "random"}, "--protocol must be"),
-        ({"name": "table9", "quick": True, "methods": ("Magic",)}, "--method must be one of"),
-    ],
-)
-def test_requests_that_make_no_sense_are_refused(request_, message, tmp_path):
-    with pytest.raises(PolyadicError, match=message):
-        run(Request(out=tmp_path, **request_), EXPERIMENTS[request_["name"]], quiet=True)
-
-
-def test_ablations_take_the_papers_subset_and_batch(tmp_path):
-    signals = synthetic(60, n_channels=9, length=128)
-    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=50)
-    request = Request("table7", tmp_path, dataset="har", data=tmp_path / "w.npz")
-    settings = experiment_settings(request, EXPERIMENTS["table7"])
-    assert (settings.max_unlabelled, settings.parameters["batch_size"]) == (50_000, 64)
-    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=200)
-    main = experiment_settings(
-        Request("table2", tmp_path, dataset="mgh", data=tmp_path / "w.npz"), EXPERIMENTS["table2"]
-    )
-    assert (main.max_labelled, main.max_unlabelled) == (5_000, None)
-    assert "max_sweeps" not in main.parameters
-
-
 def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
     probes = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
 
@@ -104,18 +75,6 @@ def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
     counted = [row(name, seed, 0.5 + seed / 10, labels=12) for name in ("ATD", "SALS") for seed in (0, 1)]
     assert "ATD minus SALS, 12 labels | +0.00 (1)" in paired_table({"rows": counted}, "paper")
     assert paired_table({"rows": ours}, "paper") == ""
-
-
-@pytest.mark.parametrize("protocol", ["subject", "paper"])
-def test_every_seed_has_a_different_split_reduced_to_the_requested_size(protocol, tmp_path):
-    settings = experiment_settings(Request("table2", tmp_path, quick=True), EXPERIMENTS["table2"])
-    whole, other = (settings.split_for(protocol, seed) for seed in (0, 1))
-    assert whole.hash == settings.split_for(protocol, 0).hash != other.hash
-    cut = replace(settings, max_unlabelled=20, max_labelled=6).split_for(protocol, 0)
-    assert (len(cut.unlabelled), len(cut.train), len(cut.test)) == (20, 6, len(whole.test))
-    assert set(cut.unlabelled) <= set(whole.unlabelled)
-    assert set(cut.train) <= set(whole.train)
-    assert len(set(settings.windows.label[cut.train])) == 3
 
 
 def test_an_interrupted_table_resumes_from_its_finished_cells(tmp_path):

@@ -12,10 +12,10 @@ from paper import tuning
 from paper.catalogue import EXPERIMENTS
 from paper.methods import family, variant
 from paper.runner import Request, experiment_settings, run
-from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
+from polyadic.augment import Compose, Jitter, Rotate3D
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.presets import PAPER_METHOD, preset
+from polyadic.presets import preset
 from polyadic.spectral import STFT
 
 
@@ -79,39 +79,6 @@ def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_pa
     assert counts["ATD"] == counts["SimCLR-32"] == 12
 
 
-LEARN_FROM_VIEWS = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD", "ATD_ss-")
-TURNED = Compose([Jitter(0.1), Bandpass([(1, 5), (2, 6)], 20), Rotate3D([(0, 1, 2)])])
-
-
-@pytest.mark.parametrize(
-    ("augment", "names"),
-    [
-        (TURNED, ["all", "no rotation", "jitter 0.05", "jitter 0.3"]),
-        (Compose(TURNED.steps[:2]), ["all", "jitter 0.05", "jitter 0.3"]),  # as for heart, brain and sleep
-        (Jitter(0.05), ["all", "jitter 0.3"]),
-    ],
-)
-def test_all_that_learn_from_views_try_the_same_ones_equally_often(augment, names, tmp_path):
-    many = replace(quick_settings(tmp_path), tries=12, augment=augment)
-    seen = {name: [] for name in tuning.SPACES}
-    for one in tuning.variants_to_try(many):
-        seen[one.method].append(one.labels["settings"].get("views", "all"))
-    for name, views in seen.items():
-        expected = names * (12 // len(names)) if name in LEARN_FROM_VIEWS else ["all"] * len(views)
-        assert views == expected, name
-    firsts = [one.labels["settings"] for one in tuning.variants_to_try(many) if one.method == "ATD"][: len(names)]
-    assert firsts == [{}, *({"views": name} for name in names[1:])]
-
-
-@pytest.mark.parametrize("name", [name for name in tuning.SPACES if name != "Hand"])
-def test_the_first_value_of_every_setting_is_the_default_of_the_method(name, tmp_path):
-    views = Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])])
-    plain = replace(quick_settings(tmp_path), parameters={**PAPER_METHOD, "rank": 4}, augment=views)
-    first = {key: values[0] for key, values in tuning.SPACES[name].items()}
-    ours, default = variant(name, **first).build(plain, 0), variant(name).build(plain, 0)
-    assert repr(ours.get_params(deep=False)) == repr(default.get_params(deep=False))
-
-
 def test_the_score_of_a_try_is_over_all_held_out_subjects(tmp_path):
     """Compare with a plain loop: each half of the held-out subjects trains the probe for the other."""
     from polyadic.evaluate.probe import make_probe as probe
@@ -172,16 +139,3 @@ def test_the_best_try_of_each_method_is_chosen_and_the_comparison_takes_it(tmp_p
     plain = run(Request("table2", tmp_path, quick=True, methods=("SALS",)), EXPERIMENTS["table2"], True)
     assert plain["rows"][0]["key"] != result["rows"][0]["key"]
     assert {p.name for p in tmp_path.glob("table2*.json")} == {"table2-synthetic-tuned.json", "table2-synthetic.json"}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("no json", "must be a settings file written by"),
-        ('{"dataset": "har", "settings": {}}', "tuned for synthetic, but s.json is for har"),
-    ],
-)
-def test_other_files_are_refused_as_settings(content, message, tmp_path):
-    (tmp_path / "s.json").write_text(content)
-    with pytest.raises(PolyadicError, match=message):
-        quick_settings(tmp_path, "table2", tuned=tmp_path / "s.json")

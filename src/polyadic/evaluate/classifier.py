@@ -92,7 +92,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from polyadic import CPD
     >>> from polyadic.data import synthetic
-    >>> windows = synthetic(200)
+    >>> windows = synthetic(120, n_channels=2)
     >>> model = WindowClassifier(CPD(rank=4, max_sweeps=3).fit(windows)).fit(windows)
     >>> model.predict_proba(windows[:5]).shape == (5, len(windows.classes))
     True

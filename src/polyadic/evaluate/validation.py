@@ -261,7 +261,7 @@ def cross_validate(
     >>> from polyadic.data import synthetic
     >>> from polyadic.spectral import STFT
     >>> model = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
-    >>> result = cross_validate(model, synthetic(300), folds=3)
+    >>> result = cross_validate(model, synthetic(120, n_channels=2), folds=3)
     >>> result.refitted, result.balanced_accuracy > result.chance
     (True, True)
     """

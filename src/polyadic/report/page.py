@@ -62,7 +62,7 @@ def write(path: str | os.PathLike[str], model: Any, data: Any = None, **options:
     >>> from pathlib import Path
     >>> from polyadic import SALS
     >>> from polyadic.data import synthetic
-    >>> signals = synthetic(60)
+    >>> signals = synthetic(60, n_channels=2)
     >>> model = SALS(rank=2, max_sweeps=2).fit(signals)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write(f"{folder}/report.html", model, signals, title="Four rhythms")

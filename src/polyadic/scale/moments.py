@@ -89,7 +89,7 @@ class Moments:
     --------
     >>> from polyadic import CPD
     >>> from polyadic.data import synthetic
-    >>> windows, merged = synthetic(60), None
+    >>> windows, merged = synthetic(60, n_channels=2), None
     >>> sites = {"north": windows[:40], "south": windows[40:]}
     >>> for stage in ("floor", "axes", "core"):
     ...     parts = [Moments.collect(own, stage, previous=merged, site=name) for name, own in sites.items()]
@@ -97,7 +97,7 @@ class Moments:
     >>> merged
     <Moments of stage 'core', 60 windows of north, south>
     >>> CPD(rank=2).fit(merged).transform(windows).shape
-    (60, 150)
+    (60, 33)
     """
 
     stage: passes.Name
