@@ -96,9 +96,6 @@ plot.statistics(model, Z, windows.label, stages).show()
 plot.features(plot.embedded(Z, standardise=False), windows).show()
 
 # %%
-# The loss over the sweeps of the fit, accuracy by number of labels, and a comparison of methods.
+# The loss over the sweeps of the fit, and a comparison of methods.
 plot.training(model).show()
-plot.low_label(
-    {8: [60.0, 70.0, 66.0], 40: [81.0, 84.0, 86.0], 160: [92.0, 93.0, 93.0]}
-).show()
 plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()

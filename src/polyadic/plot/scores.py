@@ -1,4 +1,4 @@
-"""Plots of scores: comparison of methods, confusion matrix, scores by subject, and learning curve."""
+"""Plots of scores: comparison of methods, confusion matrix, and scores by subject."""
 
 from __future__ import annotations
 

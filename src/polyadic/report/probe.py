@@ -1,4 +1,4 @@
-"""The probe of a report: its predictions, scores, their spread over subjects, and a learning curve."""
+"""The probe of a report: its predictions, scores, their spread over subjects, and calibration."""
 
 from __future__ import annotations
 
