@@ -27,7 +27,7 @@ def noise(exponent: float, channels: int, seed: int = 0) -> tuple[np.ndarray, np
     return np.fft.irfft(spectra)[..., :256].astype(np.float32), np.repeat(np.arange(12), 40)
 
 
-@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("channels", [1, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.parametrize("exponent", [0.0, 1.0], ids=["white", "1/f"])
 def test_noise_has_no_components(exponent, channels):
     X, subject = noise(exponent, channels)

@@ -136,7 +136,6 @@ MISSING = {
         "vision.vhdr needs the package mne, which is not installed: pip install 'polyadic[mne]'",
     ),
     "plotly": ("report m.safetensors -o q.html", "pip install 'polyadic[report]'"),
-    "kaleido": ("rank wearables --label activity -o q.png", "a plot needs kaleido, which is not installed"),
 }
 
 
