@@ -225,11 +225,10 @@ def speed_store() -> str:
         f"{result['pca']['windows']:,} windows of HAR's shape takes {own:.2f} s, scikit-learn's PCA(32) of the same "
         f"spectra {pca:.2f} s.\n"
     )
-    loads = [result["load"], result.get("load_after", result["load"])]
-    if max(loads) > 1:
+    if result["load"] > 1:
         text += (
-            f"\nThe CPU was busy with other work in this run (load average {loads[0]:.1f} before and {loads[1]:.1f} "
-            "after it), so that its seconds are several times too long. Ratios are affected less.\n"
+            f"\nThe CPU was busy with other work before this run (load average {result['load']:.1f}), so that its seconds are "
+            "too long. Ratios are affected less.\n"
         )
     return text
 

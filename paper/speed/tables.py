@@ -31,12 +31,6 @@ def markdown(result: Result) -> str:
         text.append(_comparison_text(result))
     if result.get("mttkrp"):
         text.append(_step_table(result["mttkrp"]))
-    if "earlier" in result:
-        one = result["earlier"]
-        parts = ", ".join(one["parts"])
-        text.append(
-            f"Sweeps and comparisons ({parts}) are those of {one['date']}, commit {one['commit']}: {one['reason']}.\n"
-        )
     text += [f"**Failed**: {name}: {error}\n" for name, error in result.get("failed", {}).items()]
     return "\n".join([*text, footer(result)])
 
