@@ -227,7 +227,7 @@ def speed_store() -> str:
     )
     if result["load"] > 1:
         text += (
-            f"\nThe CPU was busy with other work before this run (load average {result['load']:.1f}), so that its seconds "
+            f"\nThe CPU was busy before this run (load average {result['load']:.1f}), so that its seconds "
             "are too long. Ratios are affected less.\n"
         )
     return text
