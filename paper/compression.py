@@ -154,15 +154,18 @@ def cells(row: Row, means: dict[str, float]) -> list[str]:
     line = [row["title"], " × ".join(map(str, row["tensor"])), " × ".join(map(str, row["ranks"]))]
     line += [f"{means['loss']:.2f}", f"{means['more']:+.2f}"]
     for count in map(str, _COUNTS):
-        line += [f"{means[count]:.1f}", f"{means[f'gain {count}']:+.2f} ± {means[f'error {count}']:.2f}"]
+        error = means[f"error {count}"]
+        spread = "" if math.isnan(error) else f" ± {error:.2f}"
+        line += [f"{means[count]:.1f}", f"{means[f'gain {count}']:+.2f}{spread}"]
     return [*line, f"{means['seconds']:.2g}", f"{means['seconds of all']:.2g}"]
 
 
 def note(result: Row) -> str:
     """Return what the figures are."""
     return (
-        "Balanced accuracy in percent on development subjects with all entries, and the gain by compression with its "
-        f"standard error over {result['seeds']} seeds (means of {result['splits']} splits). Tensors of more than "
+        "Balanced accuracy in percent on development subjects with all entries, and the gain by compression"
+        f"{' with its standard error' * (result['seeds'] > 1)}; seeds: {result['seeds']}, splits: {result['splits']}. "
+        "Tensors of more than "
         f"{LARGEST_CORE:,} entries are compared with fits that keep as many. Fits on one thread.\n"
     )
 
