@@ -10,10 +10,10 @@ from command_line import polyadic
 
 from polyadic import CPD, load
 from polyadic.core.passes import STAGES
-from polyadic.data import Windows, open_windows
+from polyadic.data import Windows, open_windows, synthetic
 from polyadic.data.store_writer import write_windows
 from polyadic.errors import PolyadicError
-from polyadic.explain import replicability
+from polyadic.explain import match, replicability
 from polyadic.scale import Moments
 from polyadic.scale.moments import _checksum
 
@@ -171,3 +171,16 @@ def test_sites_fit_a_model_by_commands(tmp_path, sites):
     X = np.concatenate([open_windows(tmp_path / f"{name}.store").X for name in ("north", "south")])
     pooled, model = CPD(3).fit(Windows(X, fs=64)), load(tmp_path / "model.safetensors")
     assert model.history_["loss"][-1] == pytest.approx(pooled.history_["loss"][-1], rel=1e-6)
+
+
+def test_moments_of_few_windows_with_missing_channels_give_the_components_of_complete_ones():
+    windows = synthetic(240, n_channels=3, length=128)
+    X = windows.X.copy()
+    X[np.isin(windows.subject, np.unique(windows.subject)[:2]), 1] = np.nan
+    incomplete = Windows(X, windows.fs, subject=windows.subject)
+    sums = CPD(rank=2).fit_with_moments(incomplete, incomplete.subject), Moments.collect(incomplete)
+    assert [each.n_windows for each in sums] == [240, 240]
+    whole = CPD(rank=2, readout=None, restarts=3).fit(Moments.collect(windows))
+    for each in sums:
+        found = CPD(rank=2, readout=None, restarts=3).fit(each)
+        assert match(found, whole).score > 0.9

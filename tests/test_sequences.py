@@ -381,7 +381,7 @@ def test_evaluate_gives_both_scores_and_says_which_one_predict_uses(nights):
     assert set(told["along"]["recall"]) == set(STAGES)
     words = ("evaluate", "model.safetensors", "scored", "--transductive", "-o", "scores.csv")
     text = " ".join(polyadic(*words, cwd=folder).stdout.split())
-    assert "by default predict labels along the recording" in text
+    assert "so predict would label along the recording there" in text
     assert "along_balanced_accuracy" in (folder / "scores.csv").read_text()
 
 

@@ -366,10 +366,12 @@ class _Survey:
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
-        unlabelled = float((store.index.label < 0).mean())
+        known = store.index.label >= 0
+        unlabelled = float((~known).mean())
+        partly = np.isin(store.index.recording, np.unique(store.index.recording[known]))  # recordings with a label
         if reading.classes and unlabelled:
             more = "To label more: shorter windows (--seconds), a stride (--stride), --offset or --min-share 0.5"
-            hint = f". {more}" if unlabelled > _MOSTLY else ""
+            hint = f". {more}" if not known.any() or (~known[partly]).mean() > _MOSTLY else ""
             found.append(f"{100 * unlabelled:.1f} % of the windows have no label{hint}")
         lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
         if lost and reading.classes:

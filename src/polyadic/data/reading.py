@@ -91,7 +91,7 @@ class Reading:
     )
     subject: str | None = _option(
         "Where the subject comes from: folder, a table column, or a regular expression with one group, applied to the "
-        "path. Default: a BIDS entity such as sub-01, else the folder of the file.",
+        "path. Default: a BIDS entity such as sub-01, else the folder of the file, else its name.",
         "REGEX",
     )
     time: str | None = _option("Table column with the time.", "COLUMN")

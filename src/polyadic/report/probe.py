@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.windows import Windows
-from polyadic.errors import PolyadicError
 from polyadic.evaluate import calibration, cross_validate
 from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.scoring import MEASURES
@@ -19,6 +18,7 @@ from polyadic.evaluate.validation import Fold, default_folds, subjects_to_test, 
 __all__ = ["ProbeResult", "headline", "interval", "score_probe", "thinned"]
 
 _FEWEST_SUBJECTS = 4
+"""Minimum number of subjects for an interval."""
 _NO_WIDTH = 1e-9
 _RESAMPLED = 2000
 _FEW_TESTED = 100
@@ -110,15 +110,15 @@ def score_probe(
 
     Raises
     ------
-    PolyadicError : if fewer than four subjects have labels, too few for a useful accuracy
+    PolyadicError : if fewer than two subjects have labels
     """
     result = _by_subject(model, windows, seed, kind, transductive, on_fold)
     people = windows.subject[result.rows]
     result.by_people = bool((people != "").all()) and len(np.unique(people)) > 1
     result.groups = len(np.unique(people)) if result.by_people else result.n_test
     low, high = interval(result.y == result.predicted[0], people if result.by_people else None, result.y)
-    # If all predictions are correct, or there is one subject, every resample gives the same score.
-    if high - low > _NO_WIDTH:
+    # If all predictions are correct, every resample gives the same score.
+    if high - low > _NO_WIDTH and result.groups >= _FEWEST_SUBJECTS:
         result.low, result.high = low, high
     return result
 
@@ -133,11 +133,6 @@ def _by_subject(
 ) -> ProbeResult:
     unseen = unseen_rows(model, windows)
     people = subjects_to_test(windows, unseen)
-    if people < _FEWEST_SUBJECTS:
-        raise PolyadicError(
-            f"an accuracy on unseen subjects needs at least {_FEWEST_SUBJECTS} subjects with labels, but the data has "
-            f"{people}"
-        )
     rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
     folds, repeats = default_folds(people)
     codes = {name: code for code, name in enumerate(windows.classes)}

@@ -25,7 +25,7 @@ from polyadic._util.version import __version__
 from polyadic.core import moments as core
 from polyadic.core import passes, persist
 from polyadic.core.compression import Compression, largest_core
-from polyadic.core.passes import STAGES, Parts, Stage, add_windows, find_axes
+from polyadic.core.passes import STAGES, Missing, Parts, Stage, add_windows, find_axes
 from polyadic.core.tensorizer import Tensorizer, as_tensorizer
 from polyadic.data.batches import Samples, WindowSource, choose_device
 from polyadic.data.channels import match_signals, recorded_signals
@@ -248,7 +248,11 @@ class Moments:
     def _stage(self) -> Stage:
         plain = None if self.tensorize is None or self.stage != "axes" else self.tensorize.without_mean()
         describe = window_statistics if self.tensorize is not None and len(self.windows["shape"]) == 2 else None
-        return Stage(self.stage, plain or self.tensorize, self.windows["units"], self.compression, statistics=describe)
+        # Without a model that could fill them, missing entries are at the mean.
+        missing = Missing(self.windows["fs"], keep_flat=False)
+        return Stage(
+            self.stage, plain or self.tensorize, self.windows["units"], self.compression, 0, describe, missing=missing
+        )
 
     def _most_groups(self) -> int:
         assert self.compression is not None
