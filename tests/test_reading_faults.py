@@ -140,7 +140,7 @@ def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
 def test_a_rate_that_contradicts_the_time_column_is_named_in_the_error(tmp_path):
     (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 25:.2f},{n % 7}\n" for n in range(100)))
     with pytest.raises(
-        DataError, match=r"a\.csv: the times give a rate of 25 Hz, but fs is 50 Hz: --resample polyphase"
+        DataError, match=r"a\.csv: the times give a rate of 25 Hz, but fs is 50 Hz: are they in seconds"
     ):
         folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, fs=50)
 
