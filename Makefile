@@ -8,8 +8,8 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
-	@echo "make demo   few labels, and a sensor that fails, on simulated nights (some two minutes after setup)"
-	@echo "make test   run the tests of every promise and formula (some 10 minutes on two cores);"
+	@echo "make demo   few labels, and a sensor that fails, on simulated nights (90 seconds after setup)"
+	@echo "make test   run the tests of every promise and formula (some 6 minutes on two cores);"
 	@echo "            POLYADIC_DATA=folder adds the tests on real recordings"
 	@echo "make test-all  make test and make test-long: also more kills, fuzzing, kernels, browser sizes"
 	@echo "make lint   ruff, mypy, import-linter; links, promises and tables of the pages"
