@@ -213,3 +213,51 @@ def test_a_fit_resumes_from_saved_sums_when_the_scheduler_goes_away(stage, whole
 def test_a_scheduler_that_is_not_there_is_an_error():
     with pytest.raises(PolyadicError, match="no Dask scheduler answers"), cluster.connected("tcp://127.0.0.1:1", 0.5):
         pass
+
+
+def test_few_windows_are_kept_themselves(client):
+    part = X[:100]
+    found, expected = (
+        model(compression=None).fit(data) for data in (array.from_array(part, chunks=(30, -1, -1)), part)
+    )
+    assert found.history_["loss"][-1] == pytest.approx(expected.history_["loss"][-1], rel=1e-6)
+
+
+def test_channels_of_paths_are_matched_to_those_of_the_model(folders):
+    found = model(max_sweeps=8, tol=0).fit(recordings(folders, seconds=2, fs=64))
+    other = recordings(folders[::-1], seconds=2, fs=64)
+    assert other.channels == ("z", "x", "y")
+    half = len(X) // 2
+    rows = np.r_[half : len(X), 0:half]
+    np.testing.assert_allclose(found.transform(other).compute(), found.transform(X[rows]), atol=1e-3)
+
+
+def test_options_for_recordings_are_refused_for_a_store(stores):
+    with pytest.raises(PolyadicError, match=r"a\.store already contains windows"):
+        recordings(stores, seconds=2)
+
+
+def test_the_progress_bar_counts_every_window_of_every_pass(client):
+    estimator, counts = model(), []
+    source = estimator._source(array.from_array(X, chunks=(CHUNK, -1, -1)), calibrate=False)
+    source.on_batch = lambda windows, size: counts.append((windows, size))
+    estimator._collect(source)
+    assert len(counts) == len(STAGES) * 2, "groups of 16 of 24 chunks"
+    assert np.sum(counts, axis=0).tolist() == [len(STAGES) * len(X), len(STAGES) * X.nbytes]
+
+
+def test_stores_with_other_channels_are_refused(stores, tmp_path):
+    write_windows(Windows(X[:5], fs=32, channels=["x", "y", "z"]), tmp_path / "c.store")
+    with pytest.raises(PolyadicError, match=r"c\.store differs"):
+        model().fit([*stores, tmp_path / "c.store"])
+
+
+def test_a_chunk_computed_twice_counts_once():
+    """Tasks leave their inputs as they are, so that a task that runs again finds the same."""
+    x = array.from_array(X[:200], chunks=(CHUNK, -1, -1))
+    chunks = cluster.Chunks.of_array(x)
+    stage = cluster.Stage("axes", None)
+    parts = [cluster._sums_of_chunk(stage, block.compute(), 0, "cpu", cluster.torch.float32) for block in chunks.blocks]
+    first, again = cluster._merged(parts), cluster._merged(parts)
+    assert first.count == again.count == 200
+    assert np.array_equal(first.total, again.total)

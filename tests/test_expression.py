@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from problems import paper
 
 from paper.labels.people import read_set
 from polyadic import ATD, CPD, load
@@ -110,3 +111,27 @@ def test_models_without_an_expression_say_why(windows, settings, reason):
     fitted = CPD(rank=2, max_sweeps=2, **settings).fit(windows.X[:, :, :128])
     with pytest.raises(PolyadicError, match=reason):
         expression(fitted, windows.X[:, :, :128])
+
+
+def test_one_channel_with_twice_the_power_raises_components_by_their_weight_there(model, windows):
+    X = windows.X.astype(np.float64)
+    louder = X.copy()
+    louder[:, 1] *= np.sqrt(2)
+    gain = (expression(model, louder) - expression(model, X)).mean(axis=0)
+    assert gain == pytest.approx(DOUBLE * profiles(model.factors_[0])[1], abs=0.03)
+    assert (level(model, louder) - level(model, X)).mean() == pytest.approx(DOUBLE / 4, abs=0.03)
+
+
+def test_the_presets_of_the_paper_have_no_expression(windows):
+    fitted = paper(ATD, rank=2, tensorize=STFT(64, 32), beta=0, max_sweeps=1).fit(windows)
+    with pytest.raises(PolyadicError, match=r"coefficients\(X\)"):
+        expression(fitted, windows)
+
+
+def test_channels_in_another_order_or_number_are_matched_or_refused(windows):
+    named = Windows(windows.X, windows.fs, channels=["a", "b", "c", "d"])
+    fitted = CPD(rank=2).fit(named)
+    turned = Windows(windows.X[:, ::-1], windows.fs, channels=["d", "c", "b", "a"])
+    assert expression(fitted, turned) == pytest.approx(expression(fitted, named), abs=1e-9)
+    with pytest.raises(PolyadicError, match="shape"):
+        expression(fitted, windows.X[:, :2])

@@ -16,7 +16,7 @@ from polyadic.errors import DataError, PolyadicError
 from polyadic.label import Journal, Questions, Session, apply_labels
 from polyadic.label.journal import COLUMNS, Row, read_rows
 from polyadic.label.server import build_app
-from polyadic.label.session import wilson
+from polyadic.label.session import ConflictError, wilson
 
 SUBJECTS, EACH, LENGTH = 6, 60, 8
 
@@ -344,3 +344,170 @@ def test_a_label_is_saved_by_the_page_and_the_next_question_comes(client):
         assert client.post("/secret/api/label", json=wrong, headers=POST).status_code in (400, 409)
     assert client.post("/secret/api/label", content=b"x" * 20_000, headers=POST).status_code == 413
     assert len(client.session.journal.rows) == 1
+
+
+def test_earlier_windows_return_and_self_consistency_is_counted(begin):
+    session, truth = begin()
+    asked = label(session, truth, 30)
+    again = [(row, number) for number, (row, kind) in enumerate(asked) if kind == "again"]
+    assert [number + 1 for _, number in again] == [12, 24]
+    assert all(row in [earlier for earlier, _ in asked[: number - 5]] for row, number in again)
+    counts = session.counts()
+    assert counts["repeated"] >= 2
+    assert counts["same"] == counts["repeated"]
+    while session.question("tab").asked != "again":
+        label(session, truth, 1)
+    row = session.question("tab").row
+    session.answer("tab", row, "other", session.stamp(row))
+    after = session.counts()
+    assert after["repeated"] - after["same"] == 1
+
+
+def test_a_sample_of_many_windows_is_compared_and_all_are_drawn_from():
+    rng = np.random.default_rng(0)
+    questions = Questions(rng.normal(size=(9000, 2)), np.arange(9000) % 3)
+    assert len(questions.sample) == 3500
+    assert sorted(questions.order) == list(range(9000))
+
+
+def test_all_windows_can_be_labelled(begin):
+    session, truth = begin(rows=slice(7))
+    for _ in range(40):
+        label(session, truth, 1)
+    assert all(session.labels)
+
+
+def test_labels_that_no_feature_can_predict_give_an_accuracy_near_chance(begin):
+    session, truth = begin()
+    noise = np.random.default_rng(1).choice(["a", "b", "c"], len(truth))
+    label(session, noise, 200)
+    found = session.refit().estimate
+    assert found["count"] >= 35
+    assert found["interval"][0] < 0.45
+
+
+def test_it_is_too_early_to_say_with_few_random_windows_one_class_or_one_subject(begin):
+    session, truth = begin()
+    label(session, truth, 45)
+    assert session.refit().estimate["too_early"] == "9 of 10 randomly drawn windows"
+    label(session, truth, 5)
+    assert "too_early" not in session.refit().estimate
+    single, truth = begin("one.csv", slice(EACH))
+    label(single, truth, 55)
+    assert single.refit().estimate["too_early"] == "labels of two subjects are needed"
+    same, truth = begin("same.csv")
+    label(same, np.full(len(truth), "rest"), 55)
+    assert same.refit().estimate["too_early"] == "labels of two classes are needed"
+
+
+def test_the_timeline_has_the_windows_of_the_recording_in_order_and_their_predictions(begin):
+    session, truth = begin()
+    label(session, truth, 30)
+    session.refit()
+    session.learn_order()
+    rows, names = session.timeline(2 * EACH + 5)
+    assert rows.tolist() == list(range(2 * EACH, 3 * EACH))
+    assert (names == truth[rows]).mean() > 0.8
+
+
+def test_undo_appends_a_row_with_the_label_before_and_asks_again(begin):
+    session, truth = begin()
+    first, second = label(session, truth, 2)
+    session.undo("tab", second[0], 1)
+    assert session.question("tab") == second
+    session.undo("tab", first[0], 1)
+    assert session.question("tab") == first
+    assert not any(session.labels)
+    assert [row.asked for row in session.journal.rows] == ["cover", "cover", "undo", "undo"]
+    session.pick("tab", first[0])
+    session.answer("tab", first[0], "a", session.stamp(first[0]))
+    session.pick("tab", first[0])
+    session.answer("tab", first[0], "b", session.stamp(first[0]))
+    session.undo("tab", first[0], session.stamp(first[0]))
+    assert session.labels[first[0]] == "a"
+
+
+def test_renaming_keeps_the_key_and_the_name_of_another_class_merges_both(begin):
+    session, truth = begin()
+    label(session, truth, 20)
+    place = session.classes.index("walk")
+    session.rename("walk", "stroll")
+    assert session.classes[place] == "stroll"
+    assert "walk" not in session.labels
+    total = session.labels.count("stroll") + session.labels.count("rest")
+    session.rename("stroll", "rest")
+    assert session.labels.count("rest") == total
+    assert sorted(session.classes) == ["rest", "run"]
+    lines = read_rows(session.journal.path)
+    last = {(row.recording, row.start): row.label for row in lines}
+    assert "stroll" not in last.values()
+    assert begin()[0].classes == session.classes
+
+
+def test_a_window_answered_in_another_tab_is_not_overwritten(begin):
+    session, _ = begin()
+    one, two = session.question("one"), session.question("two")
+    assert one.row != two.row
+    session.pick("two", one.row)
+    session.answer("two", one.row, "rest", 0)
+    with pytest.raises(ConflictError, match="another tab"):
+        session.answer("one", one.row, "walk", 0)
+    with pytest.raises(ConflictError):
+        session.undo("one", one.row, 0)
+    assert session.labels[one.row] == "rest"
+
+
+def test_a_picked_window_leaves_the_question_open_and_skipping_it_keeps_its_label(begin):
+    session, truth = begin()
+    (row, _), *_ = label(session, truth, 3)
+    question, rows = session.question("tab"), len(session.journal.rows)
+    session.pick("tab", row)
+    session.answer("tab", row, "", session.stamp(row))
+    assert session.labels[row] == truth[row]
+    assert len(session.journal.rows) == rows
+    assert session.question("tab") == question
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 61, "=1+1", "-1", "a\x07b", "@x"])
+def test_names_that_are_no_classes_are_refused(begin, name):
+    session, _ = begin()
+    row = session.question("tab").row
+    if name.strip():
+        with pytest.raises(PolyadicError, match="name of a class"):
+            session.answer("tab", row, name, 0)
+    session.answer("tab", row, "rest", 0)
+    with pytest.raises(PolyadicError, match="name of a class"):
+        session.rename("rest", name)
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000"])
+def test_this_machine_may_be_addressed_by_its_names(client, host):
+    assert client.get("/secret/", headers={"host": host}).status_code == 200
+
+
+def test_signals_have_their_context_and_gaps_are_not_a_number(client):
+    import base64
+
+    found = client.get("/secret/api/window?row=0&first=-8&last=16&channel=-1").json()
+    values = np.frombuffer(base64.b64decode(found["values"]), "<f4").reshape(2, 24, 2)
+    X = client.session.windows.X
+    assert np.isnan(values[:, :8]).all()
+    np.testing.assert_allclose(values[:, 8:, 0], np.hstack([X[0], X[1]]), rtol=1e-6)
+    assert client.get("/secret/api/window?row=0&first=0&last=99999&channel=-1").status_code == 400
+
+
+def test_suggestions_come_only_if_asked_for_and_never_for_random_or_repeated_windows(client):
+    session, (_, _, truth) = client.session, people()
+    label(session, truth, 20)
+    session.refit()
+    kinds = set()
+    for _ in range(30):
+        asked = session.question("t").asked
+        kinds.add(asked)
+        assert client.get("/secret/api/question?tab=t").json()["suggestion"] == ""
+        shown = client.get("/secret/api/question?tab=t&suggest=1").json()
+        assert bool(shown["suggestion"]) == (asked not in ("random", "again"))
+        assert shown["asked"] != "again"  # whoever knows that it is repeated remembers
+        assert shown["label"] == ""
+        label(session, truth, 1, tab="t")
+    assert {"random", "again", "unsure"} <= kinds

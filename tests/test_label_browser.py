@@ -1,4 +1,4 @@
-"""`polyadic label` in a real browser: twenty windows by keyboard, a reload, undo, a killed server, two tabs."""
+"""`polyadic label` in a real browser: forty windows by keyboard, a reload, undo, a killed server, two tabs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,42 @@ import signal
 from pathlib import Path
 
 import pytest
-from browser import browser
+from browser import OVERLAPS, browser
 from command_line import Piped, polyadic
 from test_label import write_recordings
 
 from polyadic.label.journal import read_rows
+
+CONTRASTS = """
+() => {
+  const light = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
+    const [r, g, b] = parts.map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ratio = (one, other) => {
+    const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const ground = (node) => {
+    const colour = getComputedStyle(node).backgroundColor;
+    return /rgba\\(.*, 0\\)/.test(colour) ? ground(node.parentElement) : colour;
+  };
+  const texts = "h1, h1 span, h2, p, span.name, span.number, button, kbd, label, figcaption span, dd, dt, code";
+  const found = [];
+  for (const node of document.querySelectorAll(texts)) {
+    if (!node.textContent.trim() || node.matches(":disabled")) continue;
+    const value = ratio(getComputedStyle(node).color, ground(node));
+    if (value < 4.5) found.push(`${node.tagName} ${node.textContent.slice(0, 20)} ${value.toFixed(2)}`);
+  }
+  for (const node of document.querySelectorAll(".swatch")) {
+    const value = ratio(getComputedStyle(node).backgroundColor, ground(node.parentElement));
+    if (value < 3) found.push(`swatch ${value.toFixed(2)}`);
+  }
+  return found;
+}
+"""
+
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -115,7 +146,7 @@ def on_disk(path: Path) -> list[tuple[str, float, str]]:
     return [(row.recording, row.start, row.label) for row in read_rows(path)]
 
 
-def test_twenty_windows_by_keyboard_with_a_reload_an_undo_and_a_killed_server(running, serve, tmp_path):
+def test_forty_windows_by_keyboard_with_a_reload_an_undo_and_a_killed_server(running, serve, tmp_path):
     server, path = serve(), tmp_path / "labels.csv"
     person = Typist(running, server.address)
     person.name("fast")
@@ -147,7 +178,7 @@ def test_twenty_windows_by_keyboard_with_a_reload_an_undo_and_a_killed_server(ru
     person.open(server.address)
     person.complaints.clear()  # about the server that was gone
     assert person.page.locator("#counts .number").all_inner_texts() == counts(person.answers)
-    while len(person.answers) < 22:
+    while len(person.answers) < 42:
         person.label()
     person.page.wait_for_function("() => state.follows === state.version", timeout=60_000)
     assert on_disk(path) == person.answers
@@ -205,3 +236,19 @@ def test_names_are_shown_as_text_and_nothing_is_loaded_from_elsewhere(running, s
     person.page.keyboard.press("Enter")
     person.page.wait_for_function("() => state.classes.length === 1")
     assert person.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_have_contrast_and_do_not_overlap_on_desktop_and_tablets(running, serve, scheme):
+    person = Typist(running, serve().address, color_scheme=scheme)
+    person.name("fast")
+    person.name("slow")
+    for _ in range(3):
+        person.label()
+    for width, height in ((1440, 900), (1024, 768), (820, 1180), (390, 844)):
+        person.page.set_viewport_size({"width": width, "height": height})
+        person.page.wait_for_timeout(200)
+        assert person.page.evaluate(OVERLAPS) == []
+        assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    low = person.page.evaluate(CONTRASTS)
+    assert low == []

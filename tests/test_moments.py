@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from command_line import polyadic
 
-from polyadic import CPD, load
+from polyadic import CPD, SALS, load
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows, synthetic
 from polyadic.data.store_writer import write_windows
-from polyadic.errors import PolyadicError
+from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
 from polyadic.scale import Moments
-from polyadic.scale.moments import _checksum
+from polyadic.scale.moments import _checksum, check_subjects
 
 
 def recordings(count: int = 360, subjects: int = 9, seed: int = 0, **changes) -> Windows:
@@ -184,3 +184,80 @@ def test_moments_of_few_windows_with_missing_channels_give_the_components_of_com
     for each in sums:
         found = CPD(rank=2, readout=None, restarts=3).fit(each)
         assert match(found, whole).score > 0.9
+
+
+def test_contributions_without_a_name_are_all_counted(windows):
+    parts = [Moments.collect(part, "floor") for part in (windows[:150], windows[150:240], windows[240:])]
+    assert Moments.merge([Moments.merge(parts[:1]), Moments.merge(parts[1:])]).n_windows == len(windows)
+
+
+def test_windows_of_unknown_subjects_count(windows):
+    subjects = np.where(np.arange(len(windows)) < 100, "", windows.subject)
+    moments = Moments.collect(windows, groups=subjects)
+    assert moments.n_windows == len(windows)
+    assert "(unknown)" in moments.groups
+
+
+def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
+    model = CPD(3).fit(stages["core"]["merged"])
+    model.save(tmp_path / "model.safetensors")
+    stages["core"]["merged"].save(tmp_path / "core.moments")
+    assert (tmp_path / "model.safetensors").stat().st_size < (tmp_path / "core.moments").stat().st_size / 10
+    assert load(tmp_path / "model.safetensors").n_sweeps_ == model.n_sweeps_
+    with pytest.raises(ModelFileError, match="holds no sums"):
+        Moments.load(tmp_path / "model.safetensors")
+    with pytest.raises(ModelFileError, match="not a model"):
+        load(tmp_path / "core.moments")
+
+
+def test_many_subjects_share_groups(windows, monkeypatch):
+    monkeypatch.setattr("polyadic.scale.moments._GROUPS_BYTES", 1)
+    moments = Moments.collect(windows, groups=windows.subject)
+    assert moments.groups == ["group 1", "group 2"]
+    assert moments.n_windows == len(windows)
+
+
+def test_one_group_cannot_be_halved(stages):
+    moments = stages["core"]["merged"]
+    with pytest.raises(PolyadicError, match="two groups"):
+        replicability(CPD(2).fit(moments), moments)
+
+
+def test_windows_of_a_site_that_do_not_fit_are_refused(stages, windows):
+    with pytest.raises(PolyadicError, match="64"):
+        Moments.collect(recordings(fs=32), "axes", previous=stages["floor"]["merged"])
+    with pytest.raises(PolyadicError, match="stage before"):
+        Moments.collect(windows, "core", previous=stages["floor"]["merged"])
+    with pytest.raises(PolyadicError, match="go on with stage 'core'"):
+        CPD(2).fit(stages["axes"]["merged"])
+
+
+def test_what_moments_cannot_do_is_said(stages, tmp_path):
+    moments = stages["core"]["merged"]
+    wrong = (
+        (SALS(2), {}, "must read the windows themselves"),
+        (CPD(2, compression=(1, 1, 1)), {}, "compression must be 'auto'"),
+        (CPD(2), {"checkpoint": tmp_path / "fit"}, "needs no checkpoint"),
+    )
+    for model, arguments, words in wrong:
+        with pytest.raises(PolyadicError, match=words):
+            model.fit(moments, **arguments)
+
+
+def test_sums_of_few_subjects_are_not_to_leave_a_site(stages, sites):
+    check_subjects(Moments.collect(recordings(), "floor"))
+    assert next(iter(stages["floor"]["west"].sites.values()))["subjects"] == 1
+    with pytest.raises(PolyadicError, match="at least 5 are wanted, but there is 1"):
+        check_subjects(Moments.collect(sites["west"], "floor"))
+
+
+def test_moments_of_one_data_set_serve_several_fits(tmp_path, windows):
+    run = partial(polyadic, cwd=tmp_path)
+    write_windows(windows, tmp_path / "all.store")
+    run("moments", "all.store", "-o", "all.moments")
+    run("fit", "--moments", "all.moments", "--rank", 2, "-o", "m.safetensors")
+    assert load(tmp_path / "m.safetensors").rank == 2
+    refused = run("fit", "--moments", "all.moments", "--method", "atd", "-o", "n.safetensors", code=1)
+    assert "--moments is for --method cpd" in refused.stderr
+    wrong = run("fit", "all.store", "--scheduler", "tcp://127.0.0.1:1", "--method", "atd", code=1)
+    assert "--scheduler is for --method cpd" in wrong.stderr

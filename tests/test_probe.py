@@ -6,15 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import sklearn
+import torch
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from polyadic.data.splits import contiguous_blocks, group_folds
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe as module
 from polyadic.evaluate import regression
 from polyadic.evaluate.probe import Probe
@@ -288,3 +291,108 @@ def test_blocks_are_contiguous_within_each_class_and_have_all_classes():
         assert set(block[y == label]) == set(range(5))
         sizes = np.bincount(block[y == label])
         assert sizes.max() - sizes.min() <= 1
+
+
+def test_without_groups_neighbouring_rows_are_left_out_together():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) // 60 % 2  # long runs of one class
+    shared = np.repeat(3 * rng.normal(size=(60, 40)), 10, axis=0)  # ten neighbours overlap
+    Z = np.hstack([1.5 * y[:, None] + rng.normal(size=(600, 2)), shared + 0.3 * rng.normal(size=shared.shape)])
+    blocks = Probe().fit(Z, y, statistic_columns=slice(2, None))
+    shuffled = Probe().fit(Z, y, groups=rng.permutation(600) % 5, statistic_columns=slice(2, None))
+    scores = [max(row["balanced_accuracy"] for row in probe.validation_) for probe in (blocks, shuffled)]
+    assert scores[0] < scores[1] - 0.05
+    assert "5 contiguous blocks" in blocks.reason_
+
+
+def test_given_settings_are_kept_and_the_others_are_chosen():
+    Z, y, people = example()
+    given = Probe(C=0.3, scale="standardised", statistics=2).fit(Z, y, people, [5])
+    assert (given.C_, given.scale_, given.statistics_, given.validation_) == (0.3, "standardised", 2.0, [])
+    assert given.reason_.endswith("weight 2: as given; probabilities assume equally frequent classes")
+    half = Probe(C=0.3).fit(Z, y, people)
+    assert [(row["C"], row["scale"], row["statistics"]) for row in half.validation_] == [
+        (0.3, "plain", None),
+        (0.3, "standardised", None),
+    ]
+    assert half.statistics_ is None
+
+
+def test_the_unit_of_the_features_changes_nothing():
+    Z, y, people = example()
+    metres, micrometres = Probe().fit(Z, y, people), Probe().fit(1e6 * Z, y, people)
+    assert metres.scale_ == micrometres.scale_
+    np.testing.assert_array_equal(metres.predict(Z), micrometres.predict(1e6 * Z))
+    first, last = (
+        [row["C"] for row in probe.validation_ if row["scale"] == "plain"] for probe in (metres, micrometres)
+    )
+    np.testing.assert_allclose(np.multiply(last, 1e12), first)
+
+
+def test_the_number_of_threads_changes_nothing():
+    Z, y, people = example()
+    alone = Probe().fit(Z, y, people, [5])
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        together = Probe().fit(Z, y, people, [5])
+    finally:
+        torch.set_num_threads(threads)
+    assert together.validation_ == alone.validation_
+    np.testing.assert_array_equal(together.coef_, alone.coef_)
+
+
+def test_features_that_are_all_statistics_have_no_weight():
+    Z, y, people = example()
+    every = Probe().fit(Z, y, people, slice(None))
+    assert every.statistics_ is None
+    np.testing.assert_array_equal(every.coef_, Probe().fit(Z, y, people).coef_)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"y": np.full(240, -1)}, "no labelled row"),
+        ({"y": np.ones(240, int)}, "1 class, 1"),
+        ({"y": np.ones(7, int)}, r"shape \(240,\)"),
+        ({"y": None}, "requires y"),
+        ({"groups": np.ones(7)}, "groups must have shape"),
+        ({"statistic_columns": [6]}, "statistic_columns must be"),
+        ({"statistic_columns": [0.5]}, "statistic_columns must be"),
+        ({"Z": np.full((240, 6), np.nan)}, "NaN"),
+    ],
+)
+def test_input_that_cannot_be_used_is_refused_with_a_sentence(change, said):
+    Z, y, people = example()
+    with pytest.raises(ValueError, match=said):
+        Probe().fit(**({"Z": Z, "y": y, "groups": people} | change))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"C": 0}, "C must be"),
+        ({"C": "best"}, "C must be"),
+        ({"C": True}, "C must be"),
+        ({"scale": "none"}, "scale must be"),
+        ({"statistics": "yes"}, "statistics must be"),
+        ({"statistics": -1.0}, "statistics must be"),
+        ({"statistics": False}, "statistics must be"),
+        ({"unlabelled": True}, "unlabelled must be"),
+        ({"class_weight": "even"}, "class_weight must be"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_with_a_sentence(parameters, said):
+    Z, y, people = example()
+    with pytest.raises(PolyadicError, match=said):
+        Probe(**parameters).fit(Z, y, people)
+
+
+def test_groups_reach_the_probe_in_a_pipeline():
+    Z, y, people, block = leaking()
+    pipeline = Pipeline([("same", FunctionTransformer()), ("probe", Probe())])
+    pipeline.fit(Z, y, probe__groups=people, probe__statistic_columns=block)
+    assert pipeline[-1].reason_ == Probe().fit(Z, y, people, block).reason_
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = make_pipeline(FunctionTransformer(), Probe().set_fit_request(groups=True)).fit(Z, y, groups=people)
+    assert routed[-1].reason_ == Probe().fit(Z, y, people).reason_

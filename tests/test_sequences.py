@@ -13,11 +13,11 @@ import pytest
 from c_code import CLibrary, missing
 from command_line import polyadic
 
-from polyadic import CPD, export, load
+from polyadic import CPD, export, load, plot, tune
 from polyadic.data import Windows
 from polyadic.data.readers.edf import read_annotations
-from polyadic.errors import PolyadicError
-from polyadic.evaluate import WindowClassifier
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.evaluate.sequences import (
     LONGEST_GAP,
     Chain,
@@ -26,11 +26,13 @@ from polyadic.evaluate.sequences import (
     forward,
     forward_backward,
     labelled_pairs,
+    rows_along,
     segments_of,
     transitions_of_pairs,
     usual_step,
     viterbi,
 )
+from polyadic.report.contents import collect_contents
 
 STEP = 8
 
@@ -407,3 +409,154 @@ def test_stream_in_c_is_the_causal_filter_also_after_windows_without_a_result(tr
     np.testing.assert_allclose(results, expected, atol=1e-5)
     assert not np.array([found[64 * (number + 1)] for number in np.flatnonzero(~seen)]).any()
     assert np.abs(expected - classifier.predict_proba(kept)).max() > 0.1
+
+
+def test_one_class_and_no_windows():
+    segments = segments_of(positions([0, 1, 2]), STEP)
+    assert baum_welch(np.zeros((3, 1)), segments)[0].tolist() == [[1.0]]
+    assert viterbi(np.zeros((3, 1)), segments, np.ones((1, 1)), np.ones(1)).tolist() == [0, 0, 0]
+    nothing = segments_of(positions([0])[:0], STEP)
+    assert forward_backward(np.zeros((0, 2)), nothing, np.eye(2), np.ones(2) / 2)[0].shape == (0, 2)
+    assert viterbi(np.zeros((0, 2)), nothing, np.eye(2), np.ones(2) / 2).shape == (0,)
+
+
+def test_long_segments_can_be_cut():
+    segments = segments_of(positions(range(5)), STEP, longest=2)
+    assert segments.rows.tolist() == [[0, 1], [2, 3], [4, -1]]
+    assert segments.steps.tolist() == [[0, 1], [0, 1], [0, 0]]
+
+
+def test_recordings_may_be_interleaved():
+    windows = positions([0, 1], [0, 1])
+    assert segments_of(windows[[0, 2, 1, 3]], STEP).rows.tolist() == [[0, 2], [1, 3]]
+
+
+def test_chain_is_learned_from_whole_recordings_with_labels():
+    windows = positions([0, 1], [0, 1], [0])
+    assert rows_along(windows, np.array([False, True, False, False, True])).tolist() == [0, 1, 4]
+    assert rows_along(windows.X, np.ones(5, bool)).tolist() == []
+    assert rows_along(windows[::-1], np.ones(5, bool)).tolist() == []
+    picked = Windows(np.zeros((4, 1, 8)), recording=["night"] * 4, start=[0, 8, 48, 88])  # 40 apart, but two are closer
+    assert rows_along(picked, np.ones(4, bool)).tolist() == []
+
+
+def test_transitions_are_recovered_through_gaps():
+    _, codes, windows = planted(np.random.default_rng(1), PLANTED, people=40)
+    some = np.flatnonzero(np.random.default_rng(2).random(len(codes)) < 0.4)
+    pairs, starts = labelled_pairs(codes[some], segments_of(windows[some], STEP), 3)
+    np.testing.assert_allclose(transitions_of_pairs(pairs, starts)[0], PLANTED, atol=0.04)
+
+
+def test_learned_chain_assumes_equally_frequent_classes():
+    rare = np.array([[0.98, 0.02], [0.2, 0.8]])
+    scores, codes, windows = planted(np.random.default_rng(0), rare, noise=0.5)
+    segments = segments_of(windows, STEP)
+    for transitions, _ in (baum_welch(scores, segments), transitions_of_pairs(*labelled_pairs(codes, segments, 2))):
+        np.testing.assert_allclose(transitions.sum(axis=0), 1, atol=1e-6)
+
+
+def test_initial_distribution_is_learned():
+    codes = np.tile([0, 0, 1, 2, 1, 2], 30)
+    segments = segments_of(positions(*[range(6)] * 30), STEP)
+    for _, initial in (
+        transitions_of_pairs(*labelled_pairs(codes, segments, 3)),
+        baum_welch(20 * np.eye(3)[codes], segments),
+    ):
+        assert initial[0] > 0.8
+
+
+def test_class_that_lasts_one_window_is_kept():
+    short = np.array([[0.9, 0.1, 0.0], [0.0, 0.0, 1.0], [0.1, 0.0, 0.9]])  # the second always lasts one window
+    rng = np.random.default_rng(0)
+    scores, codes, windows = planted(rng, short, noise=0.6)
+    chain = chosen(rng, scores, codes, windows)
+    recalls = chain.validation["recall_window"][1], chain.validation["recall_along"][1]
+    assert recalls[1] > recalls[0]
+
+
+def test_overlapping_windows_lower_kappa():
+    rng = np.random.default_rng(0)
+    codes = np.repeat(rng.integers(3, size=600), 10)
+    x = np.eye(3)[codes] + np.repeat(rng.normal(size=(1200, 3)), 5, axis=0)  # the same noise in five windows
+    windows = positions(*[range(500)] * 12)
+    assert chosen(rng, 4 * x, codes, windows).kappa < 1
+
+
+def test_two_subjects_are_too_few_to_validate():
+    scores, codes, windows = planted(np.random.default_rng(0), PLANTED, people=2)
+    chain = chosen(np.random.default_rng(0), scores, codes, windows)
+    assert not chain.is_default
+    assert not chain.validation
+    assert "fewer than 3 subjects" in chain.reason
+
+
+def test_one_window_is_predicted_like_by_itself(classifier, train):
+    labels, _ = classifier.predict_sequence(train[:1])
+    assert labels.shape == (1,)
+
+
+def test_prior_has_no_effect_along_the_recording(classifier, train):
+    other = WindowClassifier.of(classifier.as_model())
+    other.probe_ = other.probe_.with_prior("training")
+    np.testing.assert_allclose(other.predict_sequence(train)[1], classifier.predict_sequence(train)[1], atol=1e-9)
+
+
+def test_permuted_windows_are_refused(classifier, train):
+    with pytest.raises(PolyadicError, match="in order of time"):
+        classifier.predict_sequence(train[np.random.default_rng(0).permutation(len(train))])
+
+
+def test_damaged_chains_are_refused(classifier):
+    content = classifier.chain_.to_dict()
+    for damage in ({"initial": [1.0, 0.0]}, {"kappa": 2.0}, {"transitions": [[1.0] * 3] * 3}, {"step": "x"}):
+        with pytest.raises(ModelFileError, match="chain"):
+            Chain.from_dict(content | damage, 3)
+    arrays, header = Probe.of(classifier.probe_).pack()
+    del header["chain"]  # files of earlier versions have none
+    assert Probe.unpack(arrays, header, classifier.probe_.n_features_in_).chain_ is None
+
+
+def test_another_stride_is_refused_if_asked_for_and_else_predicted_by_itself(nights):
+    folder, _, _ = nights
+    (folder / "dense").mkdir()
+    (folder / "dense" / "new.edf").write_bytes((folder / "new.edf").read_bytes())
+    polyadic("prepare", "folder", "dense", "dense.store", "--seconds", EPOCH, "--stride", 10, cwd=folder)
+    words = ("predict", "model.safetensors", "dense.store", "-o", "dense.csv")
+    refused = polyadic(*words, "--along", cwd=folder, code=1)
+    assert "windows that start every 960 samples" in " ".join(refused.stderr.split())
+    told = polyadic(*words, cwd=folder)
+    assert "each window is predicted by itself" in " ".join(told.stderr.split())
+
+
+def test_tune_gives_both_scores_on_left_out_subjects_and_says_which_one_predict_uses(train):
+    tuning = tune(train, tries=1, folds=2, device="cpu")
+    assert tuning.along_score > tuning.recommended_score
+    assert f"Along the recording {100 * tuning.along_score:.1f} %, each window by itself" in tuning.summary()
+    uses = "along the recording" if tuning.model.chain_.is_default else "each window by itself"
+    assert f"predict labels {uses}." in tuning.summary()
+    assert tuning.to_dict()["nested_along"] == pytest.approx(tuning.along_score, abs=1e-6)
+    unordered = Windows(train.X[:240], 64.0, subject=train.subject[:240], label=train.label[:240])
+    assert np.isnan(tune(unordered, tries=1, folds=2, device="cpu").along_score)
+
+
+def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):
+    contents = collect_contents(classifier.as_model(), train, transductive=True)
+    assert "predict would label along the recording there" in contents.probe.along
+    first = contents.timelines[0]
+    assert (first.alone != first.predicted).any()
+    np.testing.assert_allclose(first.probability.sum(axis=1), 1, atol=1e-5)
+    figure = plot.timeline(first.windows, first.predicted, alone=first.alone)
+    assert [layer.opacity for layer in figure.data][:2] == [0.35, 1.0]
+
+
+def test_stream_in_c_needs_a_stride_that_is_a_multiple_of_the_step(classifier, tmp_path):
+    assert classifier.chain_.is_default
+    assert export.c(classifier, tmp_path / "model.c", stride=128).along
+    assert not export.c(classifier, tmp_path / "model.c", stride=48).along
+    assert "polyadic_filter" not in (tmp_path / "model.c").read_text()
+
+
+def test_exports_say_that_they_leave_out_the_order(train, tmp_path):
+    WindowClassifier(CPD(rank=4, readout=None, device="cpu").fit(train)).fit(train).save(tmp_path / "m.safetensors")
+    told = polyadic("export", "m.safetensors", "-o", "m.onnx", cwd=tmp_path).stdout
+    assert "the order of windows (--along) is not exported" in " ".join(told.split())

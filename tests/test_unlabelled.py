@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import make_moons
 from sklearn.metrics import balanced_accuracy_score
 
 from polyadic import CPD
 from polyadic.data import Windows, synthetic
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate
 from polyadic.evaluate import probe as module
-from polyadic.evaluate.probe import TEMPERATURE, _temperature
-from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, spread, trusted_labels
+from polyadic.evaluate.classifier import partly_labelled
+from polyadic.evaluate.probe import TEMPERATURE, _temperature, train_probe
+from polyadic.evaluate.unlabelled import FEWEST, MOST, neighbour_graph, pool_rows, spread, trusted_labels
 
 
 def blobs(rows: int = 600, apart: float = 2.2, width: int = 8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -230,3 +232,129 @@ def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(tmp
         assert getattr(again.probe_, name) == getattr(model.probe_, name)
     ignoring = WindowClassifier(features, Probe(unlabelled=False)).fit(windows, y)
     assert ignoring.probe_.unlabelled_ == 0
+
+
+@pytest.mark.parametrize("groups", [None, np.zeros(9000), np.arange(9000)])
+def test_the_pool_is_bounded_whatever_the_groups(groups):
+    assert len(pool_rows(np.zeros(9000, bool), groups)) == MOST
+    assert len(pool_rows(np.ones(9000, bool), groups)) == 0
+
+
+def test_the_graph_is_symmetric_without_loops_and_stands_equal_windows():
+    Z, y = blobs(120)
+    Z[:40] = Z[0]  # forty silent windows, say
+    graph = neighbour_graph(Z, np.zeros(Z.shape[1], bool))
+    assert np.isfinite(graph.data).all()
+    assert abs(graph - graph.T).max() == 0
+    assert not graph.diagonal().any()
+    found = spread(graph, few_labels(y, 2), np.ones(3))
+    assert np.isfinite(found).all()
+    assert neighbour_graph(np.zeros((30, 2)), np.zeros(2, bool)).shape == (30, 30)
+
+
+def test_components_and_statistics_have_a_graph_each():
+    Z, _ = blobs(80)
+    is_statistic = np.arange(8) % 2 > 0
+    both = neighbour_graph(Z, is_statistic)
+    parts = [neighbour_graph(Z[:, columns], np.zeros(4, bool)) for columns in (~is_statistic, is_statistic)]
+    assert abs(both - parts[0] - parts[1]).max() < 1e-12
+    scaled = neighbour_graph(Z * np.where(is_statistic, 7.0, 1.0), is_statistic)
+    np.testing.assert_allclose(scaled.toarray(), both.toarray(), atol=1e-12)
+
+
+def test_proportions_follow_the_probe_on_unbalanced_classes():
+    rng = np.random.default_rng(0)
+    y = (rng.random(1000) < 0.1).astype(int)
+    Z = np.where(y == 1, 1.8, 0.0)[:, None] + rng.normal(size=(1000, 4)) * [1, 1, 1, 1]
+    codes = few_labels(y, 4)
+    graph, unlabelled = neighbour_graph(Z, np.zeros(Z.shape[1], bool)), few_labels(y, 4) < 0
+    shares = {}
+    for name, rare in (("right", 0.1), ("equal", 0.5)):
+        mass = spread(graph, codes, np.array([1 - rare, rare]))
+        shares[name] = (mass.argmax(axis=1) == y)[unlabelled].mean()
+    assert shares["right"] > shares["equal"] + 0.05
+
+
+def test_moons_are_separated_by_two_labels_only_with_unlabelled_rows():
+    Z, y = make_moons(800, noise=0.05, random_state=0)
+    Z = np.hstack([Z, np.sin(3 * Z), np.cos(3 * Z), Z[:, :1] * Z[:, 1:]])
+    marked = few_labels(y, 3)
+    with_pool = Probe().fit(Z, marked)
+    without = Probe(unlabelled=False).fit(Z, marked)
+    assert (with_pool.unlabelled_, without.unlabelled_) == (794, 0)
+    assert balanced_accuracy_score(y, with_pool.predict(Z)) > balanced_accuracy_score(y, without.predict(Z)) + 0.03
+    assert "794 unlabelled windows used, too few labels or subjects to tell" in with_pool.reason_
+
+
+@pytest.mark.parametrize("marks", [-1, "", None, np.nan])
+def test_all_marks_of_a_missing_label_are_the_same(marks):
+    Z, y = blobs(400)
+    codes = few_labels(y, 5)
+    text = isinstance(marks, str) or marks is None
+    column = np.array([marks if code < 0 else (f"c{code}" if text else float(code)) for code in codes], object)
+    probe = Probe().fit(Z, column.tolist())
+    assert probe.unlabelled_ == 385
+    np.testing.assert_array_equal(probe.coef_, Probe().fit(Z, codes).coef_)
+    assert probe.classes_.tolist() == (["c0", "c1", "c2"] if text else [0, 1, 2])
+
+
+@pytest.mark.parametrize("weight", [None, {"a": 1.0, "b": 5.0, "c": 1.0}])
+def test_class_weights_and_booleans_work_with_unlabelled_rows(weight):
+    Z, y = blobs(600, 0.8)
+    names = np.array([*"abc", ""])[few_labels(y, 6)]
+    groups = np.array(["", "p1", "p2", "p3"])[np.arange(600) // 5 % 4]
+    probe = Probe(class_weight=weight).fit(Z, names, groups)
+    assert probe.unlabelled_ == 582
+    if weight is not None:
+        assert (probe.predict(Z) == "b").sum() > (Probe().fit(Z, names, groups).predict(Z) == "b").sum()
+    yes = Probe().fit(Z, partly_labelled(y[:40] > 0, np.arange(600) < 40))
+    assert yes.classes_.tolist() == [False, True]
+    assert yes.unlabelled_ == 560
+
+
+def test_a_class_of_one_subject_does_not_spoil_the_temperature():
+    Z, y = blobs(600)
+    groups = np.arange(600) // 3 % 6
+    groups[y == 2] = 0  # in its fold, no probe knows the third class
+    alone, shared = Probe(C=1.0).fit(Z, y, groups), Probe(C=1.0).fit(Z, y, np.arange(600) // 3 % 6)
+    assert alone.temperature_ == pytest.approx(shared.temperature_, rel=0.5)
+    only = Probe(C=1.0).fit(Z[y < 2], y[y < 2], np.where(y[y < 2] == 0, np.arange(400) % 2, 2))
+    assert np.isfinite(only.coef_).all()
+    assert 0.1 < only.temperature_ < 3
+
+
+def test_classifiers_other_than_a_probe_are_given_labelled_rows_only():
+    class Watching(BaseEstimator):
+        def fit(self, Z: Any, y: Any, groups: Any = None) -> Watching:
+            self.told_ = len(Z), len(y), list(groups)
+            return self
+
+    Z, y = blobs(9)
+    told = train_probe(Watching(), Z, np.where(np.arange(9) < 4, y, -1), np.arange(9)).told_
+    assert told == (4, 4, [0, 1, 2, 3])
+
+
+def test_few_labels_or_subjects_get_the_fixed_temperature():
+    Z, y = blobs(300)
+    for rows, groups in ((29, 5), (300, 2)):
+        assert Probe().fit(Z[:rows], y[:rows], np.arange(rows) % groups).temperature_ == TEMPERATURE
+
+
+def test_random_labels_give_chance_in_cross_validation_with_unlabelled_windows():
+    Z, _ = blobs(1600)
+    rng = np.random.default_rng(0)
+    label = np.where(np.arange(1600) % 4 == 0, rng.integers(0, 3, 1600), -1)
+    subject = np.char.add("p", (np.arange(1600) // 400).astype(str))
+    result = cross_validate(Plain(), people(label, Z, subject))
+    assert result.balanced_accuracy == pytest.approx(1 / 3, abs=0.08)
+    assert np.isfinite(result.confidence).all()
+    assert not result.transductive
+
+
+def test_a_probe_that_ignores_unlabelled_windows_is_given_none():
+    Z, y = blobs(900)
+    windows = people(few_labels(y, 60), Z, np.char.add("p", (np.arange(900) // 3 % 6).astype(str)))
+    given: list[Any] = []
+    for probe in ("plain", Probe(unlabelled=False)):
+        cross_validate(Plain(), windows, probe=probe, on_fold=given.append)
+    assert {len(fold.unlabelled) for fold in given} == {0}
