@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import oracles
+import pandas as pd
 import pytest
 import torch
 from problems import paper
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from polyadic import ATD, CPD, GRSALS, SALS
@@ -23,6 +32,14 @@ from polyadic.core import step as als
 from polyadic.core.solve import normalise_components
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
+
+NUMBER = r"-?[\d.]+(e[+-]\d+)?"
+
+TERMS = {
+    "GRSALS, three dimensions": ["fit", "Tikhonov", "graph"],
+    "ATD, STFT, memory": ["fit", "augmented", "Tikhonov", "self-supervised"],
+}
+
 
 Model = CPD
 
@@ -411,3 +428,188 @@ def test_each_batch_takes_its_own_part_of_the_graph() -> None:
 def test_a_graph_of_wrong_weights_is_refused_with_the_reason(weights: np.ndarray, message: str) -> None:
     with pytest.raises(PolyadicError, match=message):
         paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS).fit(CUBE)
+
+
+def test_copies_and_pickles_give_the_same_features_and_continue_equally(
+    case: tuple[Model, np.ndarray], tmp_path: Path
+) -> None:
+    model, X = case
+    model.fit(X)
+    joblib.dump(model, tmp_path / "model")
+    stored = joblib.load(tmp_path / "model")
+    copied = copy.deepcopy(model)
+    assert_same(model, stored, X)
+    for each in (model, stored, copied):
+        each.partial_fit(X[:9])
+    assert_same(model, stored, X)
+    assert_same(model, copied, X)
+
+
+def test_features_have_names_and_are_returned_as_a_data_frame_on_request(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    Z = model.fit(X).transform(X)
+    names = ["x1", "x2", "x3"]
+    assert list(model.get_feature_names_out()) == names
+    frame = model.set_output(transform="pandas").transform(X)
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.columns) == names
+    np.testing.assert_array_equal(frame.to_numpy(), Z)
+    np.testing.assert_array_equal(model.inverse_transform(frame), clone(model).fit(X).inverse_transform(Z))
+    assert isinstance(model.transform(torch.tensor(X)), pd.DataFrame)
+
+
+def test_the_same_model_comes_out_on_every_device(case: tuple[Model, np.ndarray], device: torch.device) -> None:
+    model, X = case
+    score = clone(model).fit(X).score(X)
+    model.set_params(device=device).fit(X)
+    Z = model.transform(torch.tensor(X, device=device))
+    assert Z.device.type == device.type
+    assert model.score(X) == pytest.approx(score, abs=1e-3)
+
+
+def test_a_single_window_can_be_fitted(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    assert model.fit(X[:1]).transform(X).shape == (len(X), 3)
+    assert np.isfinite(model.transform(X)).all()
+
+
+def test_partial_fit_continues_from_a_fit_with_the_state_of_its_solver(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    model.fit(X)
+    state = als.State([torch.tensor(factor) for factor in model.factors_])
+    if model.solver_ == "memory":
+        assert model._memory is not None
+        state.memory = model._memory
+    history = copy.deepcopy(model.history_)
+    literal_step(model, X[:9], state, first_id=len(X))
+    model.partial_fit(X[:9])
+    for mine, expected in zip(model.factors_, state.factors, strict=True):
+        np.testing.assert_array_equal(mine, expected.numpy())
+    assert model.history_ == history
+
+
+def test_a_model_that_is_not_fitted_says_so() -> None:
+    for method in ("transform", "inverse_transform", "score", "save"):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            getattr(SALS(), method)(CUBE)
+
+
+def test_a_fit_that_fails_leaves_a_new_model_new(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    for failure, (action, message) in FAILURES.items():
+        if failure != "another shape":
+            fresh = clone(model)
+            with pytest.raises((ValueError, KeyboardInterrupt), match=message):
+                action(fresh, X)
+            assert vars(fresh) == fresh.get_params(deep=False)
+
+
+def test_a_custom_function_equals_the_same_stft() -> None:
+    fixed = STFT(n_fft=8, hop=4, floor=0.01)
+    model = paper(
+        ATD, tensorize=lambda batch: fixed(batch), augment=lambda batch: 0.8 * batch, beta=0.01, **SETTINGS
+    ).fit(CUBE)
+    own = paper(ATD, tensorize=fixed, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
+    # Not to the bit: the numbers of ours lie in memory in another order.
+    np.testing.assert_allclose(model.transform(CUBE), own.transform(CUBE), rtol=1e-9)
+
+
+@dataclass(frozen=True)
+class Shortened(Augmentation):
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        return X[..., :-1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"augment": lambda batch: batch[:-1]},
+            r"augment must return .* shape \(\d+, 3, 40\), but \w+ returned \(\d+, 3, 40\)",
+        ),
+        ({"augment": Shortened()}, r"augment must return .* but \w+ returned \(\d+, 3, 39\)"),
+        ({"augment": lambda batch: None}, "augment must return .* NoneType"),
+        ({"tensorize": lambda batch: batch[:-1]}, r"tensorize must return a tensor of \d+ samples, but returned \(\d+"),
+        ({"tensorize": torch.sum}, r"tensorize must return a tensor of \d+ samples, but returned \(\)"),
+        ({"tensorize": lambda batch: batch.numpy()}, "tensorize must return .* ndarray"),
+    ],
+)
+def test_a_function_of_another_shape_is_refused(settings: dict[str, Any], message: str) -> None:
+    model = paper(ATD, beta=0.01, **{"augment": fainter, **SETTINGS, **settings})
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(PolyadicError, match=message):
+            method(CUBE)
+
+
+@pytest.mark.filterwarnings("ignore:.*singular")
+def test_a_function_that_makes_nan_is_an_error_and_no_model() -> None:
+    for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):
+        model = paper(SALS, tensorize=torch.log, **settings)
+        with pytest.raises(PolyadicError, match="finite"):
+            model.fit(CUBE)
+        assert not hasattr(model, "factors_")
+
+
+def test_partial_fit_counts_its_windows_so_that_each_is_augmented_in_its_own_way() -> None:
+    augment = Recorded()
+    model = paper(ATD, augment=augment, beta=0.0, **SETTINGS)
+    X = numbered()
+    for ids in (range(10), range(10, 30), range(30, 34)):
+        model.partial_fit(X[list(ids)])
+    assert augment.keys == {number: row[:1] for number, row in recorded().items()}
+
+
+def test_another_seed_is_another_model_and_the_same_seed_the_same() -> None:
+    first, again, other = (paper(SALS, **SETTINGS | {"random_state": seed}).fit(CUBE) for seed in (1, np.int64(1), 2))
+    assert_same(first, again, CUBE)
+    assert first.seed_ == 1
+    assert not np.array_equal(first.factors_[0], other.factors_[0])
+
+
+@pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}])
+def test_a_graph_of_no_weight_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
+    model = paper(GRSALS, graph=ring(34), graph_weight=0, **SETTINGS | settings).fit(CUBE)
+    assert_same(model, paper(SALS, **SETTINGS | settings).fit(CUBE), CUBE)
+
+
+def two_classes(count: int = 80) -> tuple[np.ndarray, np.ndarray]:
+    """Windows whose first frequency is strong in one class and weak in the other."""
+    generator = np.random.default_rng(1)
+    y = np.arange(count) % 2
+    time = np.arange(64)
+    phases = generator.uniform(0, 2 * np.pi, size=(count, 3, 1))
+    X = np.where(y, 3.0, 0.5)[:, None, None] * np.sin(2 * np.pi * time / 8 + phases)
+    return X + 0.3 * generator.normal(size=X.shape), y
+
+
+def test_a_pipeline_from_windows_to_classes_learns() -> None:
+    X, y = two_classes()
+    features = paper(ATD, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
+    pipeline = make_pipeline(features, StandardScaler(), LogisticRegression()).fit(X[:40], y[:40])
+    assert pipeline.score(X[40:], y[40:]) > 0.9
+    assert pipeline[:-1].transform(X).shape == (80, 3)
+    assert clone(pipeline).fit(X[:40], y[:40]).score(X[40:], y[40:]) == pipeline.score(X[40:], y[40:])
+
+
+def test_a_grid_search_over_the_rank_finds_that_of_the_data() -> None:
+    search = GridSearchCV(paper(SALS, **SETTINGS), {"rank": np.arange(1, 4)}, cv=3, error_score="raise").fit(FOUR)
+    assert search.best_params_ == {"rank": 3}
+    assert search.best_estimator_.n_parameters_ == 3 * (4 + 5 + 3)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_is_no_terminal(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind, settings, X = CASES[name]
+    model = paper(kind, **SETTINGS | settings | {"verbose": 1, "max_sweeps": 11, "tol": 0})
+    model.fit(X)
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = [line for line in err.splitlines() if line]  # old versions of rich add an empty one
+    assert [line.split(" of at most 11, ")[0] for line in lines] == [
+        f"{kind.__name__}: sweep {sweep}" for sweep in (1, 10, 11)
+    ]
+    terms = r" \+ ".join(f"{term} {NUMBER}" for term in TERMS[name])
+    assert all(re.search(rf"loss {NUMBER} = {terms}$", line) for line in lines)
+    assert f"loss {model.history_['loss'][0]:.4g} " in lines[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from polyadic._util import model_files
 from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
 from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import rounding, statistic_names, window_statistics
+
+COUNT = len(statistic_names("abc", 20))
+
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 
@@ -278,3 +283,69 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     # One window out of each equal stretch, to one window.
     assert bool((x[:, 0].diff() >= 1).all())
     assert float((x[:, 0] - torch.arange(kept) * count / kept).abs().max()) <= count / kept + 1
+
+
+@given(problems)
+@steady
+def test_distances_between_features_are_distances_between_reconstructions_up_to_one_factor(case):
+    z, T = spectral(case), case.reconstructions
+    factor = math.sqrt(case.rank / float(T.var(dim=0, correction=0).sum()))
+    assert_close(torch.cdist(z, z), factor * torch.cdist(T, T), 1e-7)
+
+
+@given(problems)
+@steady
+def test_variances_fall_from_axis_to_axis_and_sum_to_the_rank(case):
+    z = spectral(case)
+    variances = z.var(dim=0, correction=0)
+    assert float(variances.sum()) == pytest.approx(case.rank)
+    assert bool((variances.diff() <= 1e-9).all())
+    assert float(z.mean(dim=0).abs().max()) < 1e-9
+    assert_close(z.T @ z / len(z), torch.diag(variances), 1e-9)
+
+
+@given(problems, st.randoms(use_true_random=False))
+@steady
+def test_order_signs_and_division_of_norms_do_not_change_the_features(case, random):
+    expected = spectral(case)
+    order = torch.tensor(random.sample(range(case.rank), case.rank))
+    factors, x = [factor[:, order] for factor in case.factors], case.x[:, order]
+    for mode in range(len(factors)):
+        gains = torch.tensor([random.choice((-1, 1)) * 10 ** random.uniform(-2, 2) for _ in range(case.rank)])
+        factors[mode] = factors[mode] * gains
+        # Another mode makes up for it, or the coefficients do.
+        if random.random() < 0.5 and len(factors) > 1:
+            other = (mode + 1) % len(factors)
+            factors[other] = factors[other] / gains
+        else:
+            x = x / gains
+    assert_close(spectral(replace(case, factors=factors, x=x)), expected, 1e-6)
+
+
+def axis_patterns(case: Problem) -> Tensor:
+    """The direction in which a reconstruction moves with each feature: (I·J·…, R)."""
+    model = fitted(case, Readout(statistics=0))
+    eye = torch.eye(case.rank, dtype=torch.float64)
+    return case.patterns @ (model.inverse(eye) - model.inverse(0 * eye)).T
+
+
+@given(problems)
+@steady
+def test_the_pattern_of_every_axis_has_a_positive_sum(case):
+    assert bool((axis_patterns(case).sum(dim=0) > 0).all())
+
+
+@pytest.mark.parametrize("readout", [Readout(), Readout(statistics=0.0)])
+def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
+    case = problem()
+    model = fitted(case, readout)
+    model_files.write(tmp_path / "m.safetensors", {**model.arrays(), "other": np.zeros(2)}, {})
+    arrays, _ = model_files.read(tmp_path / "m.safetensors")
+    same = FittedReadout.from_arrays(readout, arrays, rank=4, n_statistics=COUNT)
+    features = model.features(case.x, case.windows)
+    assert torch.equal(same.features(case.x, case.windows), features)
+    assert torch.equal(same.inverse(features), model.inverse(features))
+    assert same.readout == readout
+    assert same.n_features == len(same.feature_names()) == features.shape[1]
+    with pytest.raises(ValueError, match="read-only"):
+        same.matrix[...] = 0

@@ -8,6 +8,7 @@ import html
 import json
 import re
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,10 +26,10 @@ from polyadic.data import Windows, split, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
-from polyadic.explain.expression import profiles
+from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, sentence
+from polyadic.report.components import _place, sentence, strongest_class
 from polyadic.report.contents import collect_contents
 from polyadic.report.page import render
 from polyadic.report.probe import headline, interval, score_probe
@@ -295,3 +296,103 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
     page = (tmp_path / "r.html").read_text()
     assert "Created from the model alone" in page
     assert f"<dt>polyadic</dt><dd>{__version__}</dd>" in page
+
+
+def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):
+    Z = model.coefficients(windows).astype(np.float64)
+    for component in contents.components:
+        own = Z[:, component.number - 1]
+        assert component.means == pytest.approx([own[windows.label == c].mean() for c in range(4)])
+        assert component.effects == pytest.approx(effect_sizes(own, windows.label).tolist())
+        # Without centring all coefficients of a component may be negative: most of it is then the lowest.
+        upright = -own if own.mean() < -own.std() else own
+        assert upright[component.windows] == pytest.approx(np.sort(upright)[::-1][:3])
+    assert contents.fit == pytest.approx(model.score(windows))
+    assert (contents.unit, contents.quantity) == ("SD", "coefficient")
+    assert "Values are coefficients in standard deviations, which may fall where the power" in render(model, windows)
+
+
+def test_components_that_vary_together_are_named(plain, windows):
+    twin = copy(plain)
+    own = plain.components_.model
+    doubled = with_bases(own, [factor[:, [0, 0, 1]] for factor in own.factors_], Replicability([1] * 3, [1] * 3, 4))
+    twin.components_ = Components(doubled, 3, 0, {3: 3}, 12, None)
+    found = {one.number: one.alike for one in collect_contents(twin, windows[:60], transductive=True).components}
+    assert (2 in found[1], 1 in found[2]) == (True, True)
+
+
+def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
+    channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
+    frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
+    texts = [_place(frequency, np.eye(8)[peak], [channel, frequency]).text for peak in (0, 1)]
+    assert texts == ["slow, 0 Hz", "delta, 0.8 Hz"]
+
+
+def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
+    component = collect_contents(model).components[0]
+    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
+    assert strongest_class(rare, ["a", "b", "c", "d"]) == ("", "no class")
+    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == ("d", "d, d +0.3")
+
+
+def test_subjects_of_one_class_are_part_of_the_headline_as_of_evaluate(windows):
+    label, subject = windows.label % 2, np.arange(300) % 6
+    label = np.where(subject == 2, 0, label)
+    some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
+    probe = score_probe(model, some, 0, "plain", transductive=True)
+    expected = cross_validate(model, some, "loso", probe="plain", transductive=True)
+    assert probe.scores["balanced_accuracy"] == expected.balanced_accuracy
+    assert probe.over_subjects == expected.over_subjects
+    assert len(probe.per_subject) == 6
+
+
+def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows):
+    subject = np.arange(300) % 6
+    label = np.where((subject == 0) & (windows.label == 0), 4, windows.label)
+    names = ["walk", "sit", "run", "lie", "w<lak"]
+    typo = Windows(windows.X, windows.fs, subject=subject, label=label, classes=names)
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(typo)
+    probe = score_probe(model, typo, 0, "plain", transductive=True)
+    assert probe.of_one_subject == ("w<lak",)
+    page = " ".join(render(model, typo, probe="plain", transductive=True).split())
+    assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
+    assert "on the features, on subjects it was not trained on" in page
+    same = Windows(windows.X, windows.fs, subject=subject, label=windows.label, classes=names[:4])
+    assert score_probe(model, same, 0, "plain", transductive=True).of_one_subject == ()
+
+
+def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
+    order = np.lexsort([np.arange(300), windows.subject.astype(int)])
+    place = np.arange(300) - np.searchsorted(windows.subject.astype(int)[order], windows.subject.astype(int)[order])
+    start = np.empty(300, int)
+    start[order] = 256 * place
+    named = Windows(
+        windows.X,
+        windows.fs,
+        subject=windows.subject,
+        recording=[f"night {name}" for name in windows.subject],
+        start=start,
+        label=windows.label,
+        classes=["W", "N2", "N3", "R"],
+    )
+    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(named)
+    contents = collect_contents(everything, named, probe_kind="plain", transductive=True)
+    assert 1 < len(contents.timelines) <= 12
+    x = everything.coefficients(named).astype(np.float64)
+    for one in contents.timelines:
+        rows = np.flatnonzero(named.recording == one.name)
+        rows = rows[np.argsort(named.start[rows])]
+        assert np.array_equal(one.windows.start, named.start[rows])
+        expected = dict(zip(contents.probe.rows.tolist(), contents.probe.predicted[0].tolist(), strict=True))
+        assert one.predicted.tolist() == [expected[row] for row in rows.tolist()]
+        columns = [int(name.removeprefix("component ")) - 1 for name in one.names]
+        scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
+        assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)
+    able = [name for name in np.unique(named.recording) if (named.recording == name).sum() >= 8]
+    assert contents.recordings == len(able) > len(contents.timelines) == 12
+    page = render(everything, named, probe="plain", transductive=True)
+    assert f"12 of {len(able)} recordings, evenly spaced." in page
+    figure = content(page)["figures"]["timeline-0"]
+    titles = [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")]
+    assert titles == ["predicted", "true", "probability", ""]

@@ -324,3 +324,83 @@ def test_the_hash_changes_with_any_window_its_origin_and_its_side(changes):
 def test_the_hash_is_the_same_on_every_machine():
     assert hashed() == "526b43a1b75ba3f9"
     assert len(hashed()) == 16
+
+
+@pytest.mark.parametrize("fractions", [None, (8, 1, 1)])
+def test_windows_of_other_data_that_overlap_those_of_another_part_are_left_out(fractions):
+    made = split(windows_of(200, start=4 * np.arange(200)), "paper", fractions)
+    unlabelled, train, test = (4 * np.array(part) for part in parts_of(made))
+    for one, other in ((unlabelled, train), (unlabelled, test), (train, test)):
+        assert np.abs(one[:, None] - other).min() >= 8
+    assert len(test) == 20
+    assert len(unlabelled) > 50
+    assert sum(map(len, parts_of(split(har(), "paper", (8, 1, 1))))) == 300  # the paper's data as it split them
+
+
+def test_har_test_subjects_are_halved_by_window_under_protocol_paper_and_by_subject_otherwise():
+    by_window, by_person = split(har(), "paper"), split(har(), "subject")
+    for made in (by_window, by_person):
+        assert made.unlabelled.tolist() == list(range(210))
+        assert sorted([*made.train, *made.test]) == list(range(210, 300))
+    assert len(by_window.train) == len(by_window.test) == 45
+    assert len(people_of(by_window)[1] & people_of(by_window)[2]) == 9
+    assert {len(who) for who in people_of(by_person)[1:]} == {4, 5}
+    assert not people_of(by_person)[1] & people_of(by_person)[2]
+
+
+def test_unlabelled_subjects_of_the_publisher_need_no_names():
+    people = np.repeat(np.arange(30), 10)
+    windows = har(subject=np.where(people < 21, -1, people))
+    assert split(windows).unlabelled.tolist() == list(range(210))
+
+
+def test_a_subject_in_both_published_parts_is_refused_except_under_protocol_paper():
+    windows = har(subject=np.repeat(np.arange(15), 20))
+    with pytest.raises(PolyadicError, match="a subject must be in one part"):
+        split(windows, "subject")
+    assert len(split(windows, "paper").test) == 45
+
+
+def test_fractions_refer_to_subjects_with_labels():
+    label = np.where(np.arange(120) < 60, np.arange(120) % 2, -1)
+    made = split(nights(40, label=label, dataset="mgh"), "paper", (2, 1, 1))
+    assert [len(part) for part in parts_of(made)] == [60 + 30, 15, 15]
+
+
+def test_the_draw_does_not_depend_on_the_order_of_the_windows():
+    windows = nights(40)
+    order = np.random.default_rng(0).permutation(len(windows))
+    made, other = split(windows), split(windows[order])
+    for name in NAMES:
+        assert sorted(order[getattr(other, name)]) == getattr(made, name).tolist()
+
+
+def test_windows_of_unknown_subjects_may_be_in_any_part():
+    assert parts_of(Split(windows_of(3), [0], [1], [2])) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"X": np.ones((6, 1, 8), np.int16)},
+        {"start": np.array([0, 9, 0, 9, 0, 0], np.uint16)},
+        {"parts": ((1, 0), (2,), (4, 3))},
+        {"fs": 100, "label": [0, 1, 2, 0, 1, 2], "classes": ("x", "y", "z"), "channels": ("c",)},
+        {"recording": list("rrsstv")},
+        {"rows": [0, 1, 2, 3, 4]},
+        {"recording": np.array(list("rrsstu"), "U50")},
+    ],
+)
+def test_the_hash_does_not_depend_on_irrelevant_details(changes):
+    assert hashed(**changes) == hashed()
+
+
+def test_parts_know_the_split_they_are_of():
+    made = split(har())
+    parts = list(made)
+    assert [part.split for part in parts] == [f"{made.hash}:{name}" for name in NAMES]
+    for name, part in zip(NAMES, parts, strict=True):
+        assert part.start.tolist() == made.windows.start[getattr(made, name)].tolist()
+        assert part.subject.tolist() == made.windows.subject[getattr(made, name)].tolist()
+    assert parts[1][:2].split == parts[1].split
+    assert made.windows.split == ""

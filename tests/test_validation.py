@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from polyadic import SALS
 from polyadic.data import Windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, cross_validate
+from polyadic.evaluate.validation import Fold, unseen_rows
 from polyadic.spectral import STFT
 
 SEEN: list[set[int]] = []
@@ -258,3 +260,65 @@ def test_a_fold_that_leaves_one_class_to_train_on_is_refused_before_anything_is_
     with pytest.raises(PolyadicError, match="without subject anna only one class is left"):
         cross_validate(Means(), relabelled(windows, subject=people))
     assert not SEEN
+
+
+def test_the_result_is_reported_as_text_and_as_json(result):
+    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert content["confusion"] == result.confusion.tolist()
+    assert content["refitted"] is True
+    assert "predicted" not in content
+    text = result.summary()
+    assert str(result) == text
+    for part in (
+        f"{100 * result.balanced_accuracy:.1f} %",
+        "chance 33.3 %",
+        "8 subjects",
+        "3 subject-wise folds",
+        "2 repeats",
+        "refitted",
+    ):
+        assert part in text
+
+
+def test_every_fold_is_reported():
+    folds: list[Fold] = []
+    windows = signals()
+    result = cross_validate(Means(), windows, 2, repeats=2, probe=PROBE, on_fold=folds.append)
+    assert [(fold.number, fold.count) for fold in folds] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    for number, fold in enumerate(folds):
+        np.testing.assert_array_equal(fold.probe.predict(fold.Z[fold.test]), result.predicted[number // 2, fold.test])
+        assert set(fold.subject[fold.test]).isdisjoint(fold.subject[~fold.test])
+
+
+def test_only_chosen_windows_train_and_test_the_probe_and_the_others_help_to_learn_features():
+    windows = signals()
+    people = np.unique(windows.subject)[:3]
+    rows = np.flatnonzero(np.isin(windows.subject, people))
+    result = cross_validate(Means(), windows, "loso", probe=PROBE, rows=rows)
+    np.testing.assert_array_equal(result.rows, rows[windows.label[rows] >= 0])
+    assert result.subjects == 3
+    assert [set(np.flatnonzero(windows.subject != person).tolist()) for person in people] == SEEN
+
+
+def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
+    windows = synthetic(400)
+    part = split(windows, "subject", random_state=2)
+    model = sals().set_params(random_state=2).fit(next(iter(part)))
+    rows = unseen_rows(model, windows)
+    np.testing.assert_array_equal(rows, np.sort(np.concatenate([part.train, part.test])))
+    result = cross_validate(model, windows, folds=3, rows=rows)
+    assert (result.refitted, result.transductive) == (False, False)
+    assert result.windows == len(rows)
+    assert unseen_rows(model, windows[:300]) is None
+    assert unseen_rows(sals().fit(windows), windows) is None
+    random = split(windows, "paper", random_state=2)
+    assert unseen_rows(sals().set_params(random_state=2).fit(next(iter(random))), windows) is None
+
+
+def test_the_choice_of_the_probes_is_reported():
+    result = cross_validate(sals(), synthetic(300), folds=2)
+    assert len(result.reasons) == 2
+    assert all("by leaving out" in reason for reason in result.reasons)
+    assert f"Probe in the first of 2 folds: {result.reasons[0]}." in result.summary()
+    assert result.to_dict()["reasons"] == list(result.reasons)
+    assert cross_validate(Means(), signals(), 2, probe=PROBE).reasons == ()
