@@ -298,6 +298,16 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
     assert f"<dt>polyadic</dt><dd>{__version__}</dd>" in page
 
 
+@pytest.mark.filterwarnings("ignore:dead or stuck channels")
+def test_data_quality_names_dead_channels(windows):
+    X = windows.X.copy()
+    X[:30, 2] = 1.0
+    broken = Windows(X, windows.fs, channels=[f"c{number}" for number in range(8)])
+    fitted = CPD(rank=2, max_sweeps=3).fit(broken)
+    assert collect_contents(fitted, broken).dead == {"c2": 0.1}
+    assert "treated as missing: c2 in 10.0 % of the windows." in render(fitted, broken)
+
+
 def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):
     Z = model.coefficients(windows).astype(np.float64)
     for component in contents.components:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from polyadic.core.missing import dead_channels
 from polyadic.core.tensorizer import Axis
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
@@ -23,6 +25,7 @@ __all__ = ["ReportContents", "Timeline", "as_windows", "collect_contents"]
 
 _SAMPLED = 4000
 _SCORED = 1024
+_AT_A_TIME = 256
 _MOST_RECORDINGS = 12
 _MOST_NUMBERS = 150_000
 _FEWEST_WINDOWS = 8
@@ -63,6 +66,7 @@ class ReportContents:
     timelines: list[Timeline] = field(default_factory=list)
     recordings: int = 0  # number of recordings that timelines could show
     store: WindowStore | None = None  # the store that contains the windows
+    dead: dict[str, float] = field(default_factory=dict)  # share of the sample in which a channel is dead, if any
 
     @property
     def unit(self) -> str:
@@ -97,6 +101,7 @@ def collect_contents(
         contents.total, contents.fit = len(source), model.score(sample[:_SCORED])
         if isinstance(sample, Windows):
             contents.windows, label = sample, sample.label
+            contents.dead = _dead_channels(model, sample)
             contents.classes = [sample.classes[code] for code in np.unique(label[label >= 0])]
     if whole is not None and len(np.unique(whole.label[whole.label >= 0])) > 1:
         try:
@@ -109,6 +114,18 @@ def collect_contents(
         contents.store = whole._samples if isinstance(whole._samples, WindowStore) else None
         contents.timelines, contents.recordings = _timelines(contents, whole, x)
     return contents
+
+
+def _dead_channels(model: Any, windows: Windows) -> dict[str, float]:
+    """Return the share of windows in which a channel is dead, stuck or clipped, of channels with such windows."""
+    if model.tensorize_ is None or model._keeps_flat:
+        return {}
+    limits, counts = model.prior_.limits if hasattr(model, "prior_") else None, np.zeros(windows.shape[1])
+    for first in range(0, len(windows), _AT_A_TIME):
+        X = windows.read(np.arange(first, min(first + _AT_A_TIME, len(windows))))
+        counts += dead_channels(torch.as_tensor(X), limits).sum(dim=0).numpy()
+    names = windows.channels or [f"channel {number + 1}" for number in range(len(counts))]
+    return {name: float(count / len(windows)) for name, count in zip(names, counts, strict=True) if count}
 
 
 def _decibels(model: Any, X: Any, x: NDArray[Any] | None, sample: NDArray[Any] | None) -> tuple[Any, Any, str]:
