@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -225,9 +226,8 @@ def c(
         power = np.linalg.matrix_power(chain.transitions, stride // chain.step)
         tables |= {"transitions": table(power), "initial": table(chain.initial), "likelihood": table(likelihood_gain)}
     masked = MaskedCode.of(model, exact, settled, form, real, int8)
-    work = _work(settled, form, model._sample_shape)
     state = 4 * (len(settled.classes) + 1) if along else 0
-    scratch, stream = _struct_bytes(settled, form, work, model._sample_shape, real, state)
+    work, scratch, stream = _memory(settled, form, model._sample_shape, real, state)
     target = Path(path).with_suffix(".h") if header_only else Path(path)
     header = target.with_suffix(".h")
     if target == header and not header_only:
@@ -323,33 +323,14 @@ def _form(model: Any) -> CForm:
         raise PolyadicError(
             f"export to C needs samples of shape (channels, time), but these have {len(shape)} dimensions: {shape}"
         )
-    form = _identity(shape) if model.tensorize_ is None else model.tensorize_.c_form(shape)
+    if model.tensorize_ is None:
+        code = files("polyadic.export").joinpath("identity.c.j2").read_text(encoding="utf-8")
+        return CForm((shape[0], 1, shape[1]), code)
+    form: CForm = model.tensorize_.c_form(shape)
     sizes = tuple(len(factor) for factor in model.factors_)
-    if tuple(form.shape) != (sizes if model.tensorize_ is not None else (shape[0], 1, shape[1])):
+    if tuple(form.shape) != sizes:
         raise PolyadicError(f"the C code of tensorize has shape {form.shape}, but the model's tensors have {sizes}")
     return form
-
-
-def _identity(shape: tuple[int, ...]) -> CForm:
-    code = """static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
-                           float (*tensor)[POLYADIC_COLUMNS], float *work)
-{
-    int channel, place = start + frame;
-    if (place >= POLYADIC_SAMPLES)
-        place -= POLYADIC_SAMPLES;
-    for (channel = 0; channel < POLYADIC_CHANNELS; channel++)
-        tensor[channel][0] = window[channel][place];
-    (void)work;
-}
-
-#ifdef POLYADIC_MASKED_BYTES
-static int polyadic_observed(const unsigned char *present, int frame)
-{
-    return POLYADIC_BIT(present, frame);
-}
-#endif
-"""
-    return CForm((shape[0], 1, shape[1]), code)
 
 
 def _model_tables(
@@ -405,19 +386,12 @@ def _statistic_tables(
 
 def _statistic_numbers(settled: Inference, length: int) -> dict[str, Any]:
     """Return the numbers of `statistics.c.j2`."""
-    padded = padded_length(length)
-    return {
-        "padded": padded,
-        "bands": max(len(band_edges(length)) - 1, 0),
-        "power_scale": float_literal(2 / padded),
-        "fewest": math.ceil(FEWEST_SAMPLES * length - 1e-9),
-        "zero_mean": float_literal(ZERO_MEAN),
-        "floor": float_literal(FLOOR),
-        "silent": float_literal(SILENT),
-        "tie": float_literal(TIE),
-        "tiny": float_literal(TINY),
-        "clip": float_literal(CLIP * (1.0 if settled.n_axes else settled.block_gain)),
-    }
+    padded, block = padded_length(length), 1.0 if settled.n_axes else settled.block_gain
+    numbers = {"power_scale": 2 / padded, "zero_mean": ZERO_MEAN, "floor": FLOOR, "silent": SILENT, "tie": TIE}
+    numbers |= {"tiny": TINY, "clip": CLIP * block}
+    counts = {"padded": padded, "bands": max(len(band_edges(length)) - 1, 0)}
+    counts["fewest"] = math.ceil(FEWEST_SAMPLES * length - 1e-9)
+    return {name: float_literal(value) for name, value in numbers.items()} | counts
 
 
 def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) -> NDArray[np.float64]:
@@ -430,26 +404,24 @@ def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) ->
     return np.asarray(-settled.matrix @ projected)
 
 
-def _work(settled: Inference, form: CForm, sample_shape: Sequence[int]) -> int:
-    """Return the number of floats of the work area, which the tensorizer and the statistics share."""
-    channels, length = map(int, sample_shape)
-    return max(1, form.work, *((padded_length(length), channels) if settled.n_statistics else ()))
+def _memory(
+    settled: Inference, form: CForm, sample_shape: Sequence[int], real: str, state: int
+) -> tuple[int, int, int]:
+    """Return the floats of the work area, which the tensorizer and the statistics share, and `sizeof` of both structs.
 
-
-def _struct_bytes(
-    settled: Inference, form: CForm, work: int, sample_shape: Sequence[int], real: str, state: int
-) -> tuple[int, int]:
-    """Return `sizeof` of polyadic_scratch and polyadic_stream, with natural alignment; `state` is that of the chain."""
-    unit = BYTES[real]
+    `state` are the bytes of the chain. Alignment is natural.
+    """
+    unit, (channels, length) = BYTES[real], map(int, sample_shape)
+    work, floats = max(1, form.work), form.shape[0] * form.shape[1]
+    if settled.n_statistics:
+        work = max(work, padded_length(length), channels)
+        floats += 4 * channels + (settled.n_statistics if settled.n_axes else 0)
 
     def up(count: int) -> int:
         return -(-count // unit) * unit
 
-    floats = 4 * (form.shape[0] * form.shape[1] + work)
-    if settled.n_statistics:
-        floats += 4 * (4 * int(sample_shape[0]) + (settled.n_statistics if settled.n_axes else 0))
-    scratch = up(up(floats) + unit * settled.rank + 4 * settled.n_features)
-    return scratch, up(4 * int(sample_shape[0]) * int(sample_shape[1]) + 3 * 4 + state) + scratch
+    scratch = up(up(4 * (floats + work)) + unit * settled.rank + 4 * settled.n_features)
+    return work, scratch, up(4 * channels * length + 3 * 4 + state) + scratch
 
 
 def _chain_of(probe: Any) -> tuple[Any, NDArray[np.float64]]:

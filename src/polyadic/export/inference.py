@@ -73,6 +73,7 @@ class Inference:
         import torch
 
         from polyadic.core.algebra import gram, ridge_inverse
+        from polyadic.evaluate.probe import Probe
 
         factors = [np.array(factor, np.float64) for factor in model.factors_]
         G = gram([torch.from_numpy(factor) for factor in factors])
@@ -90,7 +91,13 @@ class Inference:
         weights, intercept = np.zeros((0, 0)), np.zeros(0)
         classes: list[Any] = []
         if probe is not None:
-            weights, intercept, classes = _linear_form(probe, int(model._n_features_out))
+            linear, features = Probe.of(probe), int(model._n_features_out)
+            if linear.n_features_in_ != features:
+                raise PolyadicError(
+                    f"probe must be fitted to the model's {features} features, but was fitted to "
+                    f"{linear.n_features_in_}"
+                )
+            weights, intercept, classes = linear.coef_, linear.intercept_, linear.classes_.tolist()
             if len(intercept) == 1:
                 # For two classes: softmax of 0 and the decision value.
                 weights, intercept = np.pad(weights, ((1, 0), (0, 0))), np.pad(intercept, (1, 0))
@@ -180,18 +187,6 @@ class Inference:
         decisions = Z @ self.weights.T + self.intercept
         raised = np.exp(decisions - decisions.max(axis=1, keepdims=True))
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
-
-
-def _linear_form(classifier: Any, features: int) -> tuple[_Array, _Array, list[Any]]:
-    """Return weights (K, features), intercepts (K,) and classes of a fitted probe; K is 1 for two classes."""
-    from polyadic.evaluate.probe import Probe
-
-    probe = Probe.of(classifier)
-    if probe.n_features_in_ != features:
-        raise PolyadicError(
-            f"probe must be fitted to the model's {features} features, but was fitted to {probe.n_features_in_}"
-        )
-    return probe.coef_, probe.intercept_, probe.classes_.tolist()
 
 
 @dataclass(frozen=True, eq=False)

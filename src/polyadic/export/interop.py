@@ -5,7 +5,6 @@ Each of these packages is imported only by the function that needs it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from polyadic.data.recordings import cut_windows, observed_windows, window_start
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.export.inference import channel_names, sampling_rate
+from polyadic.export.onnx_graph import needed
 
 __all__ = ["from_mne", "from_tensorly", "to_tensorly", "to_xarray"]
 
@@ -45,7 +45,7 @@ def to_tensorly(model: CPD, X: Any = None) -> Any:
     >>> to_tensorly(CPD(rank=3, tensorize=None, max_sweeps=2).fit(X), X).shape
     (50, 4, 6)
     """
-    cp_tensor = _needed("tensorly.cp_tensor", "interop")
+    cp_tensor = needed("tensorly.cp_tensor", "interop")
     check_is_fitted(model)
     factors = [factor.copy() for factor in model.factors_]
     if X is not None:
@@ -126,7 +126,7 @@ def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = 
     >>> dict(labelled.channels.sizes), float(labelled.frequencies.frequency[1])
     ({'part': 2, 'channel': 2, 'component': 3}, 4.0)
     """
-    xarray = _needed("xarray", "interop")
+    xarray = needed("xarray", "interop")
     check_is_fitted(model)
     components = {"component": np.arange(model.factors_[0].shape[1])}
     known = SimpleNamespace(fs=sampling_rate(model, fs), channels=tuple(channel_names(model, channels)))
@@ -146,11 +146,7 @@ def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = 
         {
             "part": list(channel.parts),
             "channel": list(channel.labels),
-            "frequency": (
-                "frequency",
-                frequency.positions,
-                {"units": frequency.unit.replace(" per ", "/")},
-            ),
+            "frequency": ("frequency", frequency.positions, {"units": frequency.unit.replace(" per ", "/")}),
             "time": ("time", time.positions, {"units": time.unit}),
             **components,
         },
@@ -206,12 +202,3 @@ def _array(values: Any) -> NDArray[Any]:
     """Convert factors of any TensorLy backend to floating-point numpy arrays."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _needed(package: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise PolyadicError(
-            f"{package.partition('.')[0]} is needed for this: pip install 'polyadic[{extra}]'"
-        ) from error

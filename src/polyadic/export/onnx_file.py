@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from polyadic._util.files import check_regular_file, write_atomically
 from polyadic._util.version import __version__
 from polyadic.errors import PolyadicError
+from polyadic.export.onnx_graph import OPSET, Graph, needed
 
 if TYPE_CHECKING:
     from polyadic.export.inference import Inference
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Features", "onnx"]
 
-_OPSET, _IR = 17, 8  # from 2022: runtimes on small devices are often old
 _WELL_CONDITIONED = 1e6
 """Condition number up to which features agree to 1e-4 of their root mean square."""
 _TESTED = 16
 """Number of test signals to measure the error above it; more if the graph has a larger fixed batch."""
-_KEY = "polyadic"
 _INPUT, _FEATURES, _PROBABILITIES = "window", "features", "probabilities"
 
 
@@ -67,7 +66,7 @@ class Features:
     """
 
     def __init__(self, path: str | os.PathLike[str], threads: int = 1) -> None:
-        runtime = _needed("onnxruntime")
+        runtime = needed("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 3
@@ -76,14 +75,14 @@ class Features:
             pass
         try:
             self._session = runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-            known = json.loads(self._session.get_modelmeta().custom_metadata_map[_KEY])
+            known = json.loads(self._session.get_modelmeta().custom_metadata_map["polyadic"])
             self.shape = tuple(int(size) for size in known["shape"])
             self.n_features = int(known["features"])
             self.channels = tuple(str(name) for name in known["channels"])
             self.fs = None if known["fs"] is None else float(known["fs"])
             self.classes = tuple(known["classes"])
             self.version = str(known["version"])
-            self.opset = int(known.get("opset", _OPSET))
+            self.opset = int(known.get("opset", OPSET))
             self.missing = bool(known.get("missing"))
             self.batch = None if known.get("batch") is None else int(known["batch"])
         except Exception as error:  # onnxruntime has many exception classes
@@ -152,8 +151,9 @@ def onnx(
     batch : a fixed value of N, for runtimes that need static shapes
     int8 : quantise float32 weights, including the Fourier transform, to int8 by onnxruntime's dynamic quantisation,
         which also rounds their inputs: compare predictions before you use it
-    missing : recognise what is missing in a window: NaN and, as `predict` does, dead channels. Without it, the graph is
-        smaller and needs neither loops nor branches, and a window with NaN has no result
+    missing : recognise what is missing in a window: NaN and, as `predict` does, dead channels, but not
+        channels of noise. Without it, the graph is smaller and needs neither loops nor branches, and a window with NaN
+        has no result
     """
     from polyadic._util.checks import check_integer
     from polyadic._util.torch_state import plain_torch
@@ -173,40 +173,43 @@ def _written(
 ) -> bytes:
     """Build the graph of a model, as bytes."""
     from polyadic.export.inference import channel_names, needs_double, typical_windows
-    from polyadic.export.onnx_masked import completed, filled
+    from polyadic.export.onnx_masked import averaged, completed, filled
     from polyadic.export.onnx_statistics import standardised_statistics, statistics_block
 
     shape = tuple(int(size) for size in model._sample_shape)
     level = inference.statistic_mean[: shape[0]] if inference.n_statistics else None  # means of channels come first
-    graph, width = _OnnxGraph(level), inference.n_features
+    graph = Graph(level)
     exact = needs_double(model, inference, typical_windows(model))
-    found = filled(graph, model, _INPUT) if missing else None
-    window = _INPUT if found is None else found.windows
-    projections, z, root = _projections(graph, model, inference, exact, window, found), None, None
+    window, z, root = graph.input(_INPUT), None, None
+    found = filled(graph, model, window) if missing else None
+    window = window if found is None else found.windows
+    projections = _projections(graph, model, inference, exact, window, found)
     if inference.n_statistics:
-        z = standardised_statistics(graph, inference, window, (shape[0], shape[1]), found.present if found else None)
+        z = standardised_statistics(graph, inference, window, shape, found.present if found else None)
     if found is not None:
         projections, z, root = completed(graph, model, inference, found, projections, z)
-    features = _read_out(graph, inference, projections)
+    features = (projections @ inference.matrix.T + inference.offset).to(np.float32)
     if z is not None:
-        features = graph.add("Concat", features, statistics_block(graph, inference, z), axis=1)
-    outputs = {_FEATURES: (features, width)}
+        features = features.apply("Concat", statistics_block(inference, z), axis=1)
+    outputs = {_FEATURES: (features, inference.n_features)}
     if inference.classes:
-        outputs[_PROBABILITIES] = (_probabilities(graph, inference, features, root), len(inference.classes))
+        logits = features @ inference.weights.T + inference.intercept
+        P = logits.apply("Softmax", axis=1) if root is None else averaged(graph, inference, logits, root)
+        outputs[_PROBABILITIES] = (P, len(inference.classes))
     known = {
         "version": __version__,
         "estimator": type(model).__name__,
         "shape": shape,
-        "features": width,
+        "features": inference.n_features,
         "fs": fs,
         "channels": channel_names(model, channels),
         "classes": list(inference.classes),
         "split": model.split_,
-        "opset": _OPSET,
+        "opset": OPSET,
         "batch": batch,
         "missing": found is not None,
     }
-    return graph.serialised(shape, outputs, known, batch)
+    return graph.serialised(_INPUT, shape, outputs, known, batch)
 
 
 def _quantised(content: bytes) -> bytes:
@@ -215,7 +218,7 @@ def _quantised(content: bytes) -> bytes:
     import tempfile
     from pathlib import Path
 
-    tool = _needed("onnxruntime.quantization")
+    tool = needed("onnxruntime.quantization")
     level = logging.root.manager.disable
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
@@ -230,137 +233,20 @@ def _quantised(content: bytes) -> bytes:
         return after.read_bytes()
 
 
-class _OnnxGraph:
-    """A graph under construction: nodes and constants; every node is named after its output."""
-
-    def __init__(self, centre: NDArray[Any] | None) -> None:
-        self.centre, self.api = centre, _needed("onnx")
-        self.float, self.double = self.api.TensorProto.FLOAT, self.api.TensorProto.DOUBLE
-        self.nodes: list[Any] = []
-        self._count = 0
-        self.constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
-
-    def _name(self, kind: str) -> str:
-        self._count += 1
-        return f"{kind.lower()}{self._count}"
-
-    def constant(self, values: ArrayLike, dtype: Any = None) -> str:
-        array = np.asarray(values, dtype, order="C")
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self.constants:
-            name = f"constant{len(self.constants)}"
-            self.constants[key] = self.api.numpy_helper.from_array(array, name)
-        return str(self.constants[key].name)
-
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        name = self._name(operator)
-        self.nodes.append(self.api.helper.make_node(operator, inputs, [name], name, **attributes))
-        return name
-
-    def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]:
-        """Add a node with two outputs, and return their names."""
-        names = (self._name("first"), self._name("second"))
-        self.nodes.append(self.api.helper.make_node(operator, inputs, names, **attributes))
-        return names
-
-    def branches(
-        self, condition: str, one: Callable[[], list[str]], other: Callable[[], list[str]], count: int
-    ) -> list[str]:
-        """Add the nodes of one of two functions, by a condition, and return their `count` results, in float64."""
-        names = [self._name("if") for _ in range(count)]
-        bodies = {"then_branch": self._body(one, []), "else_branch": self._body(other, [])}
-        self.nodes.append(self.api.helper.make_node("If", [condition], names, **bodies))
-        return names
-
-    def loop(self, count: int, step: Callable[..., list[str]], *states: str) -> list[str]:
-        """Add a loop of `count` steps, functions of the number (1,) and the states, and return the last states."""
-        helper = self.api.helper
-        inputs, number, condition = [self._name("state") for _ in states], self._name("step"), self._name("condition")
-
-        def body() -> list[str]:
-            index = self.add("Reshape", number, self.constant([1], np.int64))
-            return [self.add("Identity", condition), *step(index, *inputs)]
-
-        known = [helper.make_tensor_value_info(number, self.api.TensorProto.INT64, [])]
-        known.append(helper.make_tensor_value_info(condition, self.api.TensorProto.BOOL, []))
-        known += [helper.make_tensor_value_info(name, self.double, None) for name in inputs]
-        names, bounds = [self._name("loop") for _ in states], (self.constant(count, np.int64), self.constant(True))
-        self.nodes.append(helper.make_node("Loop", [*bounds, *states], names, body=self._body(body, known)))
-        return names
-
-    def _body(self, build: Callable[[], list[str]], inputs: list[Any]) -> Any:
-        """Return the nodes that a function adds as a graph of their own; constants stay in this one."""
-        helper, outside = self.api.helper, self.nodes
-        self.nodes = []
-        kinds = {1: self.api.TensorProto.BOOL} if inputs else {}
-        results = [
-            helper.make_tensor_value_info(name, kinds.get(number, self.double), [] if number in kinds else None)
-            for number, name in enumerate(build(), start=1)
-        ]
-        graph, self.nodes = helper.make_graph(self.nodes, self._name("body"), inputs, results), outside
-        return graph
-
-    def serialised(
-        self, shape: Sequence[int], outputs: dict[str, tuple[str, int]], known: dict[str, Any], batch: int | None
-    ) -> bytes:
-        """Return the validated model as bytes; outputs are by name the node and its number of columns."""
-        helper, rows = self.api.helper, "N" if batch is None else batch
-        for name, (node, _) in outputs.items():
-            self.nodes.append(helper.make_node("Identity", [node], [name]))
-        graph = helper.make_graph(
-            self.nodes,
-            "polyadic",
-            [helper.make_tensor_value_info(_INPUT, self.float, [rows, *shape])],
-            [helper.make_tensor_value_info(name, self.float, [rows, size]) for name, (_, size) in outputs.items()],
-            list(self.constants.values()),
-        )
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", _OPSET)],
-            ir_version=_IR,
-            producer_name="polyadic",
-            producer_version=__version__,
-        )
-        helper.set_model_props(model, {_KEY: json.dumps(known)})
-        self.api.checker.check_model(model, full_check=True)
-        content: bytes = model.SerializeToString()
-        return content
-
-
-def _projections(
-    graph: _OnnxGraph, model: Any, inference: Inference, exact: bool, window: str, found: Filled | None
-) -> str:
+def _projections(graph: Graph, model: Any, inference: Inference, exact: bool, window: Any, found: Filled | None) -> Any:
     """Add the inner products of what is observed with every component, summed in float64 if `exact`: (N, R) float64."""
     factors, tensor, order = list(inference.factors), window, np.arange(len(inference.factors[0]))
     if model.tensorize_ is not None:
         tensor, order = model.tensorize_.onnx(graph, window, model._sample_shape)
         factors[0] = factors[0][order]
-    kind = np.float64 if exact else np.float32
-    if exact:
-        tensor = graph.add("Cast", tensor, to=graph.double)
+    tensor = tensor.to(np.float64) if exact else tensor
     if found is not None:
-        mask = graph.add("Gather", found.observed, graph.constant(order, np.int64), axis=1)
-        tensor = graph.add("Mul", tensor, mask if exact else graph.add("Cast", mask, to=graph.float))
-    result = graph.add("MatMul", tensor, graph.constant(factors[-1], kind))
+        mask = found.observed.take(order, 1)
+        tensor = tensor * (mask if exact else mask.to(np.float32))
+    result = tensor @ factors[-1]
     for factor in reversed(factors[:-1]):
-        weighted = graph.add("Mul", result, graph.constant(factor, kind))
-        result = graph.add("ReduceSum", weighted, graph.constant([-2], np.int64), keepdims=0)
-    return result if exact else graph.add("Cast", result, to=graph.double)
-
-
-def _read_out(graph: _OnnxGraph, inference: Inference, projections: str) -> str:
-    """Add the map from projections (N, R) float64 to spectral features (N, Z) float32."""
-    product = graph.add("MatMul", projections, graph.constant(inference.matrix.T, np.float64))
-    return graph.add("Cast", graph.add("Add", product, graph.constant(inference.offset, np.float64)), to=graph.float)
-
-
-def _probabilities(graph: _OnnxGraph, inference: Inference, features: str, root: str | None) -> str:
-    """Add the probabilities of a logistic regression, averaged over uncertain logits: (N, classes)."""
-    from polyadic.export.onnx_masked import averaged
-
-    product = graph.add("MatMul", features, graph.constant(inference.weights.T, np.float32))
-    logits = graph.add("Add", product, graph.constant(inference.intercept, np.float32))
-    return graph.add("Softmax", logits, axis=1) if root is None else averaged(graph, inference, logits, root)
+        result = (result * factor).sum(-2, keep=False)
+    return result if exact else result.to(np.float64)
 
 
 def _check_error(model: Any, content: bytes, inference: Inference, batch: int | None) -> None:
@@ -391,12 +277,3 @@ def _check_error(model: Any, content: bytes, inference: Inference, batch: int | 
         RuntimeWarning,
         stacklevel=3,
     )
-
-
-def _needed(package: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise PolyadicError(f"{package} is needed for ONNX files: pip install 'polyadic[onnx]'") from error
