@@ -87,10 +87,6 @@ def test_pairings_come_first_in_compose_or_not_at_all():
 # ------------------------------------------------------------------ the contract, inherited
 
 
-class TestNeighbour(PairingContract):
-    pairing = Neighbour()
-
-
 class TestNeighbourWithAGap(PairingContract):
     pairing = Neighbour(gap=0.5)
 

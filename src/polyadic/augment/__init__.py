@@ -7,10 +7,8 @@ not modify windows: the view of a window is another window of the data set.
 from __future__ import annotations
 
 from polyadic.augment.base import Augmentation, FunctionAugmentation, as_augmentation
-from polyadic.augment.combined import Compose, OneOf, split_pairing
-from polyadic.augment.distortions import DropChannels, Scale, Shift
-from polyadic.augment.pairing import Neighbour, Pairing, WindowIndex
-from polyadic.augment.signals import Bandpass, Jitter, Rotate3D
+from polyadic.augment.combined import Compose, Neighbour, OneOf, Pairing, WindowIndex, split_pairing
+from polyadic.augment.signals import Bandpass, DropChannels, Jitter, Rotate3D, Scale, Shift
 
 __all__ = [
     "Augmentation",

@@ -1,12 +1,13 @@
 """Base class of augmentations, which map a batch of windows to a second view of each.
 
-Every random choice is a function of (seed, sweep, window id); see `draws`.
+Every random choice is a function of (seed, sweep, window id); see `polyadic._util.random_streams`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, ClassVar
@@ -50,41 +51,24 @@ class Augmentation(Immutable, ABC):
 
     @abstractmethod
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        """Return the augmented batch.
+        """Return the augmented batch, (b, channels, time), of X, which must not be modified.
 
-        Parameters
-        ----------
-        X : (b, channels, time), must not be modified
-        keys : (b,), one key per window, for `draws.uniform`
-
-        Returns
-        -------
-        (b, channels, time)
+        `keys` (b,) has one key per window, for `random_streams.uniform`.
         """
 
     @plain_torch()
     def __call__(self, X: Tensor, ids: Tensor | None = None, *, seed: int = 0, sweep: int = 0) -> Tensor:
-        """Augment a batch.
+        """Augment a floating-point batch (b, channels, time); the result depends only on X, ids, seed and sweep.
 
-        Parameters
-        ----------
-        X : (b, channels, time), floating point
-        ids : (b,), indices of the windows in the data set; by default 0 … b−1
-        seed, sweep : the result depends only on X, ids, seed and sweep
-
-        Returns
-        -------
-        (b, channels, time)
+        `ids` (b,) are the indices of the windows in the data set, by default 0 … b−1.
         """
         self._check(X)
         ids = torch.arange(len(X), device="cpu") if ids is None else ids
         if ids.shape != X.shape[:1]:
             raise PolyadicError(f"ids must have shape ({len(X)},), one for each window, but has {tuple(ids.shape)}")
         keys = window_keys(seed, sweep, ids).to(X.device)
-        if X.device.type != "cpu" or not self.per_window:
-            return self.apply_checked(X, keys)
         # Torch's own threads would change the last bits, and they slow down small operations.
-        with one_torch_thread():
+        with one_torch_thread() if X.device.type == "cpu" and self.per_window else nullcontext():
             return self.apply_checked(X, keys)
 
     def _check(self, X: Tensor) -> None:
@@ -135,12 +119,9 @@ class FunctionAugmentation(Augmentation):
         # The seed depends on the batch only, so that a batch that is read twice gets the same augmentation. The
         # generator is global: the lock keeps concurrent fits from disturbing each other.
         with _GENERATOR_LOCK, torch.random.fork_rng(devices=[X.device] if X.is_cuda else []):
-            seed = integer_seed(int(keys[0]))
-            if X.device.type == "cpu":
-                # Not torch.manual_seed, which also seeds all GPUs and takes a millisecond each time.
-                torch.default_generator.manual_seed(seed)
-            else:
-                torch.manual_seed(seed)
+            # On a CPU not torch.manual_seed, which also seeds all GPUs and takes a millisecond each time.
+            set_seed = torch.default_generator.manual_seed if X.device.type == "cpu" else torch.manual_seed
+            set_seed(integer_seed(int(keys[0])))
             return self.function(X.clone())
 
     def describe(self) -> dict[str, Any]:

@@ -1,20 +1,153 @@
-"""Combinations of augmentations: in sequence, or one chosen at random for each window."""
+"""Combinations of augmentations, and pairings, whose view of a window is another window of the data set."""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from polyadic._util.checks import check_number
 from polyadic._util.random_streams import derive, uniform
 from polyadic.augment.base import Augmentation
-from polyadic.augment.pairing import Pairing
 from polyadic.errors import PolyadicError
 
-__all__ = ["Compose", "OneOf", "split_pairing"]
+__all__ = ["Compose", "Neighbour", "OneOf", "Pairing", "WindowIndex", "split_pairing"]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowIndex:
+    """Recording and start of each window of a data set, which a `Pairing` uses to find partners.
+
+    Parameters
+    ----------
+    recording : (N,) integers, equal for windows of the same recording; negative if unknown
+    start : (N,), first sample of the window within its recording; negative if unknown
+    length : number of samples in a window
+    fs : sampling rate in Hz, or None if unknown
+
+    Examples
+    --------
+    >>> index = WindowIndex([0, 0, 0, 1], start=[0, 50, 100, 0], length=100, fs=50)
+    >>> Neighbour().partners(index, torch.arange(4))
+    tensor([ 2, -1, -1, -1])
+    """
+
+    recording: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: int
+    fs: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("recording", "start"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
+        if len(self.recording) != len(self.start):
+            raise PolyadicError(
+                f"recording and start must have one entry per window, but have {len(self.recording)} and "
+                f"{len(self.start)}"
+            )
+
+    @classmethod
+    def of(cls, X: Any) -> WindowIndex:
+        """Return the index of `Windows` or of a store, with recordings and starts, which plain arrays do not have."""
+        columns: Any = getattr(X, "index", None)
+        found = None
+        if hasattr(columns, "recording") and hasattr(columns, "names"):
+            recording = np.where((columns.names != "")[columns.recording], columns.recording, -1)
+            found = cls(recording, columns.start, int(X.shape[-1]), X.fs)
+        if found is None or not ((found.recording >= 0) & (found.start >= 0)).any():
+            raise PolyadicError(
+                "partner windows are found by recording and start, but no window of X has both: use "
+                "polyadic.data.Windows(X, fs, recording=..., start=...) or a store"
+            )
+        return found
+
+    def __len__(self) -> int:
+        return len(self.recording)
+
+    @cached_property
+    def _timeline(self) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+        """All recordings on one time axis, so that one sorted array serves searches in any of them.
+
+        Windows in order of time (n,), their times (n,), and the time of every window or -1 if unknown (N,).
+        """
+        known = np.flatnonzero((self.recording >= 0) & (self.start >= 0))
+        # The sort is stable: windows with the same start keep their order.
+        rows = known[np.lexsort((self.start[known], self.recording[known]))]
+        recording, start = self.recording[rows], self.start[rows]
+        first = np.flatnonzero(np.diff(recording, prepend=-1))
+        last = np.append(first[1:], len(rows))[: len(first)] - 1
+        spans = start[last] - start[first] + 1
+        shift = np.cumsum(spans) - spans - start[first]
+        times = start + np.repeat(shift, last - first + 1)
+        of_window = np.full(len(self), -1)
+        of_window[rows] = times
+        return rows, times, of_window
+
+
+class Pairing(Augmentation):
+    """Base class of augmentations whose view of a window is another window; subclasses implement `partners`.
+
+    The code that reads the windows also reads their partners; see `split_pairing`. Because views are other rows of the
+    data, a CUDA graph cannot capture this step. `polyadic.testing.PairingContract` contains the tests that every
+    pairing should pass.
+    """
+
+    @abstractmethod
+    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
+        """Return the indices of the partners of the windows `ids` (b,) in the index of all: (b,) int64, −1 for none."""
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        raise PolyadicError(
+            f"{type(self).__name__} selects partner windows and cannot transform a batch: pass it as "
+            "augment, with windows whose recording and start are known"
+        )
+
+
+@dataclass(frozen=True)
+class Neighbour(Pairing):
+    """Pair each window with the next window of the same recording that does not overlap it.
+
+    The partner is the first window that starts at least one window length plus `gap` seconds after this one, and at
+    most one window length later than that. Windows at the end of a recording, before an interruption, or with unknown
+    recording or start have no partner.
+
+    Parameters
+    ----------
+    gap : minimum number of seconds between the end of a window and the start of its partner
+    """
+
+    gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("gap", self.gap, 0)
+
+    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
+        chosen = ids.cpu().numpy()
+        if self.gap > 0 and index.fs is None:
+            raise PolyadicError(f"gap={self.gap:g} is in seconds, but the windows have no sampling rate: set fs")
+        # Rounded, because in floating point 0.3 s at 10 Hz would be slightly more than three samples.
+        pause = round(self.gap * (index.fs or 0.0), 6)
+        least, most = index.length + math.ceil(pause), 2 * index.length + math.floor(pause)
+        rows, times, of_window = index._timeline
+        if not len(rows):
+            return torch.full((len(chosen),), -1)
+        place = np.searchsorted(times, of_window[chosen] + least)
+        found = rows[np.minimum(place, len(rows) - 1)]
+        valid = (
+            (of_window[chosen] >= 0)
+            & (place < len(rows))
+            & (index.recording[found] == index.recording[chosen])
+            & (index.start[found] - index.start[chosen] <= most)
+        )
+        return torch.from_numpy(np.where(valid, found, -1).astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -35,8 +168,7 @@ class Compose(Augmentation, trusted=True):
     steps: Sequence[Augmentation]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", _check_members(self.steps))
-        _refuse_pairing(self.steps[1:], "may only come first in Compose")
+        object.__setattr__(self, "steps", _check_members(self.steps, 1, "may only come first in Compose"))
 
     @property
     def capturable(self) -> bool:
@@ -66,8 +198,7 @@ class OneOf(Augmentation, trusted=True):
     choices: Sequence[Augmentation]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", _check_members(self.choices))
-        _refuse_pairing(self.choices, "cannot be a choice of OneOf")
+        object.__setattr__(self, "choices", _check_members(self.choices, 0, "cannot be a choice of OneOf"))
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         chosen = (uniform(derive(keys, -1), ()) * len(self.choices)).long()
@@ -79,31 +210,26 @@ class OneOf(Augmentation, trusted=True):
         return result
 
 
-def _check_members(augmentations: Sequence[Augmentation]) -> tuple[Augmentation, ...]:
+def _check_members(augmentations: Sequence[Augmentation], paired: int, where: str) -> tuple[Augmentation, ...]:
+    """Return one or more augmentations, of which only the first `paired` may have a `Pairing`."""
     members = tuple(augmentations)
     wrong = [member for member in members if not isinstance(member, Augmentation)]
     if wrong or not members:
         raise PolyadicError(f"expected one or more augmentations, but got {wrong[0] if wrong else 'none'!r}")
+    for member in members[paired:]:
+        if (pairing := split_pairing(member)[0]) is not None:
+            raise PolyadicError(f"{type(pairing).__name__} selects partner windows and {where}")
     return members
-
-
-# ------------------------------------------------------------ other windows as views
 
 
 def split_pairing(augment: Any) -> tuple[Pairing | None, Any]:
     """Split an augmentation into its `Pairing` and the augmentation of the partners; None for a missing part.
-
-    Parameters
-    ----------
-    augment : an augmentation, any other function of a batch, or None
 
     Examples
     --------
     >>> from polyadic.augment import Jitter, Neighbour
     >>> split_pairing(Compose([Neighbour(), Jitter(0.05)]))
     (Neighbour(), Compose(steps=(Jitter(degree=0.05),)))
-    >>> split_pairing(Jitter(0.05))
-    (None, Jitter(degree=0.05))
     """
     if isinstance(augment, Pairing):
         return augment, None
@@ -114,10 +240,3 @@ def split_pairing(augment: Any) -> tuple[Pairing | None, Any]:
         return None, augment
     remaining = (*(() if rest is None else (rest,)), *augment.steps[1:])
     return pairing, Compose(remaining) if remaining else None
-
-
-def _refuse_pairing(augmentations: Sequence[Augmentation], where: str) -> None:
-    for augmentation in augmentations:
-        pairing, _ = split_pairing(augmentation)
-        if pairing is not None:
-            raise PolyadicError(f"{type(pairing).__name__} selects partner windows and {where}")

@@ -1,4 +1,4 @@
-"""Class-preserving augmentations of raw windows: jitter, bandpass filtering, rotation (appendix D.3)."""
+"""Class-preserving augmentations of raw windows: jitter, bandpass filtering, rotation (appendix D.3), and more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polyadic.augment.base import Augmentation
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu import kernels
 
-__all__ = ["Bandpass", "Jitter", "Rotate3D"]
+__all__ = ["Bandpass", "DropChannels", "Jitter", "Rotate3D", "Scale", "Shift"]
 
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
@@ -63,7 +63,9 @@ class Jitter(Augmentation, trusted=True, capturable=True):
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         channels, length = X.shape[1:]
         if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
-            return self._by_kernel(X, keys)
+            from polyadic.scale.gpu.kernels.signals import jitter
+
+            return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, length))
         rows = max(1, _CACHED // (channels * length))
         result = torch.empty_like(X)
         for piece in zip(*(torch.split(given, rows) for given in (X, keys, result)), strict=True):
@@ -74,32 +76,21 @@ class Jitter(Augmentation, trusted=True, capturable=True):
         channels, length = X.shape[1:]
         kind = _draw_choice(derive(keys, 0), channels, 3)[..., None]
         fast = uniform(derive(keys, 1), (channels, length), X.dtype).mul_(2).sub_(1)
-        slow = self._slow_noise(keys, channels, length, X.dtype)
-        size = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)).mul_(self.degree / 2)
-        torch.addcmul(X, fast, size * (kind != 1), out=result).addcmul_(slow, size * (kind != 0))
-
-    def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
-        from polyadic.scale.gpu.kernels.signals import jitter
-
-        return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
-
-    @staticmethod
-    def _slow_noise(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:
-        """Sample short noise sequences, interpolated to the window length: (b, channels, length)."""
         shortest = min(_SHORTEST_NOISE, length)
         sizes = shortest + _draw_choice(derive(keys, 2), channels, length - shortest + 1)
-        points = uniform(derive(keys, 3), (channels, length), dtype).mul_(2).sub_(1)
+        points = uniform(derive(keys, 3), (channels, length), X.dtype).mul_(2).sub_(1)
         # Divide by a tensor: GPUs replace division by a scalar with multiplication by its inverse, and would miss
         # the last point.
         last = torch.full((), max(length - 1, 1), dtype=torch.float64, device=keys.device)
-        steps = torch.arange(length, dtype=torch.float64, device=keys.device) / last
-        position = steps * (sizes - 1)[..., None]
+        position = torch.arange(length, dtype=torch.float64, device=keys.device) / last * (sizes - 1)[..., None]
         left = position.long()
-        fraction = position.sub_(left).to(dtype)
-        near = points.gather(2, left)
+        fraction = position.sub_(left).to(X.dtype)
+        slow = points.gather(2, left)
         # The last sample coincides with the last point (fraction 0) and has no right neighbour.
         left[..., :-1] += 1
-        return near.lerp_(points.gather(2, left), fraction)
+        slow.lerp_(points.gather(2, left), fraction)
+        size = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)).mul_(self.degree / 2)
+        torch.addcmul(X, fast, size * (kind != 1), out=result).addcmul_(slow, size * (kind != 0))
 
 
 @dataclass(frozen=True)
@@ -131,7 +122,7 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
         if len(bands) != 2:
             raise PolyadicError(f"bands must be two pairs (low, high) in Hz, but are {self.bands!r}")
         object.__setattr__(self, "bands", bands)
-        for low, high in self.bands:
+        for low, high in bands:
             if not 0 < low < high < self.fs / 2:
                 raise PolyadicError(
                     f"bands must satisfy 0 < low < high < fs/2 = {self.fs / 2:g} Hz, but one is ({low:g}, {high:g})"
@@ -139,7 +130,11 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         kind = _draw_choice(keys, X.shape[1], 3)
-        return (self._by_kernel if kernels.available(X.device, X.dtype) else self._filter_in_blocks)(X, kind)
+        if kernels.available(X.device, X.dtype):
+            from polyadic.scale.gpu.kernels.signals import biquads
+
+            return biquads(X, kind, _filter_sections(self, X.device))
+        return self._filter_in_blocks(X, kind)
 
     def _filter_in_blocks(self, X: Tensor, kind: Tensor) -> Tensor:
         """Apply the recursive filter block by block, which is the fastest way on a CPU.
@@ -162,11 +157,6 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
             filtered.index_copy_(0, rows, results[: len(rows)])
         return filtered.reshape(X.shape)
 
-    def _by_kernel(self, X: Tensor, kind: Tensor) -> Tensor:
-        from polyadic.scale.gpu.kernels.signals import biquads
-
-        return biquads(X, kind, _filter_sections(self, X.device))
-
 
 @lru_cache(maxsize=32)
 def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -178,7 +168,7 @@ def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
 
 @lru_cache(maxsize=32)
 def _block_matrices(bandpass: Bandpass) -> Tensor:
-    """Return matrices that map a block of samples and the filter state before it (rows) to those after it (columns).
+    """Return matrices that map a block and the filter state before it (rows) to those after it (columns).
 
     (3, block + state, block + state) float64, for the first filter, the second, and both in sequence.
     """
@@ -240,22 +230,16 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         highest = max(channel for triad in self.triads for channel in triad)
         if highest >= X.shape[1]:
-            count = f"{X.shape[1]} channel{'s' * (X.shape[1] != 1)}"
-            raise PolyadicError(f"triads contain channel {highest}, but X has only {count}")
-        fused = self.degrees == _ANY_ANGLE and kernels.available(X.device, X.dtype)
-        return self._by_kernel(X, keys) if fused else self._by_torch(X, keys)
+            raise PolyadicError(f"triads contain channel {highest}, but X has only {X.shape[1]} channels")
+        numbers = _channel_numbers(self, X.device)
+        if self.degrees == _ANY_ANGLE and kernels.available(X.device, X.dtype):
+            from polyadic.scale.gpu.kernels.signals import rotate
 
-    def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
-        from polyadic.scale.gpu.kernels.signals import rotate
-
-        return rotate(X, keys, _channel_numbers(self, X.device), self.independent)
-
-    def _by_torch(self, X: Tensor, keys: Tensor) -> Tensor:
+            return rotate(X, keys, numbers, self.independent)
         count = len(self.triads) if self.independent else 1
         u = uniform(keys, (count, 3), torch.float64)
         rotation = (_rotations(u) if self.degrees == _ANY_ANGLE else _limited(u, self.degrees)).to(X.dtype)
         # One matrix product per shared rotation: all x, all y, all z; or the three axes of each sensor.
-        numbers = _channel_numbers(self, X.device)
         order = (numbers if self.independent else numbers.T).flatten()
         sensors = X.index_select(1, order).reshape(len(X) * count, 3, len(order) // 3 // count * X.shape[2])
         turned = torch.bmm(rotation.flatten(0, 1), sensors).reshape(len(X), len(order), X.shape[2])
@@ -269,10 +253,7 @@ def _channel_numbers(rotate: Rotate3D, device: torch.device) -> Tensor:
 
 
 def _rotations(u: Tensor) -> Tensor:
-    """Compute uniform random rotation matrices from three uniform numbers each, via unit quaternions (Shoemake 1992).
-
-    u : (…, 3), returns (…, 3, 3)
-    """
+    """Compute uniform random rotations from three uniform numbers, via quaternions (Shoemake 1992): (…, 3, 3)."""
     angles = 2 * torch.pi * u[..., 1:]
     radii = torch.stack([1 - u[..., 0], u[..., 0]], dim=-1).sqrt_()
     # x and z, y and w of a quaternion; the entries of its matrix are sums of their products.
@@ -280,12 +261,10 @@ def _rotations(u: Tensor) -> Tensor:
 
 
 def _limited(u: Tensor, degrees: float) -> Tensor:
-    """Compute rotation matrices distributed uniformly up to a largest angle, from three uniform numbers each.
+    """Compute rotation matrices distributed uniformly up to a largest angle, from three uniform numbers: (…, 3, 3).
 
     Their axes are uniform on the sphere. The angle θ of a uniform rotation has the density (1 − cos θ)/π, so that its
     distribution up to the limit D is (θ − sin θ)/(D − sin D).
-
-    u : (…, 3), returns (…, 3, 3)
     """
     limit = math.radians(degrees)
     height, turn = 2 * u[..., 0] - 1, 2 * torch.pi * u[..., 1]
@@ -320,3 +299,85 @@ def _rotation_table(device: torch.device) -> Tensor:
     for a, b, i, j in ((x, y, 0, 1), (y, z, 1, 2), (x, z, 0, 2)):
         table[a, b, i, j] = table[a, b, j, i] = 2
     return table.reshape(16, 9).to(device)
+
+
+@dataclass(frozen=True)
+class DropChannels(Augmentation, trusted=True, capturable=True):
+    """Replace random channels by their mean within the window.
+
+    Parameters
+    ----------
+    share : probability of dropping each channel, from 0 to 1
+
+    Examples
+    --------
+    >>> bool((DropChannels(1.0)(torch.randn(4, 3, 200)).std(dim=2) < 1e-6).all())
+    True
+    """
+
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_number("share", self.share, 0, 1)
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        dropped = uniform(keys, (X.shape[1], 1)) < self.share
+        return torch.where(dropped, X.mean(dim=2, keepdim=True), X)
+
+
+@dataclass(frozen=True)
+class Shift(Augmentation, trusted=True, capturable=True):
+    """Shift all channels of a window in time by the same random number of samples, circularly.
+
+    Parameters
+    ----------
+    share : largest shift as a fraction of the window length, from 0 to 1
+
+    Examples
+    --------
+    >>> X = torch.randn(4, 3, 200)
+    >>> torch.equal(Shift(0.1)(X).sort(dim=2).values, X.sort(dim=2).values)
+    True
+    """
+
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_number("share", self.share, 0, 1)
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        length = X.shape[2]
+        most = int(self.share * length)
+        steps = (uniform(keys, (1, 1), torch.float64) * (2 * most + 1)).long() - most
+        places = (torch.arange(length, device=X.device) - steps) % length
+        return X.gather(2, places.expand(X.shape))
+
+
+@dataclass(frozen=True)
+class Scale(Augmentation, trusted=True, capturable=True):
+    """Multiply channels by random factors between 1/factor and factor, log-uniformly distributed.
+
+    Parameters
+    ----------
+    factor : largest factor, from 1 to 1e6
+    independent : whether each channel gets its own factor; by default all channels of a window share one
+
+    Examples
+    --------
+    >>> X = torch.randn(4, 3, 200)
+    >>> bool((Scale(2.0)(X).abs() <= 2.001 * X.abs()).all())
+    True
+    """
+
+    factor: float = 1.25
+    independent: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("factor", self.factor, 0, 1e6)
+        if self.factor < 1:
+            raise PolyadicError(f"factor must be at least 1, but is {self.factor!r}")
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        count = X.shape[1] if self.independent else 1
+        powers = uniform(keys, (count, 1), torch.float64).mul_(2).sub_(1)
+        return X * powers.mul_(math.log(self.factor)).exp_().to(X.dtype)

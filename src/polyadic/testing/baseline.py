@@ -79,8 +79,6 @@ class BaselineContract:
     def _fit(self, X: Any) -> Any:
         return clone(self.baseline).fit(X, self.labels())
 
-    # ------------------------------------------------------------------- fit
-
     def test_parameters_are_stored_as_they_are_given(self) -> None:
         given = self.baseline.get_params(deep=False)
         assert {"tensorize", "device", "random_state"} <= set(given)
@@ -102,8 +100,6 @@ class BaselineContract:
             assert str(np.random.get_state()) == numpy_state, "numpy's global random state was changed"  # noqa: NPY002
         np.random.set_state(kept)  # noqa: NPY002
         assert np.array_equal(Z, expected), "two fits gave different features"
-
-    # --------------------------------------------------------------- features
 
     def test_features_are_finite_numbers_one_row_for_each_window(self) -> None:
         X = self.windows()
@@ -139,8 +135,6 @@ class BaselineContract:
             pytest.skip("no CUDA device")
         other = self._fit(self.windows()).set_params(device="cuda")
         self._assert_close(other.transform(self.windows()), self.fitted().transform(self.windows()), _GPU_TOLERANCE)
-
-    # ------------------------------------------------------------------ files
 
     def test_file_gives_back_what_was_saved(self, tmp_path: Path) -> None:
         model, X = self.fitted(), self.windows()

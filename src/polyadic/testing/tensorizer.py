@@ -6,7 +6,6 @@ and the metadata of the tensorizer (shape, axes, description) are correct.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 from polyadic.core import persist
 from polyadic.core.tensorizer import Tensorizer, tensor_shape
 from polyadic.estimators import CPD
-from polyadic.testing.signals import FLOATS, example_windows
+from polyadic.testing.augmentation import FLOATS, example_windows
 
 __all__ = ["TensorizerContract"]
 
@@ -52,8 +51,6 @@ class TensorizerContract:
         """Return the tensorizer, calibrated as in a fit."""
         return self.tensorizer.calibrated(self.windows())
 
-    # ---------------------------------------------------------------- tensors
-
     def test_every_window_becomes_a_finite_real_tensor(self) -> None:
         tensorizer, X = self.calibrated(), self.windows()
         kinds = {"noise": X, "silence": 0 * X, "a constant": 0 * X + 3, "volts": 1e-6 * X}
@@ -87,42 +84,30 @@ class TensorizerContract:
         if squares is not None:
             assert torch.allclose(squares, T.flatten(1).square().sum(dim=1)), "into gives wrong squared norms"
 
-    # ------------------------------------------------------------------ metadata
-
-    def test_shape_is_that_of_the_tensors(self) -> None:
+    def test_shape_and_axes_fit_the_tensors(self) -> None:
         tensorizer, X = self.calibrated(), self.windows()
         came = tuple(tensorizer.transform(X[:1]).shape[1:])
         said = tensorizer.shape(*self.shape[1:])
         assert said in (None, came), f"shape says {said}, but tensors have {came}"
         assert tensor_shape(tensorizer, X[:1]) == came
-
-    def test_axes_fit_the_tensors(self) -> None:
-        tensorizer, labels = self.calibrated(), [f"channel {number}" for number in range(self.shape[1])]
-        sizes = tensor_shape(tensorizer, self.windows()[:1])
+        labels = tuple(f"channel {number}" for number in range(self.shape[1]))
         for fs in (100.0, None):
-            axes = tensorizer.axes(self.shape[1:], labels, fs)
-            if axes is None:
-                continue
-            came = [len(axis.parts) * len(axis.positions) for axis in axes]
-            assert came == list(sizes), f"axes have {came} entries, but tensors have {sizes}"
-            for axis in axes:
-                assert axis.kind != "channel" or axis.labels == tuple(labels), "the channels are not named"
+            axes = tensorizer.axes(self.shape[1:], list(labels), fs)
+            if axes is not None:
+                entries = tuple(len(axis.parts) * len(axis.positions) for axis in axes)
+                assert entries == came, f"axes have {entries} entries, but tensors have {came}"
+                assert all(axis.labels == labels for axis in axes if axis.kind == "channel"), "channels are not named"
 
     def test_it_is_calibrated_once(self) -> None:
-        tensorizer = self.calibrated()
+        tensorizer, X = self.calibrated(), self.windows()
         assert tensorizer.is_calibrated, "calibrated returns a tensorizer that is not calibrated"
-        again = tensorizer.calibrated(1000 * self.windows())
-        X = self.windows()
+        again = tensorizer.calibrated(1000 * X)
         assert torch.equal(again.transform(X), tensorizer.transform(X)), "a calibrated tensorizer was calibrated again"
 
-    # ---------------------------------------------------------------- a model
-
-    def test_a_model_is_fitted_saved_and_loaded_with_it(self) -> None:
-        X = self.windows().numpy()
+    def test_a_model_is_fitted_saved_and_loaded_with_it(self, tmp_path: Path) -> None:
+        X, path = self.windows().numpy(), tmp_path / "model.safetensors"
         model = CPD(rank=2, tensorize=self.tensorizer, max_sweeps=2, device="cpu").fit(X)
+        model.save(path)
         given = None if persist.encode(self.tensorizer)["type"] == self.tensorizer.type_name() else self.tensorizer
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.safetensors"
-            model.save(path)
-            again = persist.load(path, tensorize=given)
+        again = persist.load(path, tensorize=given)
         assert np.array_equal(again.transform(X), model.transform(X)), "a loaded model gives different features"
