@@ -239,7 +239,7 @@ BAD_CSV = {
     "times back": (b"t,x\n2,1\n1,2\n", "times must increase"),
     "times missing": (b"t,x\n1,1\n,2\n", "none missing"),
     "time alone": (b"t,x\n1,1\n", "two or more times"),
-    "time only": (b"t\n1\n2\n", "a recording must have float32 signals"),
+    "time only": (b"t\n1\n2\n", "signals must be float32 of shape"),
 }
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from polyadic.data.readers import edf
 from polyadic.data.readers.edf import read_annotations
-from polyadic.data.recordings import Annotation, Segment, Unread, window_starts
-from polyadic.data.resampling import resample_polyphase
+from polyadic.data.recordings import Annotation, Segment, Unread, resample_polyphase, window_starts
 from polyadic.errors import DataError
 
 UNICODE = "Schläft – 睡眠"
@@ -235,19 +234,9 @@ def test_onsets_less_than_half_a_sample_off_make_no_gap_and_more_make_one(plus):
     assert read_edf(discontinuous(plus, far)).segments == (Segment(0, 0.0), Segment(40, 1.013))
 
 
-@pytest.mark.parametrize(
-    ("onsets", "message"),
-    [
-        (
-            [0, 1, 2, 2.5, 4, 5, 6, 7],
-            r"data record 4 must begin after .* ends at 3 s, but begins at 2\.5 s",
-        ),
-        ([0, 1, 2, 3, 1, 5, 6, 7], r"data record 5 must begin after"),
-    ],
-)
-def test_records_that_overlap_or_go_back_are_an_error(plus, onsets, message):
-    with pytest.raises(DataError, match=message):
-        read_edf(discontinuous(plus, onsets))
+def test_records_that_overlap_are_an_error(plus):
+    with pytest.raises(DataError, match=r"data record 4 must begin after .* ends at 3 s, but begins at 2\.5 s"):
+        read_edf(discontinuous(plus, [0, 1, 2, 2.5, 4, 5, 6, 7]))
 
 
 def test_a_discontinuous_file_must_tell_the_onset_of_every_record(plus, tmp_path):

@@ -71,8 +71,7 @@ def test_annotations_count_from_the_first_sample(first_samp, dated):
     assert [one.onset for one in cropped.annotations] == pytest.approx([2.0, 10.0])
 
 
-@pytest.mark.parametrize("text", ["BAD_movement", "bad blink"])
-@pytest.mark.parametrize("first_samp", [0, 77])
+@pytest.mark.parametrize(("text", "first_samp"), [("BAD_movement", 0), ("bad blink", 77)])
 def test_samples_marked_as_bad_are_missing_and_no_others(text, first_samp):
     raw, _ = raw_of(first_samp=first_samp)
     annotate(raw, [2.0, 10.0], [1.5, 3.0], [text, "arousal"])

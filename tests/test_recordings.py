@@ -20,13 +20,12 @@ from polyadic.data.recordings import (
     Unread,
     cut_windows,
     mark_missing,
-    observed_windows,
+    resample_polyphase,
     window_starts,
 )
-from polyadic.data.resampling import resample_polyphase
 from polyadic.errors import PolyadicError
 
-SHARED = settings(derandomize=True, deadline=None, max_examples=250)
+SHARED = settings(derandomize=True, deadline=None, max_examples=100)
 CLASSES = {"W": 0, "N1": 1, "N2": 2, "deep": 2}
 
 
@@ -91,12 +90,6 @@ def test_cutting_windows_equals_slicing(recording, length, data):
     assert windows.flags.c_contiguous
     assert not np.shares_memory(windows, recording.signal)
     np.testing.assert_array_equal(windows, np.array(expected).reshape(len(starts), 2, length))
-
-
-def test_windows_are_observed_if_any_sample_of_any_channel_is():
-    windows = np.full((3, 2, 4), np.nan)
-    windows[1, 1, 2], windows[2] = 0.0, 1.0
-    assert observed_windows(windows).tolist() == [False, True, True]
 
 
 # ---------------------------------------------------------------------- labels

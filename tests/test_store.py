@@ -96,6 +96,9 @@ def test_samples_and_index_are_read_back_window_by_window(tmp_path: Path) -> Non
             assert windows.part[row] == ("train" if number else "test")
             row += 1
     assert store.shape == (row, 3, LENGTH)
+    some = windows.select(recording="r03", label="schläft")[::-1]
+    assert some.on_disk
+    np.testing.assert_array_equal(some.X, values[(windows.recording == "r03") & (windows.label == 1)][::-1])
     assert (store.header, store.settings, store.skipped) == (HEADER, HEADER.settings, [])
 
 
@@ -126,19 +129,6 @@ def anonymous_memory() -> int:
     except FileNotFoundError:
         pytest.skip("needs /proc to look at the memory")
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
-def test_selections_of_a_store_read_the_right_rows(store: WindowStore) -> None:
-    everything, windows = store.read(rows(store)), store.windows
-    assert windows.on_disk
-    for mask in (windows.subject == "Subjekt 1 ✓", windows.label == 1, (windows.part == "train") & (windows.start > 3)):
-        some = windows[mask]
-        assert some.on_disk
-        np.testing.assert_array_equal(some.X, everything[mask])
-        np.testing.assert_array_equal(some[1:][::-1].X, everything[mask][1:][::-1])
-        np.testing.assert_array_equal(some.start, windows.start[mask])
-    np.testing.assert_array_equal(windows.select(recording="r03").X, everything[windows.recording == "r03"])
-    np.testing.assert_array_equal(windows.select(label="schläft").X, everything[windows.label == 1])
 
 
 # ------------------------------------------------------------------------------------------- what is left out and why
@@ -402,7 +392,7 @@ def test_every_flipped_byte_is_noticed(store: WindowStore) -> None:
     rng = np.random.default_rng(0)
     for path in sorted(store.path.iterdir()):
         whole = path.read_bytes()
-        for place in rng.integers(0, len(whole), 100):
+        for place in rng.integers(0, len(whole), 40):
             flipped = bytearray(whole)
             flipped[place] ^= 1 << int(rng.integers(8))
             path.write_bytes(flipped)
@@ -417,15 +407,13 @@ def test_every_flipped_byte_is_noticed(store: WindowStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["samples.npy", "index.npz", "store.json"])
-@pytest.mark.parametrize("damage", ["missing", "cut", "longer", "empty"])
-def test_a_file_that_is_missing_or_of_another_size_is_named_at_once(store: WindowStore, name: str, damage: str) -> None:
+def test_a_file_that_is_missing_or_of_another_size_is_named_at_once(store: WindowStore, name: str) -> None:
     path = store.path / name
     content = path.read_bytes()
-    path.unlink()
-    if damage != "missing":
-        path.write_bytes({"cut": content[:-2], "longer": content + b"}", "empty": b""}[damage])
-    with pytest.raises(DataError, match=name):
-        WindowStore(store.path)
+    for damaged in (content[:-2], content + b"}", b"", None):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        with pytest.raises(DataError, match=name):
+            WindowStore(store.path)
 
 
 def test_stores_of_other_versions_are_refused_in_one_sentence(store: WindowStore) -> None:
@@ -553,15 +541,12 @@ def test_parts_come_in_order_and_at_most_three_ahead() -> None:
     assert list(prefetch(Samples(disk), ())) == []
 
 
-@pytest.mark.parametrize("row", [0, 17])
-def test_an_error_of_the_reading_thread_comes_at_its_part_and_leaves_no_thread(row: int) -> None:
-    disk, got = Disk(fails=row), []
-    begun = time.perf_counter()
+def test_an_error_of_the_reading_thread_comes_at_its_part_and_leaves_no_thread() -> None:
+    disk, got = Disk(fails=17), []
     with pytest.raises(OSError, match="Input/output error"):
         got.extend(ids for ids, _, _ in prefetch(Samples(disk), PARTS))
-    assert len(got) == row // 4
-    assert disk.asked <= row // 4 + 4
-    assert time.perf_counter() - begun < 2
+    assert len(got) == 4
+    assert disk.asked <= 8
     assert threads() == []
 
 

@@ -99,7 +99,7 @@ def assert_same(got: Recording, record: Any) -> None:
 # ---------------------------------------------------------------- signals
 
 
-@pytest.mark.parametrize("fmt", ["16", "212", "80", "24", "32"])
+@pytest.mark.parametrize("fmt", ["16", "212", "24"])
 def test_values_are_those_of_the_library_sample_by_sample(wfdb: Any, tmp_path: Path, fmt: str) -> None:
     digits = write(wfdb, tmp_path, fmt=fmt)
     got = read_wfdb(tmp_path / "r")
@@ -355,7 +355,7 @@ def test_damaged_records_are_refused_with_the_reason(wfdb: Any, tmp_path: Path, 
     assert str(tmp_path) not in str(caught.value)
 
 
-@pytest.mark.parametrize("gain", ["", " 0(0)/mV", " 0.00e5/mV"])
+@pytest.mark.parametrize("gain", ["", " 0(0)/mV"])
 def test_a_missing_gain_or_one_of_0_is_the_default_of_the_format(wfdb: Any, tmp_path: Path, gain: str) -> None:
     digits = write(wfdb, tmp_path)
     text = (tmp_path / "r.hea").read_text().splitlines()

@@ -5,7 +5,7 @@ From a file to windows:
     reading.py      the options: how recordings are read (`Reading`)
     folders.py      which files of a folder are recordings
     loading.py      a file becomes recordings with a subject and labels (`FolderReader`), by a format of readers/
-    recordings.py   one recording (`Recording`); resampling.py brings its channels to one rate
+    recordings.py   one recording (`Recording`), and its sampling rates
     cutting.py      recordings become windows, labelled by annotations.py, in a store (`folder`)
     store_writer.py, store.py   windows on disk (`WindowStore`)
     windows.py, splits.py       windows with their index (`Windows`), and parts of them
@@ -37,12 +37,12 @@ _MODULES = {
     **dict.fromkeys(("Annotation", "Recording"), "recordings"),
     **dict.fromkeys(("Header", "WindowStore"), "store"),
     **dict.fromkeys(("Split", "split"), "splits"),
+    **dict.fromkeys(("synthetic", "synthetic_nights"), "synthesis"),
     "StoreWriter": "store_writer",
     "Windows": "windows",
     "folder": "cutting",
     "open_windows": "readers.arrays",
     "read_recording": "loading",
-    **dict.fromkeys(("synthetic", "synthetic_nights"), "synthesis"),
 }
 __all__ = list(_MODULES)
 
@@ -54,7 +54,3 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(f"polyadic.data.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'polyadic.data' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

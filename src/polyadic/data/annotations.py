@@ -41,10 +41,7 @@ def infer_durations(recording: Recording, wanted: Container[str] | None) -> tupl
 
     At least 90 % of the marks must be a whole number of epochs apart. If at least 90 % follow the previous mark after
     one epoch, each mark lasts one epoch. Otherwise each lasts until the next, as marks of a change do. Marks between
-    epochs stay moments.
-
-    Annotations with a text that is not `wanted` are not changed. Returns the length of an epoch in seconds as well,
-    or None if the marks are not regular.
+    epochs and texts that are not `wanted` stay. Returns the epoch length in seconds as well, None if irregular.
     """
     marks = [one for one in recording.annotations if wanted is None or one.text in wanted]
     if not marks or not all(is_moment(one, recording.fs) for one in marks):
@@ -76,9 +73,8 @@ def infer_durations(recording: Recording, wanted: Container[str] | None) -> tupl
 def scored_phase(recording: Recording, length: int, step: int | None = None) -> float | None:
     """Return the time in seconds of a scored epoch at which windows can begin, or None if annotations are irregular.
 
-    Annotations are regular if at least 90 % last a whole number of epochs, and windows fit into epochs or vice versa.
-
-    `length` and `step` are samples in a window, and from one window to the next.
+    Annotations are regular if at least 90 % last a whole number of epochs, and windows (of `length` samples, `step`
+    apart) fit into epochs or vice versa.
     """
     lasting = [one for one in recording.annotations if one.duration * recording.fs > 1]
     if not lasting:

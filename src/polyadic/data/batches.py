@@ -6,7 +6,6 @@ Inputs are arrays, memory maps, stores, tensors, lists and data frames; those on
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic._util.checks import Readable, check_unmasked
+from polyadic._util.checks import Readable
 from polyadic._util.random_streams import permutation
 from polyadic._util.threads import in_pool, start
 from polyadic.augment import Augmentation, WindowIndex, split_pairing
-from polyadic.core.tensorizer import Layout, Tensorizer, tensor_shape, tensors
+from polyadic.core.tensorizer import Tensorizer, tensor_shape, tensors
 from polyadic.errors import PolyadicError
 
 _AHEAD = 3
@@ -43,23 +42,16 @@ class Samples:
 
     def __init__(self, X: Any, name: str = "X") -> None:
         self.name = name
-        self.data: np.ndarray | Tensor | Readable = X.detach() if isinstance(X, Tensor) else _as_array(X, name)
-        if isinstance(self.data, Tensor) and self.data.layout != torch.strided:
-            raise TypeError(f"{name} must be a dense tensor, but has layout {self.data.layout}. Use '.to_dense()'.")
-        if isinstance(self.data, Tensor) and self.data.dtype in (torch.uint16, torch.uint32, torch.uint64):
-            self.data = self.data.to(torch.float32)  # torch does not support indexing these on every device
+        self.data: np.ndarray | Tensor | Readable = _as_tensor(X, name) if isinstance(X, Tensor) else _as_array(X, name)
         shape = tuple(self.data.shape)
         if len(shape) < 2:
             raise PolyadicError(
                 f"{name} must have at least two dimensions, (samples, features), but has shape {shape}. "
                 f"Reshape your data: {name}.reshape(1, -1) if it is a single sample."
             )
-        if 0 in shape:
-            # The wording of scikit-learn.
+        if 0 in shape:  # the wording of scikit-learn
             what = "sample(s)" if shape[0] == 0 else "feature(s)"
             raise PolyadicError(f"Found {name} with 0 {what} (shape={shape}) while a minimum of 1 is required.")
-        if isinstance(self.data, Tensor) and self.data.is_complex():
-            raise PolyadicError(f"Complex data not supported: {name} has type {self.data.dtype}, real numbers expected")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,12 +73,7 @@ class Samples:
         return bool(getattr(self.data, "on_disk", isinstance(self.data, np.memmap)))
 
     def read(self, ids: Tensor | slice) -> Tensor:
-        """Read samples as they are stored: (b, …). Runs no torch kernels, which another thread can run meanwhile.
-
-        Parameters
-        ----------
-        ids : (b,), or a slice
-        """
+        """Read samples (b, …) as they are stored; runs no torch kernels, which another thread can run meanwhile."""
         if isinstance(self.data, Tensor):
             return self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)]
         rows = ids if isinstance(ids, slice) else ids.numpy()
@@ -97,10 +84,7 @@ class Samples:
     def checked(
         self, batch: Tensor, ids: Tensor | slice, device: torch.device, dtype: torch.dtype, missing: bool = False
     ) -> Tensor:
-        """Convert samples that were read to a floating-point batch on the device: (b, …).
-
-        They are checked to be finite or, with `missing`, to be finite or NaN.
-        """
+        """Convert samples that were read to a floating-point batch on the device, finite or, with `missing`, NaN."""
         batch = batch.to(device).to(dtype)
         # A sum is finite only if all values are, but a sum of finite values may overflow: test the values then.
         if not math.isfinite(batch.sum().item()):
@@ -132,15 +116,25 @@ def _to_tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
+def _as_tensor(X: Tensor, name: str) -> Tensor:
+    if X.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, but has layout {X.layout}. Use '.to_dense()'.")
+    if X.is_complex():
+        raise PolyadicError(f"Complex data not supported: {name} has type {X.dtype}, real numbers expected")
+    # torch does not support indexing these on every device.
+    unsigned = X.dtype in (torch.uint16, torch.uint32, torch.uint64)
+    return X.detach().to(torch.float32) if unsigned else X.detach()
+
+
 def _as_array(X: Any, name: str) -> np.ndarray | Readable:
     if isinstance(X, Readable):
         return X
-    sparse = sys.modules.get("scipy.sparse")  # if X is sparse, scipy.sparse is already imported
-    if sparse is not None and sparse.issparse(X):
+    if hasattr(X, "toarray"):
         raise TypeError(f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert.")
-    check_unmasked(X, name)
+    if isinstance(X, np.ma.MaskedArray):  # masked values are missing
+        X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
     try:
-        array = X if isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray) else np.asarray(X)
+        array = X if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:
         raise PolyadicError(f"{name} must be an array of samples of one shape, but is not: {error}") from error
     if array.dtype.kind == "c":
@@ -149,9 +143,7 @@ def _as_array(X: Any, name: str) -> np.ndarray | Readable:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"{name} must hold numbers, but has type object and holds something else: {error}"
-            ) from error
+            raise type(error)(f"{name} must hold numbers, but has type object: {error}") from error
     if array.dtype.kind not in "fiub":
         raise PolyadicError(f"{name} must hold numbers, but has type {array.dtype}")
     return array.astype(np.float64) if array.dtype.itemsize > 8 else array
@@ -159,7 +151,10 @@ def _as_array(X: Any, name: str) -> np.ndarray | Readable:
 
 @dataclass
 class WindowSource:
-    """Batches of a fit: samples, their augmentations, and both as tensors."""
+    """Batches of a fit: samples, their augmentations, and both as tensors.
+
+    `waited` accumulates the seconds of I/O wait; `on_batch` is called with the windows and bytes of each batch.
+    """
 
     samples: Samples
     tensorize: Tensorizer | None
@@ -216,17 +211,14 @@ class WindowSource:
     def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the windows and views of each part; data on disk are prefetched while the last part is processed.
 
-        `waited` accumulates the seconds of I/O wait; `on_batch` is called after each part with its number of windows
-        and bytes. Later parts may reuse the memory of this one: allocating new memory for every part would take as
-        long as the step itself.
+        Later parts may reuse the memory of this one: allocating it anew would take as long as the step itself.
         """
         # In a thread pool, one thread builds the tensors of the next part while another processes this one.
-        ahead = 1 if in_pool() else 0
-        buffers: list[Tensor | None] = [None] * (1 + ahead)
+        buffers: list[Tensor | None] = [None] * (2 if in_pool() else 1)
         coming: list[tuple[Tensor, int, Callable[[], Tensor]]] = []
         read = enumerate(prefetch(self.samples, parts))
         while True:
-            for number, (ids, batch, waited) in islice(read, 1 + ahead - len(coming)):
+            for number, (ids, batch, waited) in islice(read, len(buffers) - len(coming)):
                 self.waited += waited
                 build = partial(self._build, ids, batch, sweep, buffers, number % len(buffers))
                 coming.append((ids, batch.nbytes, start(build)))
@@ -248,7 +240,8 @@ class WindowSource:
         count, buffer = self.n_views * len(X), buffers[number]
         if buffer is None or len(buffer) < count:
             # In the tensorizer's memory order; the products of a step accept any order.
-            buffer = buffers[number] = empty_tensors(self.tensorize, X, count, layout)
+            shape, order = tensor_shape(self.tensorize, X[:1]), layout.order
+            buffer = buffers[number] = in_mode_order(X.new_empty(count, *(shape[mode] for mode in order)), order)
         augmented = None if self.augment is None else self.augmented(X, ids, sweep)
         self.tensorize.into(X, buffer[: len(X)])
         if augmented is not None:
@@ -266,26 +259,13 @@ class WindowSource:
         """Return the augmented views of windows `ids` in this sweep, (b, …); without a partner, the window itself."""
         pairing, rest = split_pairing(self.augment)
         if pairing is not None:
-            partners, batch = self.partners(ids), batch.clone()
+            partners, batch = pairing.partners(self._index, ids), batch.clone()
             batch[partners >= 0] = self.samples.take(partners[partners >= 0], self.device, self.dtype)
         return batch if rest is None else rest(batch, ids + self.first_id, seed=self.seed, sweep=sweep)
-
-    def partners(self, ids: Tensor) -> Tensor:
-        """Return the indices of the partners of the windows `ids`, −1 for none: (b,); requires a `Pairing`."""
-        pairing, _ = split_pairing(self.augment)
-        assert pairing is not None
-        return pairing.partners(self._index, ids)
 
     @cached_property
     def _index(self) -> WindowIndex:
         return WindowIndex.of(self.samples.data)
-
-
-def empty_tensors(tensorize: Tensorizer, X: Tensor, count: int, layout: Layout) -> Tensor:
-    """Allocate tensors for `count` windows like X, with the modes in the layout's order: (count, I, J, …)."""
-    shape = tensor_shape(tensorize, X[:1])
-    buffer = X.new_empty(count, *(shape[mode] for mode in layout.order))
-    return in_mode_order(buffer, layout.order)
 
 
 def in_mode_order(buffer: Tensor, order: Sequence[int]) -> Tensor:
@@ -328,18 +308,11 @@ def check_modes(T: Tensor, factors: list[Tensor]) -> None:
 
 
 def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
-    """Resolve `device`; "auto" is the device of `X` if that is an accelerator, else CUDA if available, else the CPU.
-
-    Examples
-    --------
-    >>> choose_device("cpu")
-    device(type='cpu')
-    """
+    """Resolve `device`; "auto" is the device of `X` if that is an accelerator, else CUDA if available, else the CPU."""
     if str(device) != "auto":
         try:
             chosen = torch.device(device)
-            if chosen.type != "cpu":
-                torch.zeros(1, device=chosen).item()
+            torch.zeros(1, device=chosen).item()
         except (RuntimeError, TypeError, ValueError, OverflowError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
             raise PolyadicError(
@@ -352,13 +325,7 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
 
 
 def integer_random_state(random_state: Any) -> int:
-    """Convert a scikit-learn `random_state` to an integer seed.
-
-    Examples
-    --------
-    >>> integer_random_state(7)
-    7
-    """
+    """Convert a scikit-learn `random_state` to an integer seed."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return int(random_state)
     from sklearn.utils import check_random_state

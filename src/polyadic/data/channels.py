@@ -44,13 +44,7 @@ _SPELLING = str.maketrans({"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "
 
 
 def numbered_channels(count: int) -> tuple[str, ...]:
-    """Return the names that a store gives to unnamed channels.
-
-    Examples
-    --------
-    >>> numbered_channels(2)
-    ('channel 1', 'channel 2')
-    """
+    """Return the names that a store gives to unnamed channels: "channel 1", "channel 2", …"""
     return tuple(f"channel {number + 1}" for number in range(count))
 
 
@@ -112,14 +106,7 @@ def unit_factors(
 
 
 def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
-    """Return the sampling rate in Hz and the channel names of X, or None and () if X does not have them, like an array.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> recorded_signals(Windows(np.zeros((2, 2, 8)), fs=50, channels=["Fz", "Cz"]))
-    (50.0, ('Fz', 'Cz'))
-    """
+    """Return the sampling rate in Hz and the channel names of X; None and () for an array, which has neither."""
     return (X.fs, tuple(X.channels)) if isinstance(X, Windows | WindowStore) else (None, ())
 
 
@@ -128,23 +115,18 @@ def match_signals(
 ) -> Any:
     """Return X with its channels in the order and in the units in which a model was fitted.
 
-    Channels that X lacks are missing (NaN), other channels of X are left out. Sampling rates, channel names and units
-    are compared only if both the model and X have them.
+    Channels that X lacks are missing (NaN), which a warning says; other channels of X are left out. Sampling rates,
+    channel names and units are compared only if both the model and X have them.
 
     Parameters
     ----------
     X : any input of an estimator; arrays have no channel names and are returned unchanged
-    fs, channels, units : sampling rate in Hz, channel names and units that the model was fitted to; None and () if
-        unknown
+    fs, channels, units : sampling rate in Hz, channel names and units of the fit; None and () if unknown
     name : name of X in error messages
 
     Raises
     ------
     PolyadicError : if X has another sampling rate, none of the channels, or units of another quantity
-
-    Warns
-    -----
-    UserWarning : if X lacks some of the channels, which are then missing (NaN)
 
     Examples
     --------
@@ -153,37 +135,30 @@ def match_signals(
     >>> match_signals(windows, 50, ["Cz", "Fz"]).X[0, :, 0]
     array([4, 0])
     """
-    rate, names = recorded_signals(X)
-    if fs is not None and rate is not None and abs(fs - rate) > _SAME_RATE * fs:
+    if not isinstance(X, Windows | WindowStore):
+        return X
+    if fs is not None and X.fs is not None and abs(fs - X.fs) > _SAME_RATE * fs:
         raise PolyadicError(
-            f"{name} was sampled at {rate:g} Hz, but the model was fitted to {fs:g} Hz: resample the recordings"
+            f"{name} was sampled at {X.fs:g} Hz, but the model was fitted to {fs:g} Hz: resample the recordings"
         )
-    wanted = tuple(channels)
-    unnamed = any(not known or known == numbered_channels(len(known)) for known in (names, wanted))
-    if names != wanted and not unnamed:
-        X = _choose(X if isinstance(X, Windows) else X.windows, wanted, name)
-    there = tuple(getattr(X, "units", ())) if isinstance(X, Windows | WindowStore) else ()
-    if len(there) != len(units) or there == tuple(units):
+    windows, wanted = X if isinstance(X, Windows) else X.windows, tuple(channels)
+    unnamed = any(not known or known == numbered_channels(len(known)) for known in (windows.channels, wanted))
+    if windows.channels != wanted and not unnamed:
+        lacking = [channel for channel in wanted if channel not in windows.channels]
+        if lacking:
+            extra = [channel for channel in windows.channels if channel not in wanted]
+            close = {channel: hint for channel in lacking if (hint := close_match(channel, extra))}
+            hints = "".join(f"; for {channel!r}, {hint.removeprefix('; ')}" for channel, hint in close.items())
+            lacks = f"{name} lacks {', '.join(map(repr, lacking))}, which the model was fitted to"
+            if len(lacking) == len(wanted):
+                raise PolyadicError(f"{lacks}; it has {', '.join(windows.channels)}{hints}")
+            warnings.warn(f"{lacks}: missing in all windows{hints}", UserWarning, stacklevel=2)
+        X = windows = windows.with_channels(wanted, missing=True)
+    if len(windows.units) != len(units) or windows.units == tuple(units):
         return X
-    names = X.channels or numbered_channels(len(there))
-    factors = unit_factors(name, names, there, units, "the model was fitted to")
-    if all(factor == 1 for factor in factors):
-        return X
-    return (X if isinstance(X, Windows) else X.windows).with_gains(factors, tuple(units))
-
-
-def _choose(windows: Windows, wanted: tuple[str, ...], name: str) -> Windows:
-    """Return windows with the channels of a model; those that they lack are missing, which a warning says."""
-    lacking = [channel for channel in wanted if channel not in windows.channels]
-    if lacking:
-        extra = [channel for channel in windows.channels if channel not in wanted]
-        close = {channel: hint for channel in lacking if (hint := close_match(channel, extra))}
-        hints = "".join(f"; for {channel!r}, {hint.removeprefix('; ')}" for channel, hint in close.items())
-        lacks = f"{name} lacks {', '.join(map(repr, lacking))}, which the model was fitted to"
-        if len(lacking) == len(wanted):
-            raise PolyadicError(f"{lacks}; it has {', '.join(windows.channels)}{hints}")
-        warnings.warn(f"{lacks}: missing in all windows{hints}", UserWarning, stacklevel=3)
-    return windows.with_channels(wanted, missing=True)
+    names = windows.channels or numbered_channels(len(units))
+    factors = unit_factors(name, names, windows.units, units, "the model was fitted to")
+    return X if all(factor == 1 for factor in factors) else windows.with_gains(factors, tuple(units))
 
 
 def unknown_units(X: Any, units: Sequence[str], name: str, owner: str = "the fit") -> str:

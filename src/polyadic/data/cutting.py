@@ -79,17 +79,8 @@ def write_store(
     """Write a store of windows that are cut from recordings as a `Reading` describes.
 
     The store has the channels that at least half of the recordings have, or those of `reading`; where a recording lacks
-    one of them, it is missing.
-
-    Parameters
-    ----------
-    labels : whether to read labels
-    check_classes : whether to raise an error for a class or a channel that no recording has
-    on_error, force, progress : as for `folder`
-
-    Returns
-    -------
-    the store; its `notes` describe how the recordings were read
+    one of them, it is missing. With `check_classes`, a class or a channel that no recording has is an error. Other
+    parameters are as for `folder`. The `notes` of the store describe how the recordings were read.
     """
     if on_error not in ("raise", "skip"):
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
@@ -124,13 +115,28 @@ def _write(
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
             try:
-                loaded = [(*source, *_cut(source[0], reading, survey.by_moments)) for source in reader.load(path)]
+                loaded = []
+                for recording, subject_from in reader.load(path):
+                    length = samples_in(reading.seconds, recording.fs)
+                    starts = _starts(recording, reading, length)
+                    labels = label_windows(
+                        recording,
+                        starts,
+                        length,
+                        reading.class_numbers,
+                        reading.min_share,
+                        by_moments=survey.by_moments,
+                    )
+                    loaded.append((recording, subject_from, starts, labels))
             except MissingExtraError:  # not the fault of the recording
                 raise
             except (PolyadicError, OSError) as error:
                 if on_error == "raise":
                     raise
-                skipped[reader.name_of(path)] = _reason(error)
+                reason = str(error)
+                if isinstance(error, OSError) and error.filename is not None:
+                    reason = f"{Path(str(error.filename)).name}: {error.strerror}"
+                skipped[reader.name_of(path)] = reason
                 loaded = []
             for recording, subject_from, starts, labels in loaded:
                 if writer is None:
@@ -164,20 +170,6 @@ def _write(
             writer.skip(name, reason)
     reader.notes |= writer.notes
     return WindowStore(store)
-
-
-def _cut(recording: Recording, reading: Reading, by_moments: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the starts and the labels of the windows of a recording."""
-    length = samples_in(reading.seconds, recording.fs)
-    starts = _starts(recording, reading, length)
-    numbers, share = reading.class_numbers, reading.min_share
-    return starts, label_windows(recording, starts, length, numbers, share, by_moments=by_moments)
-
-
-def _reason(error: PolyadicError | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{Path(str(error.filename)).name}: {error.strerror}"
-    return str(error)
 
 
 def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
@@ -313,10 +305,7 @@ class _Survey:
         self.covering.update({text: int((label(classes={text: 0}) == 0).sum()) for text in texts})
 
     def choose_channels(self, reading: Reading, check: bool) -> tuple[str, ...]:
-        """Return the channels of the store: those given, or those that at least half of the recordings have.
-
-        With `check`, a channel that no recording has is an error.
-        """
+        """Return the channels of the store: those given, or those that at least half of the recordings have."""
         given = reading.channels or ()
         if self.channels:  # the name of a column may have a unit, which is not part of the channel's name
             given = tuple(name if name in self.channels else split_unit(name)[0] for name in given)

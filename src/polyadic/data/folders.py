@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from polyadic.data.readers import edf, wfdb
-from polyadic.data.readers.common import ending_of, is_table, stem_of
+from polyadic.data.readers.common import common_ending, ending_of, is_table, stem_of
 from polyadic.data.readers.scoring import matches
 from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.errors import DataError
@@ -41,11 +41,7 @@ _HIDDEN = "hidden file"
 
 
 class FolderFiles(NamedTuple):
-    """The files found in a folder and its subfolders.
-
-    files : paths in alphabetical order, including files that are not regular, which their reader refuses
-    left_out : skipped files and folders, relative to the folder, with the reason
-    """
+    """Files of a folder and its subfolders in alphabetical order, and the names of those left out with the reason."""
 
     files: list[Path]
     left_out: dict[str, str]
@@ -54,10 +50,8 @@ class FolderFiles(NamedTuple):
 def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] = "raise") -> FolderFiles:
     """Find all files in a folder and its subfolders.
 
-    Hidden files and folders (names that begin with a dot) are skipped. Links to files and folders are followed after
-    everything else, but nothing is read twice.
-
-    A subfolder that cannot be listed is an error or, with `on_error="skip"`, added to `left_out`.
+    Hidden files and folders (names that begin with a dot) are left out, and, with `on_error="skip"`, subfolders that
+    cannot be listed. Links to files and folders are followed after everything else, but nothing is read twice.
     """
     base = Path(root)
     if not base.is_dir():
@@ -98,10 +92,9 @@ def find_recordings(
 ) -> FolderFiles:
     """Find the files in a folder and its subfolders that can be read as recordings; `root` can also be one file.
 
-    Tables of metadata, tables written by polyadic and files of other formats are skipped, with the reason. In a BIDS
-    dataset, only raw EEG and iEEG files are recordings.
-
-    `pattern` selects recordings by their path relative to the folder; files that match `scoring` have labels.
+    `pattern` selects recordings by their path relative to the folder; files that match `scoring` have labels. Tables of
+    metadata, tables written by polyadic and files of other formats are left out. In a BIDS dataset, only raw EEG and
+    iEEG files are recordings.
     """
     base = Path(root)
     if base.exists() and not base.is_dir():
@@ -116,11 +109,15 @@ def find_recordings(
         for path in known
         if (pattern is None or matches(names[path], pattern))
         and not matches(names[path], scoring)
-        and (not layout or _is_bids_recording(names[path]))
+        and (not layout or (names[path].split("/")[0] not in _BIDS_OTHERS and _BIDS_RECORDING.search(names[path])))
         and path.name != "participants.tsv"  # known, and read where it is needed
     ]
     reasons = {path: _why_no_recording(path) for path in files}
-    reasons |= dict.fromkeys(_copies(files), "a copy with labels, written by polyadic")
+    candidates = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
+    copies = [path for path in candidates if edf.is_marked(path)]
+    originals = {path.parent for path in candidates if path not in copies}
+    copies = [path for path in copies if path.parent in originals]
+    reasons |= dict.fromkeys(copies, "a copy with labels, written by polyadic")
     segments = wfdb.find_segments(path for path in files if ending_of(path) == ".hea")
     reasons |= {segment: f"a segment of {record}, read as part of it" for segment, record in segments.items()}
     left_out |= {names[path]: reason for path, reason in reasons.items() if reason}
@@ -161,16 +158,8 @@ def _why_no_recording(path: Path) -> str:
         return "a table of metadata, by its name"
     heads = [head.lower() for head in read_heads(path)]
     if {"onset", "duration"} <= set(heads):
-        return f"a table of events: use --scoring '*{edf.common_ending(path.name)}' to read labels from it"
+        return f"a table of events: use --scoring '*{common_ending(path.name)}' to read labels from it"
     return "a table written by polyadic" if any(heads[: len(own)] == own for own in _POLYADIC_TABLES) else ""
-
-
-def _copies(files: Sequence[Path]) -> list[Path]:
-    """Return the EDF and BDF files that `predict` wrote as copies, if others are in the same folder."""
-    candidates = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
-    marked = [path for path in candidates if edf.is_marked(path)]
-    originals = {path.parent for path in candidates if path not in marked}
-    return [path for path in marked if path.parent in originals]
 
 
 # --------------------------------------------------------------------------------------------------------------- BIDS
@@ -181,26 +170,16 @@ def is_bids(root: Path) -> bool:
     return (root / "dataset_description.json").is_file()
 
 
-def _is_bids_recording(path: str) -> bool:
-    """Return whether a path relative to the root is a raw EEG or iEEG recording."""
-    return path.partition("/")[0] not in _BIDS_OTHERS and _BIDS_RECORDING.search(path) is not None
-
-
-def bids_events(path: Path) -> Path | None:
-    """Return the path of the events table of a recording, or None if it has none."""
-    return _beside(path, "events.tsv")
-
-
 def bids_bad_channels(path: Path) -> list[str]:
     """Return the channels of a recording whose status is "bad" in its channels.tsv."""
-    table = _beside(path, "channels.tsv")
+    table = bids_table(path, "channels.tsv")
     if table is None or not {"name", "status"} <= set(read_heads(table)):
         return []
     return [row["name"] for row in read_texts(table).to_dict("records") if row["status"].lower() == "bad"]
 
 
-def _beside(path: Path, kind: str) -> Path | None:
-    """Return the table of a kind that belongs to a BIDS recording, or None."""
+def bids_table(path: Path, kind: str) -> Path | None:
+    """Return the table that belongs to a BIDS recording, such as its "events.tsv", or None."""
     table = path.with_name(re.sub(r"_(?:eeg|ieeg)$", f"_{kind}", stem_of(path)))
     return table if table.is_file() else None
 

@@ -41,13 +41,7 @@ def is_unknown(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a name as a string: "" if it is unknown, and whole numbers without a decimal point.
-
-    Examples
-    --------
-    >>> as_text(3.0), as_text(b"rest"), as_text(None)
-    ('3', 'rest', '')
-    """
+    """Return a name as a string: "" if it is unknown, and whole numbers without a decimal point."""
     if is_unknown(value):
         return ""
     if isinstance(value, bytes):
@@ -66,9 +60,7 @@ def as_column(values: Any, name: str, count: int) -> NDArray[Any]:
 
 
 def known_labels(y: Any, count: int, name: str = "y") -> tuple[_Mask, NDArray[Any]]:
-    """Return which windows have a label, (count,) bool, and their labels, (known,).
-
-    `y` holds labels of any type. Numbers keep their type, everything else becomes strings.
+    """Return which windows have a label, (count,) bool, and their labels, (known,): numbers as they are, or strings.
 
     Examples
     --------
@@ -80,7 +72,7 @@ def known_labels(y: Any, count: int, name: str = "y") -> tuple[_Mask, NDArray[An
         known: _Mask = (column == column) & ((column != UNLABELLED) | (column.dtype.kind in "ub"))
         return known, column[known]
     known = np.fromiter((not is_unknown(value) for value in column.tolist()), bool, count)
-    values = [value for value in column.tolist() if not is_unknown(value)]
+    values = column[known].tolist()
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         numbers = np.array(values)
         if numbers.dtype.kind in "fiub":
@@ -96,10 +88,10 @@ def encode_labels(label: Any, classes: tuple[str, ...], count: int) -> tuple[NDA
     known, values = known_labels(label, count, "label")
     codes = np.full(count, UNLABELLED, np.int32)
     if values.dtype.kind not in "fiub":
-        classes = classes or tuple(sorted(set(values.tolist())))
-        places = {name: number for number, name in enumerate(classes)}
-        for name in sorted(set(values.tolist()) - places.keys()):
+        classes = classes or tuple(np.unique(values).tolist())
+        for name in np.setdiff1d(values, classes).tolist():
             raise PolyadicError(f"label must be one of {', '.join(classes)}, but there is {name!r}")
+        places = {name: number for number, name in enumerate(classes)}
         codes[known] = [places[name] for name in values.tolist()]
         return codes, classes
     if not (np.isfinite(values).all() and np.array_equal(values, np.rint(values))):
@@ -107,8 +99,8 @@ def encode_labels(label: Any, classes: tuple[str, ...], count: int) -> tuple[NDA
     numbers = values.astype(np.int64)
     low, high = numbers.min(initial=0), numbers.max(initial=0)
     if low < 0 or (classes and high >= len(classes)):
-        above = f" and {len(classes) - 1}" if classes else " and the number of classes"
-        raise PolyadicError(f"label must lie between {UNLABELLED}{above}, but reaches from {low} to {high}")
+        most = len(classes) - 1 if classes else "the number of classes"
+        raise PolyadicError(f"label must lie between {UNLABELLED} and {most}, but reaches from {low} to {high}")
     if not classes:
         found, numbers = np.unique(numbers, return_inverse=True)
         classes = tuple(str(value) for value in found)

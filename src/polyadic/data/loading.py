@@ -17,7 +17,7 @@ from polyadic.data.channels import split_unit
 from polyadic.data.folders import (
     ENDINGS,
     bids_bad_channels,
-    bids_events,
+    bids_table,
     find_files,
     find_recordings,
     is_bids,
@@ -30,8 +30,7 @@ from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
 from polyadic.data.readers.tables import read_heads, read_table, recordings_in
 from polyadic.data.reading import Reading, close_match, listed
-from polyadic.data.recordings import Recording, mark_missing
-from polyadic.data.resampling import resample_recording
+from polyadic.data.recordings import Recording, mark_missing, resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
@@ -53,14 +52,9 @@ _Path = str | os.PathLike[str]
 
 
 class FolderReader:
-    """The recordings of a folder.
+    """The recordings of a folder, or of one file.
 
-    Parameters
-    ----------
-    root : folder, or one file
-    reading : how the recordings are read
-    labels : whether to read labels; if not, options for labels and subjects that do not apply are ignored
-    on_error : what to do about a subfolder that cannot be listed
+    Without `labels`, options for labels and subjects that do not apply are ignored.
 
     Attributes
     ----------
@@ -118,7 +112,10 @@ class FolderReader:
         for recording in self._read(path):
             if not by_column:
                 recording = replace(recording, name=self.name_of(path), subject=who.name)
-            recording = self._labelled(self._at_rate(self._renamed(self._without_bad(recording, path)), path), path)
+            recording = self._renamed(self._without_bad(recording, path))
+            if self.reading.fs is not None:
+                recording = resample_recording(recording, self.reading.fs, self.reading.resample, path.name)
+            recording = self._labelled(recording, path)
             if self.labels:
                 recording, epoch = infer_durations(recording, self.reading.class_numbers or None)
                 if epoch is not None:
@@ -224,7 +221,7 @@ class FolderReader:
         return labels
 
     def _labelled_by_bids(self, recording: Recording, path: Path) -> Recording:
-        column, events = self.reading.label, bids_events(path)
+        column, events = self.reading.label, bids_table(path, "events.tsv")
         if self._participant_labels:
             return annotated(recording, self._participant_labels.get(recording.subject.removeprefix("sub-"), ""))
         if events is None:
@@ -298,10 +295,9 @@ class FolderReader:
         return recordings_in(frame, described, path.name, self.name_of(path), by)
 
     def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[Sequence[str] | None, dict[str, str | None]]:
-        """Return the channels to read, and the method to resample each.
+        """Return the channels to read, and the method to resample each; slow ones are left out unless they are named.
 
-        Channels are slow relative to the fastest one, or to the target rate if that is lower. Channels that are named
-        in `reading` are never left out.
+        Channels are slow relative to the fastest one, or to the target rate if that is lower.
         """
         reading, fastest = self.reading, max(rates.values(), default=0.0)
         if reading.resample is not None and reading.fs is not None:
@@ -337,19 +333,12 @@ class FolderReader:
             return recording
         return recording.with_channels(choose_channels(recording.name, recording.channels, wanted))
 
-    def _at_rate(self, recording: Recording, path: Path) -> Recording:
-        fs = self.reading.fs
-        return recording if fs is None else resample_recording(recording, fs, self.reading.resample, path.name)
-
 
 def read_recording(path: _Path, name: str | None = None, subject: str | None = None, **options: Any) -> Recording:
     """Read one recording from a file of any format that polyadic reads (for WFDB, the .hea file).
 
-    Parameters
-    ----------
-    name : name of the recording; by default the file name without its extension
-    subject : name of the subject; by default the name of the recording
-    options : `channels`, `fs`, `resample`, `keep_slow` and `missing`, as for `Reading`
+    `name` is by default the file name without its extension, and `subject` the name of the recording. Options are
+    `channels`, `fs`, `resample`, `keep_slow` and `missing`, as for `Reading`.
     """
     file, reading = Path(path), Reading(**options)
     recording = FolderReader(file, reading, labels=False).load(file)[0][0].in_memory()

@@ -19,19 +19,6 @@ from typing import Any, Literal, Self
 
 from polyadic.errors import PolyadicError
 
-__all__ = [
-    "Classes",
-    "Reading",
-    "close_match",
-    "is_pattern",
-    "listed",
-    "option_name",
-    "parse_classes",
-    "parse_renames",
-    "shell_word",
-    "takes_reading_options",
-]
-
 Classes = tuple[tuple[str, tuple[str, ...]], ...]
 """Class names, each with the annotation texts that belong to the class."""
 
@@ -156,12 +143,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
-        """Return the description written by `to_json`; unknown entries are ignored.
-
-        Raises
-        ------
-        ValueError : if the content is damaged
-        """
+        """Return the description written by `to_json`, or raise ValueError; unknown entries are ignored."""
         if not isinstance(content, dict):
             raise ValueError(f"the entry 'reading' must be an object, but is {content!r}")
         values = {item.name: content[item.name] for item in fields(cls) if item.name in content}
@@ -174,17 +156,9 @@ class Reading:
             raise ValueError(f"the entry 'reading' is damaged: {error}") from error
 
     def with_given(self, given: Mapping[str, Any], owner: str, known: bool = True) -> Self:
-        """Return this description with additional options, after checking that they do not contradict it.
+        """Return this description, which `owner` has, with additional options; one that contradicts it is an error.
 
-        Parameters
-        ----------
-        given : option values by field name; None for options that were not given
-        owner : owner of this description, for error messages
-        known : whether None in this description means the default, which a given option can contradict as well
-
-        Raises
-        ------
-        PolyadicError : if options differ; the message has both values
+        If it is `known`, None in this description means the default, which a given option can contradict as well.
         """
         added = {name: value for name, value in given.items() if value not in (None, ())}
         defaults = {"stride": self.seconds, "min_share": 1.0, "offset": _AT_EPOCHS} if known else {}

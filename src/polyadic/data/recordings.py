@@ -1,4 +1,4 @@
-"""One recording: signals in physical units with annotations and gaps; windows are cut from it.
+"""One recording: signals in physical units with annotations and gaps, resampled to one rate; windows are cut from it.
 
 Samples are float32, NaN where they are missing. They are in memory, or stay in the file until a part of them is needed
 (`Unread`). Times are in seconds from the start of the recording; positions are sample numbers in its signal.
@@ -6,9 +6,12 @@ Samples are float32, NaN where they are missing. They are in memory, or stay in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
+from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -16,24 +19,11 @@ from numpy.typing import NDArray
 
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = [
-    "LATEST",
-    "Annotation",
-    "Recording",
-    "Segment",
-    "SignalFaults",
-    "Unread",
-    "clock_time",
-    "cut_windows",
-    "mark_missing",
-    "nearest_sample",
-    "observed_windows",
-    "quality",
-    "window_starts",
-]
-
 LATEST = 1e10
 """Maximum time of an annotation in seconds, some 300 years: later times exceed the range of sample numbers."""
+
+_FACTOR = 10_000
+"""Maximum factor of resampling: a damaged sampling rate must not exhaust the memory."""
 
 _Signal = NDArray[np.float32]
 
@@ -57,10 +47,7 @@ class Segment(NamedTuple):
 class Unread:
     """Samples that are still in a file, in place of the signal of a recording; using them as an array is an error.
 
-    Parameters
-    ----------
-    shape : (channels, samples)
-    read : function that reads the samples from one position to another, (channels, n) float32
+    `shape` is (channels, samples); `read` returns the samples from one position to another, (channels, n) float32.
     """
 
     shape: tuple[int, int]
@@ -105,26 +92,24 @@ class Recording:
     began: str = ""
 
     def __post_init__(self) -> None:
-        if self.signal.ndim != 2 or 0 in self.signal.shape or self.signal.dtype != np.float32:
-            raise DataError(
-                f"{self.name}: a recording must have float32 signals of shape (channels, samples), but has "
-                f"{self.signal.dtype} signals of shape {self.signal.shape}"
-            )
-        if not 0 < self.fs < np.inf:
-            raise DataError(f"{self.name}: the sampling rate must be a positive number in Hz, but is {self.fs!r}")
-        if not len(self.channels) == len(self.units) == self.signal.shape[0]:
-            raise DataError(f"{self.name}: channels and units must have {self.signal.shape[0]} entries, one per signal")
-        if len(set(self.channels)) != len(self.channels):
-            raise DataError(f"{self.name}: channel names must differ, but are {', '.join(self.channels)}")
+        shape, dtype = self.signal.shape, self.signal.dtype
+        firsts = [segment.first for segment in self.segments]
+        problem = ""
+        if len(shape) != 2 or 0 in shape or dtype != np.float32:
+            problem = f"signals must be float32 of shape (channels, samples), but are {dtype} of shape {shape}"
+        elif not 0 < self.fs < np.inf:
+            problem = f"the sampling rate must be a positive number in Hz, but is {self.fs!r}"
+        elif not len(self.channels) == len(self.units) == shape[0]:
+            problem = f"channels and units must have {shape[0]} entries, one per signal"
+        elif len(set(self.channels)) != len(self.channels):
+            problem = f"channel names must differ, but are {', '.join(self.channels)}"
+        elif firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > shape[1]:
+            problem = f"segments must be in order and begin at sample 0, but begin at {firsts}"
         for onset, duration, text in self.annotations:
             if not (abs(onset) <= LATEST and 0 <= duration <= LATEST):
-                raise DataError(
-                    f"{self.name}: the annotation {text!r} at {onset:g} s must have an onset and a duration of at most "
-                    f"{LATEST:g} s, but lasts {duration:g} s"
-                )
-        firsts = [segment.first for segment in self.segments]
-        if firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > self.signal.shape[1]:
-            raise DataError(f"{self.name}: segments must be in order and begin at sample 0, but begin at {firsts}")
+                problem = f"the annotation {text!r} has an impossible time: {onset:g} s, for {duration:g} s"
+        if problem:
+            raise DataError(f"{self.name}: {problem}")
 
     def __repr__(self) -> str:
         channels, samples = self.signal.shape
@@ -166,10 +151,7 @@ class Recording:
         channels: Sequence[str] | None = None,
         units: Sequence[str] | None = None,
     ) -> Recording:
-        """Return the recording after a change to each sample, with other channels if these are given.
-
-        Samples in a file are changed when they are read.
-        """
+        """Return the recording after a change to each sample, made when it is read; also with other channels."""
         names = self.channels if channels is None else tuple(channels)
         signal: Any = Unread((len(names), self.signal.shape[1]), lambda first, stop: change(self.read(first, stop)))
         if not isinstance(self.signal, Unread):
@@ -236,11 +218,7 @@ def window_starts(
 
 
 def nearest_sample(place: float) -> int:
-    """Return the sample nearest to a position.
-
-    Positions that differ only by floating-point error, such as the end of one annotation and the start of the next,
-    give the same sample.
-    """
+    """Round a position to the nearest sample; positions that differ only by floating-point error give the same one."""
     return round(round(place, 6))
 
 
@@ -256,27 +234,13 @@ def observed_windows(windows: NDArray[Any]) -> NDArray[np.bool_]:
     return observed
 
 
-# ------------------------------------------------------------------------------------------------------------- quality
-
-
-def quality(recording: Recording) -> dict[str, dict[str, int]]:
-    """Count the samples of each channel that are missing, flat or clipped; see `SignalFaults`."""
-    faults = SignalFaults(recording.channels, recording.limits)
-    for block in recording.blocks():
-        faults.update(block)
-    return faults.counts()
-
-
 class SignalFaults:
     """Counter of missing, flat and clipped samples of each channel, over blocks of samples.
 
     Missing samples count as "nan". A channel is flat if it never changes; then all its samples count. Samples are
     clipped if three or more in a row, within a block, are at a limit of the device: a signal may reach it once.
 
-    Parameters
-    ----------
-    channels : names of the channels
-    limits : (channels, 2), minimum and maximum of the device; None if unknown
+    `limits` are (channels, 2), minimum and maximum of the device; None if unknown.
     """
 
     def __init__(self, channels: Sequence[str], limits: NDArray[Any] | None = None) -> None:
@@ -302,10 +266,117 @@ class SignalFaults:
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the number of missing, flat and clipped samples by channel; kinds without any are left out."""
         flat = np.where(self.low == self.high, self.present, 0)
-        kinds = (("nan", self.missing), ("flat", flat), ("clipped", np.where(flat > 0, 0, self.clipped)))
-        found = {kind: dict(zip(self.channels, counts.tolist(), strict=True)) for kind, counts in kinds}
-        positive = {kind: {name: count for name, count in each.items() if count} for kind, each in found.items()}
-        return {kind: counts for kind, counts in positive.items() if counts}
+        kinds = {"nan": self.missing, "flat": flat, "clipped": np.where(flat > 0, 0, self.clipped)}
+        return {
+            kind: {name: int(count) for name, count in zip(self.channels, counts, strict=True) if count}
+            for kind, counts in kinds.items()
+            if counts.any()
+        }
+
+
+# ------------------------------------------------------------------------------------------------------ sampling rates
+
+
+def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
+    """Resample values with a polyphase filter, extending the ends linearly: (channels, n) to (channels, n · target/fs).
+
+    Missing samples (NaN) are interpolated before filtering. A resampled value is missing if a sample beside it is.
+    """
+    from scipy.signal import resample_poly
+
+    ratio = Fraction(target / fs).limit_denominator(_FACTOR)
+    if not 1 <= ratio.numerator <= _FACTOR or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
+        raise PolyadicError(f"fs must be in a ratio of whole numbers up to 10,000 to {fs:g} Hz, but is {target:g} Hz")
+    missing, last = np.isnan(values), values.shape[-1] - 1
+    if missing.any():
+        values = values.astype(np.float64)
+        for row, absent in zip(values, missing, strict=True):
+            present = np.flatnonzero(~absent)
+            row[absent] = np.interp(np.flatnonzero(absent), present, row[present]) if len(present) else 0.0
+    # The filter ripple grows with the mean of the signal, so the mean is removed first. A line needs two samples.
+    level = values.mean(axis=-1, keepdims=True, dtype=np.float64)
+    result = resample_poly(
+        values - level, ratio.numerator, ratio.denominator, axis=-1, padtype="line" if last else "constant"
+    )
+    resampled = np.asarray(result + level, dtype=np.float32)
+    if missing.any():
+        places = np.arange(resampled.shape[-1]) / float(ratio)
+        before, after = (
+            np.minimum(near.astype(np.int64), last) for near in (np.floor(places + 1e-9), np.ceil(places - 1e-9))
+        )
+        resampled[missing[..., before] | missing[..., after]] = np.nan
+    return resampled
+
+
+def resample_recording(recording: Recording, fs: float, how: str | None, owner: str) -> Recording:
+    """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
+
+    Samples in a file are repeated when they are read, and filtered all at once. `owner` is what is resampled, for error
+    messages; without a method (`how`), another rate is an error.
+    """
+    factor = fs / recording.fs
+    if math.isclose(factor, 1, rel_tol=1e-6):
+        return recording
+    times = round(factor)
+    whole = times >= 1 and math.isclose(factor, times, rel_tol=1e-9)
+    if how is None or (how == "hold" and not whole):
+        held = "--resample hold repeats samples, " if whole else ""
+        raise DataError(
+            f"{owner} is sampled at {recording.fs:g} Hz, not at {fs:g} Hz: {held}--resample polyphase "
+            "filters, to any rate"
+        )
+    if factor > _FACTOR:
+        raise DataError(f"{owner}: the sampling rate must be at least {fs / _FACTOR:g} Hz, but is {recording.fs:g} Hz")
+    sizes = [math.ceil((end - first) * factor - 1e-6) for first, end, _ in recording.spans]
+    firsts = np.cumsum([0, *sizes]).tolist()
+
+    def held_samples(first: int, stop: int) -> _Signal:
+        part = np.repeat(recording.read(first // times, -(-stop // times)), times, axis=1)
+        return part[:, first % times : first % times + stop - first]
+
+    @cache
+    def filtered() -> _Signal:
+        parts = [resample_polyphase(recording.read(first, end), recording.fs, fs) for first, end, _ in recording.spans]
+        return np.concatenate([part[:, :size] for part, size in zip(parts, sizes, strict=True)], axis=1)
+
+    read = held_samples if how == "hold" else lambda first, stop: filtered()[:, first:stop]
+    changed = replace(
+        recording,
+        fs=float(fs),
+        signal=Unread((len(recording.channels), firsts[-1]), read),
+        segments=tuple(Segment(first, one.onset) for first, one in zip(firsts, recording.segments, strict=False)),
+        rates=recording.rates or (recording.fs,) * len(recording.channels),
+    )
+    return changed if isinstance(recording.signal, Unread) else changed.in_memory()
+
+
+def at_one_rate(
+    file: str, channels: Sequence[Recording], fs: float | None, how: str | Mapping[str, str | None] | None
+) -> Recording:
+    """Join recordings of one channel each, which may have several rates, to a recording at one rate.
+
+    Parameters
+    ----------
+    file : file name, for error messages
+    fs : target rate in Hz; the highest rate of the channels if None
+    how : "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ
+    """
+    target = float(max(one.fs for one in channels) if fs is None else fs)
+    rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
+    rows = []
+    for one in channels:
+        way = how.get(one.channels[0]) if isinstance(how, Mapping) else how
+        rows.append(resample_recording(one, target, way, f"{file} ({rates}) has a channel that"))
+    size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
+    unknown = np.full((1, 2), np.nan, np.float32)
+    return replace(
+        rows[0],
+        channels=tuple(row.channels[0] for row in rows),
+        units=tuple(row.units[0] for row in rows),
+        signal=Unread((len(rows), size), lambda first, stop: np.concatenate([row.read(first, stop) for row in rows])),
+        limits=np.concatenate([unknown if row.limits is None else row.limits for row in rows]),
+        rates=tuple(one.fs for one in channels) if any(row.rates for row in rows) else (),
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- start times

@@ -64,20 +64,28 @@ class Split:
     purge: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        parts = [_sorted_rows(part, len(self.windows)) for part in (self.unlabelled, self.train, self.test)]
-        sources = [self.windows.source(part) for part in parts]
-        taken = np.zeros(1 + max(int(source.max(initial=-1)) for source in sources), bool)
-        for source in sources:
-            if taken[source].any():
-                raise PolyadicError("the parts of a split must not share windows, but some are in two of them")
-            taken[source] = True
-        if not self.shared_subjects:
-            _check_subjects(self.windows, parts)
+        windows, index = self.windows, self.windows.index
+        given = [np.asarray(part) for part in (self.unlabelled, self.train, self.test)]
+        for rows in given:
+            if rows.size and not (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < len(windows)):
+                raise PolyadicError(f"the parts of a split must be row numbers of windows from 0 to {len(windows) - 1}")
+        parts = [np.unique(rows).astype(np.intp) for rows in given]
+        sources = np.concatenate([np.unique(windows.source(part)) for part in parts])
+        if len(np.unique(sources)) < len(sources):
+            raise PolyadicError("the parts of a split must not share windows, but some are in two of them")
+        subjects = [set(index.subjects[index.present(part)].tolist()) - {""} for part in parts]
+        for first, second in () if self.shared_subjects else ((0, 1), (0, 2), (1, 2)):
+            if common := sorted(subjects[first] & subjects[second]):
+                others = f" (and {len(common) - 1} more)" if len(common) > 1 else ""
+                raise PolyadicError(
+                    f"a subject must be in one part of a split, but {common[0]!r}{others} is in {_PARTS[first]} and in "
+                    f"{_PARTS[second]}; set shared_subjects=True to allow this"
+                )
         if self.purge:
             unlabelled, train, test = parts
-            train = train[~_overlapping(self.windows, train, test)]
+            train = train[~_overlapping(windows, train, test)]
             both = np.concatenate([train, test])
-            parts = [unlabelled[~_overlapping(self.windows, unlabelled, both)], train, test]
+            parts = [unlabelled[~_overlapping(windows, unlabelled, both)], train, test]
         for name, part in zip(_PARTS, parts, strict=True):
             object.__setattr__(self, name, part)
 
@@ -109,29 +117,6 @@ class Split:
             for column in (self.windows.source(part), place[index.recording[part]], index.start[part]):
                 state.update(len(part).to_bytes(8, "little") + np.ascontiguousarray(column, "<i8").tobytes())
         return state.hexdigest()[:16]
-
-
-def _sorted_rows(part: ArrayLike, count: int) -> _Rows:
-    """Check the row numbers of a part, and return them in ascending order without duplicates."""
-    rows = np.asarray(part)
-    if rows.size and not (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < count):
-        raise PolyadicError(f"the parts of a split must be row numbers of windows from 0 to {count - 1}")
-    taken = np.zeros(count, bool)
-    taken[rows.astype(np.intp)] = True
-    return np.flatnonzero(taken)
-
-
-def _check_subjects(windows: Windows, parts: list[_Rows]) -> None:
-    index = windows.index
-    subjects = [set(index.subjects[index.present(part)].tolist()) - {""} for part in parts]
-    for first, second in ((0, 1), (0, 2), (1, 2)):
-        common = sorted(subjects[first] & subjects[second])
-        if common:
-            others = f" (and {len(common) - 1} more)" if len(common) > 1 else ""
-            raise PolyadicError(
-                f"a subject must be in one part of a split, but {common[0]!r}{others} is in {_PARTS[first]} and in "
-                f"{_PARTS[second]}; set shared_subjects=True to allow this"
-            )
 
 
 def _overlapping(windows: Windows, rows: _Rows, others: _Rows) -> NDArray[np.bool_]:
@@ -202,10 +187,7 @@ def split(
 
 
 def refuse_copies(windows: Windows) -> None:
-    """Raise if one recording belongs to two subjects: it could be in both the training and the test part.
-
-    Recordings are compared by their samples, which is possible for windows of a store.
-    """
+    """Raise if one recording of a store belongs to two subjects: it could be in the training and the test part."""
     if getattr(windows, "store", None) is None:
         return
     present = set(windows.index.names[windows.index.present()].tolist())
@@ -224,16 +206,13 @@ def _group_rows(windows: Windows, rows: _Rows, protocol: Protocol) -> tuple[str,
     index = windows.index
     if protocol == "paper" and windows.dataset not in PAPER:
         return "windows", windows.source(rows)
-    if protocol == "paper":
-        what, table = "recordings", index.names
-    else:
-        what, table = "subjects", index.subjects
-        unknown = int((table == "")[index.recording[rows]].sum())
-        if unknown:
-            raise PolyadicError(
-                f"protocol='subject' needs the subject of every window, but subject is missing for {unknown:,} of "
-                f"{len(rows):,}"
-            )
+    what, table = ("recordings", index.names) if protocol == "paper" else ("subjects", index.subjects)
+    unknown = int((table == "")[index.recording[rows]].sum())
+    if protocol == "subject" and unknown:
+        raise PolyadicError(
+            f"protocol='subject' needs the subject of every window, but subject is missing for {unknown:,} of "
+            f"{len(rows):,}"
+        )
     return what, np.unique(table, return_inverse=True)[1][index.recording[rows]]
 
 
@@ -254,28 +233,18 @@ def _sample_parts(
         raise PolyadicError(
             f"a split into {len(shares)} parts needs at least {len(shares)} {what}{which}, but got {len(pool)}"
         )
-    edges = _edges(shares, len(pool))
+    edges: list[int] = []  # where parts of these shares end, so that none is empty
+    for number, share in enumerate(np.cumsum(shares)[:-1] / np.sum(shares), start=1):
+        least, most = (edges[-1] if edges else 0) + 1, len(pool) - (len(shares) - number)
+        edges.append(min(max(round(share * len(pool)), least), most))
     rng = np.random.default_rng(seed)
     draws = (np.split(rng.permutation(len(pool)), edges) for _ in range(_CANDIDATES))
-    if what == "subjects":
+    best = next(draws) if what != "subjects" else None
+    if best is None:
         classes = int(label.max(initial=0)) + 1
         counts = np.bincount(member[labelled] * classes + label[labelled], minlength=count * classes)
         best = min(draws, key=partial(_imbalance, counts.reshape(count, classes)[pool]))
-    else:
-        best = next(draws)
-    part = np.full(count, -1, np.int8)
-    for number, chosen in enumerate(best):
-        part[pool[chosen]] = number
-    return [np.flatnonzero(part[member] == number) for number in (len(best) - 2, len(best) - 1)]
-
-
-def _edges(shares: tuple[float, ...], count: int) -> list[int]:
-    """Return where to cut a list of `count` items into parts of these shares, so that no part is empty."""
-    edges: list[int] = []
-    for number, share in enumerate(np.cumsum(shares)[:-1] / np.sum(shares), start=1):
-        least, most = (edges[-1] if edges else 0) + 1, count - (len(shares) - number)
-        edges.append(min(max(round(share * count), least), most))
-    return edges
+    return [np.flatnonzero(np.isin(member, pool[chosen])) for chosen in best[-2:]]
 
 
 def _imbalance(counts: NDArray[np.intp], groups: list[_Rows]) -> tuple[int, float]:
@@ -289,15 +258,10 @@ def _imbalance(counts: NDArray[np.intp], groups: list[_Rows]) -> tuple[int, floa
     return lacking, float(gaps.max())
 
 
-# -------------------------------------------------------------------------------------------------------------- folds
-
-
 def group_folds(
     y: ArrayLike, groups: ArrayLike, count: int, seed: int | Sequence[int] | None = None
 ) -> NDArray[np.intp]:
-    """Assign whole groups to folds so that classes are spread over the folds as evenly as possible.
-
-    Groups are assigned one by one, each to the fold in which its classes are rarest so far.
+    """Assign whole groups to folds, one by one, each to the fold in which its classes are rarest so far.
 
     Parameters
     ----------
@@ -333,12 +297,10 @@ def group_folds(
 
 
 def contiguous_blocks(y: ArrayLike, count: int = 5) -> NDArray[np.intp]:
-    """Divide the rows of each class, in their given order, into blocks that stand in for unknown groups.
+    """Divide the rows of each class of y (N,), in their order, into blocks that stand in for unknown groups.
 
     Neighbouring windows overlap or resemble each other. Shuffled folds would put them into both the training and the
-    test set; blocks do so only at their ends.
-
-    The k-th of `count` blocks holds the k-th part of every class of y (N,).
+    test set; blocks do so only at their ends. The k-th of `count` blocks holds the k-th part of every class.
 
     Examples
     --------

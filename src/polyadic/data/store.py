@@ -96,35 +96,27 @@ class WindowStore:
         self.recordings: list[dict[str, Any]] = content["recordings"]
         self.skipped: list[dict[str, str]] = content["skipped"]
         self.checksum: str = content["checksum"]
-        self._files: dict[str, dict[str, Any]] = content["files"]
         self.shape = (int(content["windows"]), len(header.channels), header.length)
-        if not self._is_intact(INDEX):
+        self._files: dict[str, dict[str, Any]] = content["files"]
+        if self._is_damaged(INDEX):
             raise DataError(f"{INDEX} of the store {self.path.name} is missing or damaged: prepare the store again")
-        tables = (
-            np.array([str(recording[key]) for recording in self.recordings], np.str_)
-            for key in ("name", "subject", "part", "subject_from")
-        )
-        with np.load(self.path / INDEX) as columns:
-            self.index = Index(columns["recording"], columns["start"], columns["label"], *tables)
+        tables = ([entry[key] for entry in self.recordings] for key in ("name", "subject", "part", "subject_from"))
+        with np.load(self.path / INDEX) as file:
+            columns = [file[name] for name in ("recording", "start", "label")]
+        self.index = Index(*columns, *(np.array(table, np.str_) for table in tables))
         samples, size = self.path / SAMPLES, int(self._files[SAMPLES]["bytes"])
         if not samples.is_file() or samples.stat().st_size != size:
             raise DataError(f"{SAMPLES} of the store {self.path.name} must have {size:,} bytes, but is cut or missing")
-        self.samples: NDArray[np.float32] = np.memmap(
-            samples, "<f4", "r", size - len(self) * header.window_bytes, self.shape
-        )
+        head = size - len(self) * header.window_bytes
+        self.samples: NDArray[np.float32] = np.memmap(samples, "<f4", "r", head, self.shape)
 
-    def _is_intact(self, name: str) -> bool:
+    def _is_damaged(self, name: str) -> bool:
         path = self.path / name
-        return path.is_file() and digest(path) == self._files[name]["sha256"]
+        return not path.is_file() or digest(path) != self._files[name]["sha256"]
 
     def verify(self) -> None:
-        """Read all files and compare them with their checksums.
-
-        Raises
-        ------
-        DataError : if files are damaged; the message names all of them
-        """
-        damaged = [name for name in self._files if not self._is_intact(name)]
+        """Read all files and compare them with their checksums; raise a `DataError` that names damaged ones."""
+        damaged = [name for name in self._files if self._is_damaged(name)]
         if damaged:
             raise DataError(
                 f"the store {self.path.name} is damaged: the checksums of {', '.join(damaged)} do not match; "

@@ -46,10 +46,9 @@ def check_new_store(path: Path, force: bool = False) -> None:
     """Raise if a store cannot be written to this path; `force` allows to replace a store, but nothing else."""
     if path.exists() and not path.is_dir():
         raise PolyadicError(f"path must be a folder for the store, but {path.name} is a file")
-    if is_store(path):
-        if not force:
-            raise PolyadicError(f"the store {path.name} already exists: use --force to replace it, or another path")
-    elif path.is_dir() and any(path.iterdir()):
+    if is_store(path) and not force:
+        raise PolyadicError(f"the store {path.name} already exists: use --force to replace it, or another path")
+    if path.is_dir() and not is_store(path) and any(path.iterdir()):
         raise PolyadicError(f"path must be a new or empty folder, but {path.name} contains other files")
 
 
@@ -73,9 +72,9 @@ class StoreWriter:
     def __init__(self, path: str | os.PathLike[str], header: Header, *, force: bool = False) -> None:
         self.path, self.header = Path(path).absolute(), header
         check_new_store(self.path, force)
+        self.notes: dict[str, list[str]] = {}
         self._recordings: dict[str, dict[str, Any]] = {}
         self._skipped: dict[str, str] = {}
-        self.notes: dict[str, list[str]] = {}
         self._index: list[tuple[NDArray[Any], ...]] = []
         self._count = 0
         self._folder = self.path.with_name(f".{self.path.name}.writing")
@@ -114,7 +113,7 @@ class StoreWriter:
         *,
         subject_from: str = "",
     ) -> int:
-        """Write the windows of one recording that begin at `starts`; windows without any sample are left out.
+        """Write the windows of one recording that begin at `starts`, and return how many have a sample and are written.
 
         Channels are matched by name, in any order, and converted to the units of the store. Channels of the store that
         the recording lacks are missing in its windows; channels that the store does not have are left out.
@@ -124,94 +123,48 @@ class StoreWriter:
         starts, labels : (n,), first samples and classes (-1 where unknown)
         part : part of a published split that the recording belongs to
         subject_from : where the subject was found; see `polyadic.data.subjects`
-
-        Returns
-        -------
-        the number of windows written
         """
         rates = dict(zip(recording.channels, recording.rates, strict=False))
-        recording, starts = self._with_channels(recording), np.asarray(starts, np.int64)
-        entry: dict[str, Any] = {
-            "name": recording.name,
-            "subject": recording.subject,
-            "subject_from": subject_from,
-            "part": part,
-            **({"rates": rates} if rates else {}),
-            **({"began": recording.began} if recording.began else {}),
-        }
-        batches = self._cut_batches(recording, starts, labels)
+        recording = self._with_channels(recording)
+        entry: dict[str, Any] = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from}
+        entry["part"] = part
+        if rates:
+            entry["rates"] = rates
+        if recording.began:
+            entry["began"] = recording.began
+        batches = self._cut_batches(recording, np.asarray(starts, np.int64), labels)
         return self._write(entry, recording.fs, batches, recording.limits)
 
     def _with_channels(self, recording: Recording) -> Recording:
         """Return a recording with the channels of the store, in its units; channels that it lacks are NaN."""
-        header, names = self.header, recording.channels
-        present = [channel for channel in header.channels if channel in names]
+        header, names, others = self.header, recording.channels, "the recordings before it"
         lacking = [channel for channel in header.channels if channel not in names]
         alike = {name.casefold(): name for name in lacking}
         renames = [f"--rename {name}={alike[name.casefold()]}" for name in names if name.casefold() in alike]
         hint = f"{' '.join(renames or ['--rename OLD=NEW'])} gives a channel another name"
-        if not present:
+        rows = [row for row, channel in enumerate(header.channels) if channel in names]
+        if not rows:
             raise DataError(
-                f"{recording.name} has the channels {listed(names)}, but the recordings before it have "
-                f"{listed(header.channels)}: {hint}, --pattern selects files"
+                f"{recording.name} has the channels {listed(names)}, but {others} have {listed(header.channels)}: "
+                f"{hint}, --pattern selects files"
             )
-        others = "the recordings before it"
-        recording = recording.with_channels([names.index(channel) for channel in present])
-        rows = [header.channels.index(channel) for channel in present]
+        recording = recording.with_channels([names.index(header.channels[row]) for row in rows])
         units = tuple(header.units[row] for row in rows)
-        if note := unknown_units(recording, units, "", others).removeprefix(": "):
-            self.notes.setdefault(note, []).append(recording.name)
-        factors = unit_factors(recording.name, present, recording.units, units, f"{others} have it in")
+        factors = unit_factors(recording.name, recording.channels, recording.units, units, f"{others} have it in")
+        gains = np.array(factors, np.float32)[:, None]
+        notes = [unknown_units(recording, units, "", others).removeprefix(": ")]
         if lacking:
-            note = f"channels missing: {listed(lacking)}{f' ({hint})' if renames else ''}"
+            notes.append(f"channels missing: {listed(lacking)}{f' ({hint})' if renames else ''}")
+        for note in filter(None, notes):
             self.notes.setdefault(note, []).append(recording.name)
-        gains, count = np.array(factors, np.float32)[:, None], len(header.channels)
 
         def expand(values: NDArray[np.float32]) -> NDArray[np.float32]:
-            signal = np.full((count, values.shape[1]), np.nan, np.float32)
+            signal = np.full((len(header.channels), values.shape[1]), np.nan, np.float32)
             signal[rows] = values * gains
             return signal
 
         limits = None if recording.limits is None else expand(recording.limits)
         return replace(recording.apply(expand, header.channels, header.units), limits=limits)
-
-    def add_windows(self, windows: Windows, name: str | None = None) -> int:
-        """Write the windows of one recording, already cut, batch by batch; windows without any sample are left out.
-
-        Parameters
-        ----------
-        name : name of the recording, in place of the name in the windows
-
-        Returns
-        -------
-        the number of windows written
-        """
-        header, name = self.header, "".join(windows.recording[:1]) if name is None else name
-        for what in ("recording", "subject", "part"):
-            if len(set(getattr(windows, what).tolist())) != 1:
-                raise DataError(f"{name}: windows added in one call must have the same {what}")
-        for what, actual, expected in (
-            ("shape", windows.shape[1:], (len(header.channels), header.length)),
-            ("channels", windows.channels or header.channels, header.channels),
-            ("units", windows.units or header.units, header.units),
-        ):
-            if actual != expected:
-                raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}")
-        entry = {
-            "name": name,
-            "subject": str(windows.subject[0]),
-            "subject_from": str(windows.index.subject_sources[windows.index.recording[0]]),
-            "part": str(windows.part[0]),
-        }
-        size = max(1, _WRITTEN_BYTES // header.window_bytes)
-        parts = np.split(np.arange(len(windows)), range(size, len(windows), size))
-        return self._write(
-            entry, windows.fs, ((windows.read(rows), windows.start[rows], windows.label[rows]) for rows in parts)
-        )
-
-    def skip(self, name: str, reason: str) -> None:
-        """List a file or recording as skipped in the store, with the reason."""
-        self._skipped[name] = reason
 
     def _cut_batches(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any]) -> Iterator[_Batch]:
         """Yield batches of windows, read from the recording block by block."""
@@ -230,6 +183,32 @@ class StoreWriter:
             begin, end = int(starts[rows].min()), int(starts[rows].max()) + length
             yield cut_windows(recording.read(begin, end), starts[rows] - begin, length), elapsed[rows], labels[rows]
             first = rows.stop
+
+    def add_windows(self, windows: Windows, name: str | None = None) -> int:
+        """Write the windows of one recording, already cut, and return how many; those without a sample are left out.
+
+        `name` replaces the name of the recording.
+        """
+        header, name = self.header, "".join(windows.recording[:1]) if name is None else name
+        for what in ("recording", "subject", "part"):
+            if len(set(getattr(windows, what).tolist())) != 1:
+                raise DataError(f"{name}: windows added in one call must have the same {what}")
+        actual = windows.shape[1:], windows.channels or header.channels, windows.units or header.units
+        expected = (len(header.channels), header.length), header.channels, header.units
+        if actual != expected:
+            raise DataError(
+                f"{name}: shape, channels and units must be {expected!r} as in the store, but are {actual!r}"
+            )
+        subject_from = str(windows.index.subject_sources[windows.index.recording[0]])
+        entry = {"name": name, "subject": str(windows.subject[0]), "subject_from": subject_from}
+        size = max(1, _WRITTEN_BYTES // header.window_bytes)
+        parts = np.split(np.arange(len(windows)), range(size, len(windows), size))
+        batches = ((windows.read(rows), windows.start[rows], windows.label[rows]) for rows in parts)
+        return self._write(entry | {"part": str(windows.part[0])}, windows.fs, batches)
+
+    def skip(self, name: str, reason: str) -> None:
+        """List a file or recording as skipped in the store, with the reason."""
+        self._skipped[name] = reason
 
     def _write(
         self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch], limits: NDArray[Any] | None = None
@@ -256,7 +235,6 @@ class StoreWriter:
                 raise DataError(f"{name}: labels must lie between -1 and {len(header.classes) - 1}")
             faults.update(windows.swapaxes(0, 1).reshape(windows.shape[1], -1))
             kept = observed_windows(windows)
-            empty += int((~kept).sum())
             samples = windows[kept].tobytes()
             try:
                 self._file.write(samples)
@@ -266,6 +244,7 @@ class StoreWriter:
             content.update(samples[:_COMPARED_BYTES])
             columns.append((np.full(kept.sum(), len(self._recordings), np.int32), starts[kept], labels[kept]))
             count += int(kept.sum())
+            empty += int((~kept).sum())
         if not count:
             self.skip(name, "all its samples are missing" if empty else "it is shorter than a window")
             return 0
@@ -279,10 +258,9 @@ class StoreWriter:
     def _finish(self) -> None:
         """Write the header of the samples, the index and the description; then rename the folder."""
         if not self._recordings:
-            seconds = self.header.length / self.header.fs
             raise DataError(
-                f"no recording has a window of {seconds:g} s, so the store would be empty: choose shorter windows "
-                "(--seconds)"
+                f"no recording has a window of {self.header.length / self.header.fs:g} s, so the store would be empty: "
+                "choose shorter windows (--seconds)"
             )
         self._file.truncate(self._head + self._count * self.header.window_bytes)
         self._file.seek(0)
@@ -297,7 +275,7 @@ class StoreWriter:
             "version": VERSION,
             "polyadic": __version__,
             **asdict(self.header),
-            "windows": len(recording),
+            "windows": self._count,
             "recordings": list(self._recordings.values()),
             "skipped": [{"name": name, "reason": reason} for name, reason in self._skipped.items()],
             "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths},
@@ -335,27 +313,19 @@ def write_windows(
         raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")
     if windows.fs is None:
         raise PolyadicError("fs must be known for a store: give the sampling rate in Hz")
-    n_channels, length = windows.shape[1], windows.shape[2]
-    header = Header(
-        fs=windows.fs,
-        channels=windows.channels or numbered_channels(n_channels),
-        units=windows.units or ("",) * n_channels,
-        length=length,
-        classes=windows.classes,
-        dataset=windows.dataset,
-        settings=settings or {},
-    )
-    index = windows.index
+    _, n_channels, length = windows.shape
+    channels, units = windows.channels or numbered_channels(n_channels), windows.units or ("",) * n_channels
+    header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset, settings or {})
     # By name: concatenated windows may have the same recording several times in their tables.
-    keys = np.where(index.names == "", index.subjects, index.names)
-    code = np.unique(keys, return_inverse=True)[1][index.recording]
-    order = np.argsort(code, kind="stable")
-    groups = [windows[rows] for rows in np.split(order, np.flatnonzero(np.diff(code[order])) + 1)]
+    index = windows.index
+    names, code = np.unique(np.where(index.names == "", index.subjects, index.names), return_inverse=True)
+    order = np.argsort(code[index.recording], kind="stable")
+    owner = code[index.recording][order]
+    groups = np.split(order, np.flatnonzero(np.diff(owner)) + 1)
     count = 0
     with StoreWriter(path, header, force=force) as writer:
-        for number, group in enumerate(groups):
-            name = str(group.recording[0]) or str(group.subject[0])
-            count += writer.add_windows(group, name)
+        for number, (rows, name) in enumerate(zip(groups, names[np.unique(owner)].tolist(), strict=True), 1):
+            count += writer.add_windows(windows[rows], name)
             if progress is not None:
-                progress(name, number + 1, len(groups), count, count * header.window_bytes)
+                progress(name, number, len(groups), count, count * header.window_bytes)
     return WindowStore(path)

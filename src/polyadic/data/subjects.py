@@ -26,7 +26,7 @@ _BIDS = re.compile(r"(?:^|[/_])(sub-[A-Za-z0-9]+)(?=[/_.]|$)")
 
 
 class Subject(NamedTuple):
-    """The name of a subject, and where it was found: one of the constants of this module."""
+    """The name of a subject, and where it was found."""
 
     name: str
     source: str
@@ -35,17 +35,9 @@ class Subject(NamedTuple):
 def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subject:
     """Find the subject of a recording in its path.
 
-    Parameters
-    ----------
-    path : path relative to the folder that is read, with forward slashes
-    pattern : regular expression with one group that finds the subject in the path; by default a BIDS entity such as
-        `sub-01` anywhere in the path, else the folder that contains the file, else the file name
-    root : name of the folder that is read, which may itself be the BIDS folder of a subject
-
-    Raises
-    ------
-    DataError : if the path names two subjects
-    PolyadicError : if the pattern is not a regular expression with one group, or does not match the path
+    `path` is relative to the folder that is read, whose name is `root`, which may itself be the BIDS folder of a
+    subject. `pattern` is a regular expression with one group; by default the subject is a BIDS entity such as `sub-01`
+    anywhere in the path, else the folder that contains the file, else the file name.
 
     Examples
     --------
@@ -69,11 +61,7 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
 
 
 def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
-    r"""Return what the group of a regular expression matches in a path.
-
-    Parameters
-    ----------
-    what : name of the option in error messages
+    r"""Return what the group of a regular expression, given by the option `what`, matches in a path.
 
     Examples
     --------
@@ -128,9 +116,7 @@ def join_sources(sources: Iterable[str]) -> str:
 def note_on_files(index: Any) -> str:
     """Return a note if every file is taken as a subject although the names show subjects with several files, or "".
 
-    Parameters
-    ----------
-    index : index of the windows, a `polyadic.data.windows.Index`
+    `index` is the `polyadic.data.windows.Index` of the windows.
     """
     names = sorted(set(index.names[index.present()].tolist()))
     by_file = index.subjects_from == FILE and index.n_subjects == len(names)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.checks import check_number
 from polyadic.data.windows import Windows
-from polyadic.errors import PolyadicError
 
 __all__ = ["synthetic", "synthetic_nights"]
 
@@ -38,11 +38,10 @@ def synthetic(
 ) -> Windows:
     """Simulate signals with known classes.
 
-    Each class has two components (4 to 20 Hz) that are strong in its windows and weak in the windows of other classes.
-    Their phase and strength are random in each window, and the gain of each channel varies between subjects. Six
-    nuisance components of random strength do not depend on the class. They lie below 1.5 Hz and above 26 Hz, where a
-    bandpass filter attenuates them. With a large `nuisance`, bases fitted to filtered views capture less of them. With
-    `nuisance=0`, augmentations do not help, and SALS, which fits only the original windows, does as well or better.
+    Each class has two components (4 to 20 Hz) that are strong in its windows and weak in others, of random phase and
+    strength; the gain of each channel varies between subjects. Six nuisance components do not depend on the class: they
+    lie below 1.5 Hz and above 26 Hz, where a bandpass filter attenuates them. With `nuisance=0`, augmentations do not
+    help, and SALS, which fits only the original windows, does as well or better.
 
     Parameters
     ----------
@@ -57,13 +56,11 @@ def synthetic(
     >>> signals.shape, sorted(set(signals.label.tolist()))
     ((10, 8, 256), [0, 1, 2, 3])
     """
-    for name, value, least in (("n_windows", n_windows, 1), ("n_channels", n_channels, 1), ("length", length, 2)):
-        if value < least:
-            raise PolyadicError(f"{name} must be at least {least}, but is {value}")
-    if n_classes < 2 or nuisance < 0 or noise < 0:
-        raise PolyadicError(
-            f"n_classes must be at least 2, nuisance and noise at least 0, but got {n_classes}, {nuisance}, {noise}"
-        )
+    for name, value, least in (
+        *(("n_windows", n_windows, 1), ("n_channels", n_channels, 1), ("length", length, 2)),
+        *(("n_classes", n_classes, 2), ("nuisance", nuisance, 0), ("noise", noise, 0)),
+    ):
+        check_number(name, value, least)
     rng = np.random.default_rng(random_state)
     y = rng.permutation(np.arange(n_windows) % n_classes)
     subject = rng.permutation(np.arange(n_windows) % _SUBJECTS)
@@ -103,8 +100,6 @@ def _oscillations(
     return X
 
 
-# ---------------------------------------------------------------------- nights
-
 _NIGHT_FS, _EPOCH = 50.0, 10
 _CHANNELS = ("F3", "F4", "C3", "C4", "O1", "O2", "EOG", "EMG")
 _STAGES = ("wake", "light", "deep", "rem")
@@ -142,7 +137,12 @@ def synthetic_nights(n_subjects: int = 12, n_windows: int = 60, n_dead: int = 2,
     ((80, 8, 500), ('wake', 'light', 'deep', 'rem'))
     """
     rng = np.random.default_rng(random_state)
-    stages = np.stack([_stages(rng, n_windows) for _ in range(n_subjects)])
+    stages = np.zeros((n_subjects, n_windows), np.intp)
+    for night in stages:
+        for window in range(n_windows):
+            stage = night[window]
+            moves = rng.random() > _STAY[stage]
+            night[window + 1 : window + 2] = rng.choice(len(_STAGES), p=_NEXT[stage]) if moves else stage
     X = np.stack([_night(rng, night) for night in stages])
     for subject in range(min(n_dead, n_subjects)):
         X[subject, n_windows // 2 :, rng.integers(len(_CHANNELS) - 2)] = 0.0
@@ -158,16 +158,6 @@ def synthetic_nights(n_subjects: int = 12, n_windows: int = 60, n_dead: int = 2,
         recording=np.repeat(names, n_windows),
         start=np.tile(np.arange(n_windows) * int(_NIGHT_FS * _EPOCH), n_subjects),
     )
-
-
-def _stages(rng: np.random.Generator, count: int) -> NDArray[np.intp]:
-    """Sample the stages of a night: (count,)."""
-    stages, stage = np.empty(count, np.intp), 0
-    for window in range(count):
-        stages[window] = stage
-        if rng.random() > _STAY[stage]:
-            stage = int(rng.choice(len(_STAGES), p=_NEXT[stage]))
-    return stages
 
 
 def _night(rng: np.random.Generator, stages: NDArray[np.intp]) -> NDArray[np.float32]:

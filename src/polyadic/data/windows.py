@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +66,10 @@ class Windows:
         units: Sequence[str] = (),
         dataset: str = "",
     ) -> None:
-        if not isinstance(X, Readable):
-            if isinstance(X, np.ma.MaskedArray):
-                X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
-            X = X if isinstance(X, np.ndarray) else np.asarray(X)
+        if isinstance(X, np.ma.MaskedArray):
+            X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
+        if not isinstance(X, Readable | np.ndarray):
+            X = np.asarray(X)
         if len(X.shape) != 3:
             raise PolyadicError(f"X must have shape (N, channels, time), but has shape {tuple(X.shape)}")
         count, n_channels = X.shape[:2]
@@ -119,10 +120,9 @@ class Windows:
         Parameters
         ----------
         frame : the samples; rows of one recording in order of time
-        seconds : window length in seconds
-        fs : sampling rate in Hz; not needed if `time` names a column of times
-        label, subject, recording : columns with the label, the subject and the recording; windows never cross from one
-            recording (without that column, subject) to the next, and have a label if one class covers all of them
+        seconds, fs : window length in seconds, and sampling rate in Hz, unless `time` names a column of times
+        label, subject, recording : names of columns; windows never cross from one recording (without that column,
+            subject) to the next, and have a label if one class covers all of them
         options : `channels`, `stride`, `offset`, `min_share`, `time` and `resample`, as for `polyadic.data.folder`
 
         Examples
@@ -136,8 +136,6 @@ class Windows:
         from polyadic.data.reading import Reading
 
         return windows_of_frame(frame, Reading(seconds=seconds, fs=fs, **options), label, subject, recording)
-
-    # ----------------------------------------------------------------- samples
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -184,24 +182,19 @@ class Windows:
         """Read the samples of some windows, NaN where they are missing: (n, channels, time)."""
         samples = _read_rows(self._samples, self.source(rows))
         if self._places is not None:
-            absent = self._places < 0
-            samples = np.ascontiguousarray(samples[:, self._places], self.dtype if absent.any() else None)
-            if absent.any():
-                samples[:, absent] = np.nan
+            samples = np.ascontiguousarray(samples[:, self._places], self.dtype)
+            if (self._places < 0).any():
+                samples[:, self._places < 0] = np.nan
         return samples if self._gains is None else samples * self._gains
 
     @property
     def X(self) -> NDArray[Any]:
         """All samples as one array in memory: (N, channels, time)."""
-        chosen = self._rows is not None or self._places is not None or self._gains is not None
-        if isinstance(self._samples, np.ndarray) and not chosen:
-            return self._samples
-        return self.read(np.arange(len(self)))
+        whole = self._rows is None and self._places is None and self._gains is None
+        return self._samples if whole and isinstance(self._samples, np.ndarray) else self.read(np.arange(len(self)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.X, dtype=dtype, copy=copy)
-
-    # ------------------------------------------------------------------- index
 
     @property
     def subject(self) -> NDArray[np.str_]:
@@ -228,11 +221,6 @@ class Windows:
         """The class number of each window from 0, -1 if unknown: (N,)."""
         return self.index.label
 
-    def _like(self, index: Index, rows: _Rows | None) -> Windows:
-        chosen = type(self).from_index(self._samples, index, self)
-        chosen._rows, chosen._places, chosen._gains = rows, self._places, self._gains
-        return chosen
-
     def __getitem__(self, rows: Any) -> Windows:
         """Select windows by a slice, row numbers or a mask; use a slice of length one to select a single window."""
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
@@ -245,18 +233,15 @@ class Windows:
                 raise PolyadicError(f"windows are selected by a slice, a mask or a list of numbers, but got {rows!r}")
             rows = rows.astype(np.intp)
         chosen = (np.arange(len(self)) if self._rows is None else self._rows)[rows]
-        return self._like(self.index.take(rows), chosen)
+        windows = copy(self)
+        windows.index, windows._rows = self.index.take(rows), chosen
+        return windows
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("windows cannot be iterated one by one: use read(rows) for a batch, or X for all of them")
 
     def with_channels(self, channels: Sequence[str], *, missing: bool = False) -> Windows:
-        """Return the same windows with these channels, in this order; samples are read on demand.
-
-        Parameters
-        ----------
-        channels : names
-        missing : whether the windows may lack some of these channels, which are then NaN
+        """Return the same windows with these channels, in this order; with `missing`, those that they lack are NaN.
 
         Examples
         --------
@@ -272,7 +257,7 @@ class Windows:
             raise PolyadicError(f"channels must be one or more different names, but are {wanted}")
         places = np.array([there.get(name, -1) for name in wanted], np.intp)
         known = places >= 0
-        chosen = self._like(self.index, self._rows)
+        chosen = copy(self)
         chosen._places = places if self._places is None else np.where(known, self._places[places], -1)
         chosen._gains = None if self._gains is None else np.where(known[:, None], self._gains[places], 1)
         chosen.channels = tuple(wanted)
@@ -280,21 +265,15 @@ class Windows:
         return chosen
 
     def with_labels(self, label: ArrayLike) -> Windows:
-        """Return the same windows with other labels: (N,) names, unknown ones as for `Windows`; read on demand.
-
-        Examples
-        --------
-        >>> Windows(np.zeros((2, 1, 4)), label=[0, 1]).with_labels(["rest", ""]).label
-        array([ 0, -1], dtype=int32)
-        """
-        codes, classes = encode_labels(label, (), len(self))
-        chosen = self._like(replace(self.index, label=codes), self._rows)
-        chosen.classes = classes
+        """Return the same windows with other labels: (N,) names, unknown ones as for `Windows`."""
+        chosen = copy(self)
+        codes, chosen.classes = encode_labels(label, (), len(self))
+        chosen.index = replace(self.index, label=codes)
         return chosen
 
     def with_gains(self, gains: Sequence[float], units: Sequence[str]) -> Windows:
         """Return the same windows with each channel multiplied by a gain, in other units; read on demand."""
-        chosen = self._like(self.index, self._rows)
+        chosen = copy(self)
         chosen._gains = np.array(gains, np.float32)[:, None] * (1 if self._gains is None else self._gains)
         chosen.units = tuple(units)
         return chosen
@@ -307,22 +286,17 @@ class Windows:
         label: int | str | Sequence[int | str] | None = None,
         part: str | Sequence[str] | None = None,
     ) -> Windows:
-        """Return the windows of some subjects, recordings, classes (by number or name) and parts.
-
-        Raises
-        ------
-        PolyadicError : if a given name does not occur in the windows
-        """
-        keep = np.ones(len(self), bool)
-        index, present = self.index, self.index.present()
-        for what, names, wanted in (
-            ("subject", index.subjects, subject),
-            ("recording", index.names, recording),
-            ("part", index.parts, part),
-        ):
+        """Return the windows of some subjects, recordings, classes (by number or name) and parts, which must occur."""
+        keep, index = np.ones(len(self), bool), self.index
+        columns = {
+            "subject": (index.subjects, subject),
+            "recording": (index.names, recording),
+            "part": (index.parts, part),
+        }
+        for what, (names, wanted) in columns.items():
             if wanted is not None:
                 chosen = [str(item) for item in _as_list(wanted)]
-                _check_present(what, chosen, set(names[present].tolist()))
+                _check_present(what, chosen, set(names[index.present()].tolist()))
                 keep &= np.isin(names, chosen)[index.recording]
         if label is not None:
             places = {name: number for number, name in enumerate(self.classes)}
@@ -339,8 +313,8 @@ class Windows:
         first = parts[0]
         for other in parts[1:]:
             for what in ("fs", "channels", "units", "classes", "dataset", "shape"):
-                one, two = (getattr(part, what) for part in (first, other))
-                if (one[1:] != two[1:]) if what == "shape" else one != two:
+                one, two = (part.shape[1:] if what == "shape" else getattr(part, what) for part in (first, other))
+                if one != two:
                     raise PolyadicError(
                         f"windows that are concatenated must have the same {what}, but have {one!r} and {two!r}"
                     )
@@ -401,12 +375,10 @@ class Index:
     Parameters
     ----------
     recording : (N,) int32, row of the recording in the tables below
-    start : (N,) int64, first sample of the window, counted from the start of the recording including gaps, or -1 if
-        unknown
+    start : (N,) int64, first sample, counted from the start of the recording including gaps, or -1 if unknown
     label : (N,) int32, class number from 0, or -1 if unknown
-    names, subjects, parts : (M,) str, name and subject of each recording, and its part of a published split ("train",
-        "test", or "" if there is none)
-    subject_sources : (M,) str, where the subject of each recording was found; see `polyadic.data.subjects`
+    names, subjects, parts, subject_sources : (M,) str, name and subject of each recording, its part of a published
+        split ("train", "test" or ""), and where its subject was found; see `polyadic.data.subjects`
     """
 
     recording: NDArray[np.int32]
@@ -457,10 +429,7 @@ class Index:
         label: NDArray[np.int32] | None = None,
         part: ArrayLike | None = None,
     ) -> Index:
-        """Build an index from columns of `count` entries; missing columns are unknown.
-
-        Without recordings, each subject is treated as one recording.
-        """
+        """Build an index from columns of `count` entries; without recordings, each subject is one recording."""
         subjects = _encode_names("subject", subject, count)
         columns = [
             subjects if recording is None else _encode_names("recording", recording, count),

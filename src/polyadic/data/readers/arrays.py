@@ -39,10 +39,7 @@ _KEYS |= {f"{key}_{part}" for key in ("X", *_COLUMNS) for part in ("train", "tes
 def open_windows(path: str | os.PathLike[str], *, fs: float | None = None) -> Windows:
     """Open the windows of a store (a folder), or of a `.npz`, `.npy` or `.mat` file.
 
-    Parameters
-    ----------
-    path : folder or file
-    fs : sampling rate in Hz, in place of the one in the file; not for a store, which knows its sampling rate
+    `fs` is the sampling rate in Hz, in place of the one in the file; not for a store, which knows its sampling rate.
     """
     if Path(path).is_dir():
         if fs is not None:
@@ -62,13 +59,8 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
     present in one part only is unknown in the other. `fs`, `channels`, `units` and `classes` are optional; labels may
     be strings. Arrays with other names are ignored.
 
-    An uncompressed X of more than 64 MiB in a `.npz` or `.npy` file is memory-mapped, not loaded.
-
-    Raises
-    ------
-    DataError : if the file is missing or damaged, contains Python objects, would take far more memory than its size,
-        or its arrays are inconsistent
-    PolyadicError : if the file is not a `.npz`, `.npy` or `.mat` file
+    An uncompressed X of more than 64 MiB in a `.npz` or `.npy` file is memory-mapped, not loaded. A file that is
+    damaged, contains Python objects, or would take far more memory than its size is an error.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -98,19 +90,18 @@ def _read_npz(path: Path, size: int) -> dict[str, Any]:
             key = info.filename.removesuffix(".npy")
             if key in _KEYS:
                 check_inflation(key, info.file_size, size)
-                offset = _member_offset(path, info) if info.compress_type == zipfile.ZIP_STORED else None
+                offset = None
+                if info.compress_type == zipfile.ZIP_STORED:
+                    with path.open("rb") as raw:  # the content follows the local header of the member
+                        raw.seek(info.header_offset)
+                        offset = info.header_offset + 30 + sum(struct.unpack("<26x2H", raw.read(30)))
                 with archive.open(info) as file:
                     arrays[key] = _load(file, path, info.file_size, offset)
     return arrays
 
 
 def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray[Any]:
-    """Load an array in the `.npy` format, after checking that it has the declared size of at most `size` bytes.
-
-    Parameters
-    ----------
-    offset : byte of `path` at which `file` begins, so that a large array can be memory-mapped; None if compressed
-    """
+    """Load an array in the `.npy` format after checking its size; map it if it is large and has an offset in `path`."""
     version = np.lib.format.read_magic(file)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     shape, fortran_order, dtype = headers[version](file)
@@ -123,14 +114,6 @@ def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray
         return np.memmap(path, dtype, "r", offset + file.tell(), shape)
     array = np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran_order else "C")
     return np.array(array, dtype.newbyteorder("="))
-
-
-def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Return the offset in the archive at which the content of an uncompressed member begins."""
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        name, extra = struct.unpack("<26x2H", file.read(30))
-    return info.header_offset + 30 + int(name) + int(extra)
 
 
 def _read_mat(path: Path, size: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,18 @@ def stem_of(path: Path) -> str:
 def is_table(path: Path) -> bool:
     """Whether a file is a table by its extension."""
     return ending_of(path) in _TABLES
+
+
+def common_ending(file: str) -> str:
+    """Return the end of a file name that files of the same kind most likely share.
+
+    Examples
+    --------
+    >>> common_ending("SC4001EC-Hypnogram.edf"), common_ending("S1_events.csv"), common_ending("S1.csv")
+    ('-Hypnogram.edf', '_events.csv', '.csv')
+    """
+    match = re.search(r"[-_][A-Za-z]+\.\w+$", file) or re.search(r"\.\w+(?:\.gz)?$", file)
+    return match[0] if match else file
 
 
 def check_file(path: Path) -> int:

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import as_unit, check_file, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time, mark_missing
-from polyadic.data.resampling import at_one_rate
+from polyadic.data.readers.common import as_unit, check_file, choose_channels, common_ending, decode_text
+from polyadic.data.recordings import Annotation, Recording, Segment, Unread, at_one_rate, clock_time, mark_missing
 from polyadic.errors import DataError, MissingExtraError
 
 _IDENTIFICATION = slice(88, 168)
@@ -75,32 +74,27 @@ class _File:
         parsed = []
         for number, signal in enumerate(self.annotated):
             for record, raw in enumerate(signal.digital.reshape(self.records, -1)):
-                tals = self._parse_tals(record, raw.tobytes())
-                if number == 0:
-                    # Timekeeping: the first annotation of a record is empty, and its onset is the onset of the record.
-                    onsets.append(tals[0][0] if tals and tals[0][1] is None and tals[0][2][0] == "" else None)
-                parsed += [(onset, duration, text.strip()) for onset, duration, texts in tals for text in texts]
+                kept = None  # of timekeeping: the first annotation of a record is empty, and has the record's onset
+                for place, part in enumerate(filter(None, raw.tobytes().split(b"\x00"))):
+                    match = _TAL.fullmatch(part)
+                    if match is None:
+                        damaged = f"annotations of data record {record + 1} are damaged: {part[:40]!r}"
+                        raise DataError(f"{self.name}: {damaged}")
+                    onset, duration, texts = (decode_text(group or b"") for group in match.groups())
+                    if place == 0 and not duration and texts.split("\x14")[0] == "":
+                        kept = Decimal(onset)
+                    parsed += [(Decimal(onset), duration, text.strip()) for text in texts.split("\x14")]
+                onsets += [kept] if number == 0 else []
         zero = next(iter(onsets), None) or Decimal(0)
         if zero >= 1 and not self.signals:
             zero = Decimal(0)  # start times are whole seconds, so a larger offset is the onset of an annotation
         annotations = [
             Annotation(float(onset - zero), float(duration or 0), text)
             for onset, duration, text in parsed
-            if text or duration is not None
+            if text or duration
         ]
         shifted = [None if onset is None else float(onset - zero) for onset in onsets]
         return float(zero), shifted, tuple(sorted(annotations, key=lambda annotation: annotation.onset))
-
-    def _parse_tals(self, record: int, raw: bytes) -> list[tuple[Decimal, Decimal | None, list[str]]]:
-        """Parse the annotations of a data record into onset, duration or None, and texts."""
-        tals = []
-        for part in filter(None, raw.split(b"\x00")):
-            match = _TAL.fullmatch(part)
-            if match is None:
-                raise DataError(f"{self.name}: annotations of data record {record + 1} are damaged: {part[:40]!r}")
-            onset, duration, texts = (decode_text(group or b"") for group in match.groups())
-            tals.append((Decimal(onset), Decimal(duration) if duration else None, texts.split("\x14")))
-        return tals
 
     def segments(self, fs: float) -> list[tuple[int, float]]:
         """Return the first record and the onset in seconds of each segment; gaps exceed half a sample at rate `fs`."""
@@ -151,9 +145,6 @@ class _File:
         def values(digits: NDArray[Any]) -> NDArray[np.float32]:
             return np.asarray((digits - float(low)) * scale + bottom, np.float32)
 
-        def read(first: int, stop: int) -> NDArray[np.float32]:
-            return values(signal.get_digital_slice(first / fs, stop / fs)[None])
-
         count = signal.samples_per_data_record
         return Recording(
             name=self.stem,
@@ -161,7 +152,10 @@ class _File:
             fs=fs,
             channels=(self.labels[number],),
             units=(self.units[number],),
-            signal=Unread((1, self.records * count), read),
+            signal=Unread(
+                (1, self.records * count),
+                lambda first, stop: values(signal.get_digital_slice(first / fs, stop / fs)[None]),
+            ),
             annotations=self.times[2],
             segments=tuple(Segment(record * count, onset) for record, onset in segments),
             limits=np.sort(values(np.array([[low, high]])), axis=1),
@@ -188,7 +182,7 @@ def read_edf(
     Parameters
     ----------
     channels : names of channels to read, in this order; all signals except annotations if None
-    fs, resample : as for `polyadic.data.resampling.at_one_rate`
+    fs, resample : as for `polyadic.data.recordings.at_one_rate`
     missing : value of missing samples
     """
     file = _File(path)
@@ -220,21 +214,6 @@ def read_rates(path: str | Path) -> dict[str, float]:
 def read_start(path: str | Path) -> str:
     """Read the start date and time of a file, in the format of the header: "dd.mm.yyhh.mm.ss"."""
     return decode_text(_File(path).head[_START])
-
-
-def common_ending(file: str) -> str:
-    """Return the end of a file name that files of the same kind most likely share.
-
-    Examples
-    --------
-    >>> common_ending("SC4001EC-Hypnogram.edf"), common_ending("S1_events.csv"), common_ending("S1.csv")
-    ('-Hypnogram.edf', '_events.csv', '.csv')
-    """
-    match = re.search(r"[-_][A-Za-z]+\.\w+$", file) or re.search(r"\.\w+(?:\.gz)?$", file)
-    return match[0] if match else file
-
-
-# ------------------------------------------------------------------------------------------ copies written by polyadic
 
 
 def mark_copy(content: bytes) -> bytes:

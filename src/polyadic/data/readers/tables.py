@@ -30,18 +30,12 @@ from polyadic.errors import DataError, MissingExtraError
 if TYPE_CHECKING:
     import pandas as pd
 
-
-_FORMATS = {
-    ".parquet": ("read_parquet", "pyarrow"),
-    ".feather": ("read_feather", "pyarrow"),
-    ".xlsx": ("read_excel", "openpyxl"),
-}
-"""Function of pandas and package that read a format."""
+_FORMATS = {".parquet": "pyarrow", ".feather": "pyarrow", ".xlsx": "openpyxl"}
+"""Package that pandas needs for a format; all others are text."""
 _SAMPLE = 1 << 16
-"""Bytes at the start of a table from which separator and decimal sign are detected."""
+"""Bytes at the start of a text table from which its names and decimal sign are detected."""
 _NOTHING = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "null"]
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
-_DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?\d+[.,]\d+(?:[eE][+-]?\d+)?")
 
 _TIMES = ("time", "timestamp", "datetime")
 """Names of a time column at any position; `t` is one only as the first column."""
@@ -72,13 +66,12 @@ def read_heads(path: Path) -> tuple[str, ...]:
         return ()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # names are needed often, and some formats must be read as a whole for them
 def _heads_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
-    """Return the column names of a table; they are needed often, and some formats must be read as a whole for them."""
     if ending_of(path) in _FORMATS:
-        return tuple(map(str, _read_binary(path).columns))
+        return tuple(map(str, _read(path, ()).columns))
     heads = _split_heads(_decoded(path, _SAMPLE))[1]
-    return heads[1:] if _has_index(heads) else heads
+    return heads[_has_index(heads) :]
 
 
 def read_texts(path: Path) -> pd.DataFrame:
@@ -88,21 +81,50 @@ def read_texts(path: Path) -> pd.DataFrame:
 
 
 def _read(path: Path, texts: Collection[str]) -> pd.DataFrame:
-    return _read_binary(path) if ending_of(path) in _FORMATS else _read_text(path, texts)
-
-
-def _read_binary(path: Path) -> pd.DataFrame:
+    """Read a table, with the columns `texts` as strings if the file is text."""
     import pandas as pd
 
     check_file(path)
-    function, package = _FORMATS[ending_of(path)]
+    ending, hint = ending_of(path), ""
     try:
-        frame: pd.DataFrame = getattr(pd, function)(path, **({"engine": package} if function == "read_excel" else {}))
-        return frame
+        if ending == ".xlsx":
+            return pd.read_excel(path, engine="openpyxl")
+        if ending in _FORMATS:
+            return pd.read_parquet(path) if ending == ".parquet" else pd.read_feather(path)
+        text = _decoded(path)
+        delimiter, heads = _split_heads(text)
+        hint = "; are decimal commas also the separators?" if delimiter == "," else ""
+        index = _has_index(heads)
+        _check_heads(path.name, heads[index:])
+        cells = re.split(rf"[\r\n{delimiter}]", text[:_SAMPLE])[len(heads) :]
+        signs = {"," if "," in cell else "." for cell in cells if _NUMBER.fullmatch(cell)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the names
+            frame = pd.read_csv(
+                io.StringIO(text),
+                sep=delimiter,
+                header=0,
+                names=list(heads),
+                index_col=False,
+                decimal="," if signs == {","} else ".",
+                dtype={name: str for name in heads if name in texts},
+                keep_default_na=False,
+                na_values=dict.fromkeys((name for name in heads if name not in texts), _NOTHING),
+                skip_blank_lines=False,
+                low_memory=False,
+            )
     except ImportError as error:
+        package = _FORMATS[ending]
         raise MissingExtraError(f"{path.name} needs the package {package}: pip install {package}") from error
+    except DataError:
+        raise
     except Exception as error:  # the engines raise many types
-        raise DataError(f"{path.name} cannot be read as a table: {error}") from error
+        raise DataError(f"{path.name} cannot be read as a table: {str(error).strip()}{hint}") from error
+    filled = np.flatnonzero(~(frame.isna() | (frame == "")).all(axis=1))
+    frame = frame.iloc[: filled[-1] + 1 if filled.size else 0]  # without blank rows at the end
+    if index and not np.array_equal(frame.iloc[:, 0], np.arange(len(frame)) + frame.iloc[:1, 0].sum()):
+        _check_heads(path.name, heads)  # an unnamed column that does not count rows
+    return frame.iloc[:, int(index) :]
 
 
 def _decoded(path: Path, size: int = -1) -> str:
@@ -141,51 +163,15 @@ def _check_heads(file: str, heads: tuple[str, ...]) -> None:
         raise DataError(f"{file}: channel names must differ, but are {', '.join(heads)}")
 
 
-def _read_text(path: Path, texts: Collection[str]) -> pd.DataFrame:
-    """Read a text table: separator, encoding and decimal sign are detected; blank rows at the end are ignored."""
-    import pandas as pd
-
-    text = _decoded(path)
-    delimiter, heads = _split_heads(text)
-    index = _has_index(heads)
-    _check_heads(path.name, heads[index:])
-    cells = re.split(rf"[\r\n{delimiter}]", text[:_SAMPLE])[len(heads) :]
-    comma = any(map(_DECIMAL_COMMA.fullmatch, cells)) and not any(map(_DECIMAL_POINT.fullmatch, cells))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the names
-            frame = pd.read_csv(
-                io.StringIO(text),
-                sep=delimiter,
-                header=0,
-                names=list(heads),
-                index_col=False,
-                decimal="," if comma else ".",
-                dtype={name: str for name in heads if name in texts},
-                keep_default_na=False,
-                na_values=dict.fromkeys((name for name in heads if name not in texts), _NOTHING),
-                skip_blank_lines=False,
-                low_memory=False,
-            )
-    except (ValueError, pd.errors.ParserWarning) as error:
-        hint = "; are decimal commas also the separators?" if delimiter == "," else ""
-        raise DataError(f"{path.name} cannot be read as a table: {str(error).strip()}{hint}") from error
-    filled = np.flatnonzero(~(frame.isna() | (frame == "")).all(axis=1))
-    frame = frame.iloc[: filled[-1] + 1 if filled.size else 0]
-    if index and not np.array_equal(frame.iloc[:, 0], np.arange(len(frame)) + frame.iloc[:1, 0].sum()):
-        _check_heads(path.name, heads)  # an unnamed column that does not count rows
-    return frame.iloc[:, int(index) :]
-
-
 def typed_frame(
     frame: pd.DataFrame, file: str, texts: Collection[str], channels: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """Return a table with the columns `texts` as strings, and the channels (or all others) as numbers.
 
-    Raises
-    ------
-    DataError : if a name or a number is missing or wrong; the message gives the file and the line
+    A missing or wrong name, or a cell that is no number, is an error with the file and the line.
     """
+    import pandas as pd
+
     heads = tuple(map(str, frame.columns))
     _check_heads(file, heads)
     if not len(frame):
@@ -195,8 +181,16 @@ def typed_frame(
         if name in texts:
             columns[name] = [as_text(value).strip() for value in column]
         elif channels is None or name in channels:
-            columns[name] = _numbers(column, name, file)
-    return type(frame)(columns)
+            columns[name] = numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+            wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
+            if wrong.size:
+                row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
+                hint = "; numbers must have decimal points, not commas" if _NUMBER.fullmatch(cell) else ""
+                if row == 0 and not hint:
+                    use = f"use --label {shell_word(name)}; --channel selects the signals"
+                    hint = f"; if the column {name!r} has labels, {use}"
+                raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")
+    return pd.DataFrame(columns)
 
 
 def _is_number(cell: str) -> bool:
@@ -205,21 +199,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return "_" not in cell  # which Python allows
-
-
-def _numbers(column: pd.Series, name: str, file: str) -> NDArray[np.float64]:
-    """Return a column of numbers; raise an error with the line of the first cell that is none."""
-    import pandas as pd
-
-    numbers: NDArray[np.float64] = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
-    if wrong.size:
-        row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
-        hint = "; numbers must have decimal points, not commas" if _DECIMAL_COMMA.fullmatch(cell) else ""
-        if row == 0 and not hint:
-            hint = f"; if the column {name!r} has labels, use --label {shell_word(name)}; --channel selects the signals"
-        raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")
-    return numbers
 
 
 # ------------------------------------------------------------------------------------------------------------- columns
@@ -234,15 +213,9 @@ def find_heads(channels: Sequence[str] | None, heads: Sequence[str]) -> tuple[st
 def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.DataFrame, Reading]:
     """Read a table, and return it with a description that has its columns of signals and times.
 
-    Parameters
-    ----------
-    reading : `channels`, `label`, `subject` and `time` name columns; by default, a column with a usual name such as
-        `time` has the times, and all others are signals
-    guess : whether columns that look like labels or subjects are taken as such; otherwise they are an error
-
-    Raises
-    ------
-    DataError : if the file is not such a table, a column does not exist, or one looks like a label or a subject
+    `channels`, `label`, `subject` and `time` of `reading` name columns. By default, a column with a usual name such as
+    `time` has the times, and all others are signals. A column that looks like a label or a subject is an error, or is
+    taken as such with `guess`.
     """
     heads = read_heads(path)
     named = {"--label": reading.label, "--subject": reading.subject_column, "--time": reading.time}
@@ -255,68 +228,58 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     channels = find_heads(reading.channels, heads)
     if channels is not None and heads:
         channels = tuple(heads[place] for place in choose_channels(path.name, heads, channels))
-    time = reading.time or _time_column(heads)
+    bare = {_TIME_UNIT.sub("", head.lower()): head for head in heads}
+    usual = (
+        heads[0] if heads and heads[0].lower() == "t" else next((bare[name] for name in _TIMES if name in bare), None)
+    )
+    time = reading.time or usual
     reading = replace(reading, channels=channels, time=None if time in (channels or ()) else time)
     texts = {column for column in (reading.label, reading.subject_column, reading.time) if column is not None}
     frame = _read(path, texts)
-    if channels is None:
-        labels, subjects = _unlike_signals(frame, texts)
-        if guess:
-            reading = replace(
-                reading,
-                label=reading.label or next(iter(labels), None),
-                subject=reading.subject_column or next(iter(subjects), None),
-                channels=tuple(head for head in frame.columns if head not in {*texts, *labels, *subjects}) or None,
-            )
-            texts |= {column for column in (reading.label, reading.subject_column) if column is not None}
-        elif suspects := [(*item, "--label") for item in list(labels.items())[:1]] + [
-            (*item, "--subject") for item in list(subjects.items())[:1]
-        ]:
-            looks = ", and ".join(f"the column {column!r} looks like {what}" for column, what, _ in suspects)
-            use = " ".join(f"{option} {shell_word(column)}" for column, _, option in suspects)
-            raise DataError(
-                f"{path.name}: {looks}, and would be read as a signal: use {use} if "
-                f"{'it is one' if len(suspects) == 1 else 'they are'}, or select the signals with --channel"
-            )
+    looks = {} if channels is not None else _unlike_signals(frame, texts)
+    found = dict(sorted({option: column for column, (option, _) in reversed(looks.items())}.items()))  # the first ones
+    if looks and not guess:
+        what = ", and ".join(f"the column {column!r} looks like {looks[column][1]}" for column in found.values())
+        use = " ".join(f"{option} {shell_word(column)}" for option, column in found.items())
+        raise DataError(
+            f"{path.name}: {what}, and would be read as a signal: use {use} if "
+            f"{'it is one' if len(found) == 1 else 'they are'}, or select the signals with --channel"
+        )
+    if guess and channels is None:
+        reading = replace(
+            reading,
+            label=reading.label or found.get("--label"),
+            subject=reading.subject_column or found.get("--subject"),
+            channels=tuple(head for head in frame.columns if head not in {*texts, *looks}) or None,
+        )
+        texts |= {column for column in (reading.label, reading.subject_column) if column is not None}
     return typed_frame(frame, path.name, texts, reading.channels), reading
 
 
-def _time_column(heads: Sequence[str]) -> str | None:
-    if heads and heads[0].lower() == "t":
-        return heads[0]
-    bare = {_TIME_UNIT.sub("", head.lower()): head for head in heads}
-    return next((bare[name] for name in _TIMES if name in bare), None)
-
-
-def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns that look like labels, and like subjects, each with what it looks like."""
+def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return the columns that look like labels or subjects, each with the option for them and what it looks like."""
     names = {split_unit(str(head))[0].lower() for head in frame.columns}
-    labels: dict[str, str] = {}
-    subjects: dict[str, str] = {}
+    looks: dict[str, tuple[str, str]] = {}
     for head, column in frame.items():
         name = str(head).lower()
         if head in texts or not len(column):
             continue
         if name in _SUBJECTS:
-            subjects[str(head)] = "the name of a subject"
+            looks[str(head)] = "--subject", "the name of a subject"
         elif name in _LABELS and not (name == "y" and "x" in names):  # y next to x is an axis
-            labels[str(head)] = "a label (by its name)"
+            looks[str(head)] = "--label", "a label (by its name)"
         elif column.dtype.kind not in "fiub":
             first = str(column.iloc[0])
-            if not _is_number(first) and not _DECIMAL_COMMA.fullmatch(first):
-                labels[str(head)] = "a label (it has words)"
-        elif few := _few_numbers(column.to_numpy(np.float64)):
-            labels[str(head)] = f"a label (it has only {few} distinct values, all whole numbers)"
-    return labels, subjects
-
-
-def _few_numbers(values: NDArray[np.float64]) -> int:
-    """Return the number of distinct integers in a column that looks like a label; 0 if it does not."""
-    values = values[np.isfinite(values)]
-    if not len(values) or (values != np.rint(values)).any():
-        return 0
-    distinct, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
-    return distinct if 2 <= distinct <= _FEW and len(values) >= _RUN * max(runs, distinct) else 0
+            if not _is_number(first) and not _NUMBER.fullmatch(first):
+                looks[str(head)] = "--label", "a label (it has words)"
+        else:
+            values = column.to_numpy(np.float64)
+            values = values[np.isfinite(values)]
+            distinct, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
+            whole = np.array_equal(values, np.rint(values))
+            if whole and 2 <= distinct <= _FEW and len(values) >= _RUN * max(runs, distinct):
+                looks[str(head)] = "--label", f"a label (it has only {distinct} distinct values, all whole numbers)"
+    return looks
 
 
 # ---------------------------------------------------------------------------------------------------------- recordings
@@ -379,8 +342,11 @@ def _recording(
 
 
 def _labelled(recording: Recording, labels: NDArray[np.str_]) -> Recording:
-    """Add an annotation for each run of samples with the same label."""
-    meaning = {cell: _label_text(cell) for cell in set(labels.tolist())}
+    """Add an annotation for each run of samples with the same label; 3 and 3.0 are equal, and "" is unknown."""
+    meaning: dict[str, str] = {}
+    for cell in set(labels.tolist()):
+        text = str(int(float(cell))) if _is_number(cell) and float(cell).is_integer() else cell
+        meaning[cell] = "" if is_unknown(text) or text.lower() in ("nan", "na", "n/a", "none", "null") else text
     texts = np.array([meaning[cell] for cell in labels.tolist()])
     firsts = [segment.first for segment in recording.segments]
     edges = sorted({0, *(np.flatnonzero(texts[1:] != texts[:-1]) + 1).tolist(), *firsts})
@@ -388,13 +354,6 @@ def _labelled(recording: Recording, labels: NDArray[np.str_]) -> Recording:
     lengths = np.diff([*edges, len(texts)]) / recording.fs
     rows = zip(onsets.tolist(), lengths.tolist(), texts[edges].tolist(), strict=True)
     return replace(recording, annotations=tuple(Annotation(*row) for row in rows if row[2]))
-
-
-def _label_text(cell: str) -> str:
-    """Return a label as text, "" if it is unknown; 3 and 3.0 are equal."""
-    if _is_number(cell) and float(cell).is_integer():
-        cell = str(int(float(cell)))
-    return "" if is_unknown(cell) or cell.lower() in ("nan", "na", "n/a", "none", "null") else cell
 
 
 # --------------------------------------------------------------------------------------------------------------- times
@@ -438,10 +397,10 @@ def _rate_and_segments(
 ) -> tuple[float, tuple[Segment, ...]]:
     """Return the sampling rate of evenly spaced times, and the segments of contiguous rows, which begin at `edges`."""
     parts = [part for part in np.split(np.arange(len(times)), edges[1:]) if len(part) > 1] or [np.arange(len(times))]
-    longest = max(parts, key=len)
-    rate = _sampling_rate(times[longest], fs, file, int(rows[longest[0]]))
-    for part in parts:
-        _sampling_rate(times[part], rate, file, int(rows[part[0]]))
+    rate = fs
+    for part in sorted(parts, key=len, reverse=True):  # the longest gives the rate of all
+        rate = _sampling_rate(times[part], rate, file, int(rows[part[0]]))
+    assert rate is not None
     ended = 0.0
     segments = []
     for first, end in zip(edges, [*edges[1:], len(times)], strict=True):
@@ -484,11 +443,7 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, file: str, row:
 
 
 def _at_even_times(
-    times: NDArray[np.float64],
-    values: NDArray[np.float64],
-    labels: NDArray[np.str_] | None,
-    how: str,
-    file: str,
+    times: NDArray[np.float64], values: NDArray[np.float64], labels: NDArray[np.str_] | None, how: str, file: str
 ) -> tuple[float, NDArray[np.float64], NDArray[np.str_] | None, tuple[Segment, ...]]:
     """Resample uneven signals, (channels, samples), and their labels to a constant rate: one over the median step."""
     steps = np.diff(times)

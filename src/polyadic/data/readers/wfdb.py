@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.readers.common import as_unit, check_file, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time, mark_missing
-from polyadic.data.resampling import at_one_rate
+from polyadic.data.recordings import Annotation, Recording, Segment, Unread, at_one_rate, clock_time, mark_missing
 from polyadic.errors import DataError, MissingExtraError
 
 _BYTES = {"8": 1.0, "80": 1.0, "310": 4 / 3, "311": 4 / 3, "212": 1.5, "16": 2.0, "61": 2.0, "160": 2.0, "24": 3.0}
@@ -54,7 +53,7 @@ def read_wfdb(
     path : path of the record, with or without `.hea`
     channels : names of channels to read, in this order; all if None
     annotations : extensions of annotation files, such as "atr"
-    resample : as for `polyadic.data.resampling.at_one_rate`
+    resample : as for `polyadic.data.recordings.at_one_rate`
     missing : value of missing samples, besides the one of the format
     """
     path = Path(path)
