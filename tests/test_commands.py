@@ -162,6 +162,31 @@ def test_recordings_that_lack_a_channel_are_predicted_and_the_channel_is_named(m
     assert sum(row["unusual"] == "1" for row in less) <= 3
 
 
+def test_channels_of_another_name_give_a_hint_at_rename(made, here):
+    recording(here / "all.edf", 9, channels=("EEG C3", "EEG C4"))
+    recording(here / "part.edf", 9, channels=("C3", "EEG C4"))
+    said = polyadic("predict", "model.safetensors", "all.edf", cwd=here, code=1).stderr
+    assert "If only the name differs: --rename 'EEG C3=C3' --rename 'EEG C4=C4'" in said
+    said = polyadic("predict", "model.safetensors", "part.edf", cwd=here).stderr
+    hint = "part.edf has channels that the model does not know: 'EEG C4'. If only the name differs: "
+    assert f"{hint}--rename 'EEG C4=C4'\n" in said
+    said = polyadic("predict", "model.safetensors", "part.edf", "--rename", "EEG C4=C4", "--force", cwd=here).stderr
+    assert "missing" not in said
+    assert "does not know" not in said
+
+
+def test_dead_channels_are_named_once_and_fit_says_that_it_looks_for_components(here):
+    signals = synthetic(60, 2, 64)
+    X = signals.X.copy()
+    X[::3, 1] = 5.0
+    np.savez(here / "w.npz", X=X, y=signals.label, subject=np.arange(60) // 15, fs=signals.fs)
+    said = polyadic("fit", "w.npz", "--probe", *QUICK, "--components", "--force", cwd=here).stderr
+    assert said.count("dead or stuck channels") == 1
+    assert said.count("Finding the components that replicate in other subjects") == 1
+    assert "--no-components skips it" in said
+    assert polyadic("predict", "model.safetensors", "w.npz", cwd=here).stderr.count("dead or stuck channels") == 1
+
+
 @pytest.mark.filterwarnings("ignore:dead or stuck channels")
 def test_keep_flat_takes_a_channel_that_is_constant_by_nature_as_it_is(here):
     signals = synthetic(60, 2, 64)
@@ -214,6 +239,17 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     assert other["confusion"] == kept.confusion.tolist()
     assert (other["refitted"], other["transductive"], other["repeats"]) == (False, True, 2)
     assert "Transductive: features were not refitted" in run(*given).stdout
+
+
+def test_the_headline_says_which_way_predict_labels_and_has_both_figures(made, here):
+    words = ("evaluate", "model.safetensors", made / "recordings", "--transductive", "--folds", 2, "--quiet")
+    outcome = json.loads(run(*words, "--json").stdout)
+    alone, along = (f"{100 * row['balanced_accuracy']:.1f} %" for row in (outcome, outcome["along"]))
+    figures = [f"{along} along the recording", f"{alone} each window by itself"]
+    used = WindowClassifier.load(here / "model.safetensors").chain_.is_default
+    first, second = figures if used else figures[::-1]
+    headline = f"Balanced accuracy on new subjects: {first}, as predict labels with this model; {second}."
+    assert headline in " ".join(run(*words).stdout.split())
 
 
 def test_a_wide_confusion_matrix_loses_nothing(here):

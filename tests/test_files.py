@@ -29,10 +29,6 @@ def windows() -> Windows:
     return synthetic(40, 2, 32)
 
 
-def save_model(path: Path, model: SALS) -> None:
-    model.save(path)
-
-
 def save_features(path: Path, model: SALS) -> None:
     model.transform(windows(), out=path)
 
@@ -47,7 +43,7 @@ def save_bytes(path: Path, model: SALS) -> None:
     write_atomically(path, b"new")
 
 
-WRITERS = [save_bytes, save_model, save_features, save_table]
+WRITERS = [save_bytes, save_features, save_table]
 Writer = Callable[[Path, SALS], None]
 writers = pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 

@@ -18,7 +18,7 @@ from polyadic import ATD, load
 from polyadic.data import synthetic
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-LONG = shlex.split("fit w.npz --method atd --rank 4 --batch-size 8 --checkpoint-every 3600 -o m.safetensors")
+LONG = shlex.split("fit w.npz --method atd --rank 4 --batch-size 8 -o m.safetensors")
 """A fit of which a step takes little and all of it long."""
 
 

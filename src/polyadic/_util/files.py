@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import secrets
 import stat
@@ -25,7 +24,6 @@ __all__ = [
     "digest",
     "harmless",
     "open_atomically",
-    "output_path",
     "sync_folder",
     "write_array",
     "write_atomically",
@@ -49,21 +47,19 @@ def digest(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _kind(path: Path) -> str:
-    known = {"folder": path.is_dir(), "named pipe": path.is_fifo(), "socket": path.is_socket(), "device": True}
-    return next(name for name, holds in known.items() if holds)
+def _irregular(path: Path) -> str | None:
+    """Return what a path is that exists, but is not a regular file."""
+    if not path.exists() or path.is_file():
+        return None
+    known = {"folder": path.is_dir(), "named pipe": path.is_fifo(), "socket": path.is_socket()}
+    return next((name for name, holds in known.items() if holds), "device")
 
 
-def output_path(path: str | os.PathLike[str]) -> Path:
-    """Return the regular file that writing to `path` creates or replaces; symbolic links are followed.
-
-    Raises
-    ------
-    PolyadicError : if `path` is a device, a pipe, a socket or a folder, which must not be replaced
-    """
+def _output_path(path: str | os.PathLike[str]) -> Path:
+    """Return the regular file that writing to `path` creates or replaces; symbolic links are followed."""
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise PolyadicError(f"{path} cannot be written: it is a {_kind(target)}, not a regular file")
+    if kind := _irregular(target):
+        raise PolyadicError(f"{path} cannot be written: it is a {kind}, not a regular file")
     return target
 
 
@@ -73,7 +69,7 @@ def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     A file that replaces another gets its mode; for a new one, the system applies the umask.
     """
-    target = output_path(path)
+    target = _output_path(path)
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
@@ -100,21 +96,19 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 def check_output(path: str | os.PathLike[str]) -> None:
     """Raise before computing its content if a file cannot be written: no folder, no permission, a read-only disk."""
     try:
-        tempfile.TemporaryFile(dir=output_path(path).parent).close()
+        tempfile.TemporaryFile(dir=_output_path(path).parent).close()
     except OSError as error:
         raise PolyadicError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Sync a folder's entries to disk, so that later writes cannot survive a crash without them."""
-    if os.name == "nt":  # folders cannot be opened on Windows
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems do not support it
+    with suppress(OSError):  # Windows and some network file systems do not support it
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_array(
@@ -132,9 +126,6 @@ def write_array(
     with open_atomically(path) as file:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        size = file.tell() + math.prod(shape) * dtype.itemsize
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)  # fail now if the disk is full
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
 
@@ -143,16 +134,10 @@ def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] 
     """Raise if a path exists but is not a regular file; a missing file is left to the caller.
 
     Opening a named pipe would block until another process writes to it, in some libraries uninterruptibly.
-
-    Examples
-    --------
-    >>> check_regular_file(os.curdir)
-    Traceback (most recent call last):
-    polyadic.errors.DataError: . is a folder, but must be a regular file
     """
     target = Path(path)
     name = target.name or str(path)
     if target.is_symlink() and not target.exists():
         raise error(f"{name} is a link to a file that does not exist")
-    if target.exists() and not target.is_file():
-        raise error(f"{name} is a {_kind(target)}, but must be a regular file")
+    if kind := _irregular(target):
+        raise error(f"{name} is a {kind}, but must be a regular file")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,8 +10,6 @@ import numpy as np
 from polyadic.errors import PolyadicError
 
 __all__ = ["Immutable"]
-
-_SHOWN = 4
 
 
 class Immutable:
@@ -46,20 +43,10 @@ class Immutable:
         return {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
 
     def with_params(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed.
-
-        Examples
-        --------
-        >>> from polyadic.augment import Jitter
-        >>> Jitter(0.1).with_params(degree=0.2)
-        Jitter(degree=0.2)
-        """
+        """Return a copy with some fields changed."""
         known = self.get_params()
-        for name in changes:
-            if name not in known:
-                raise PolyadicError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known) or 'none'}"
-                )
+        for name in changes.keys() - known.keys():
+            raise PolyadicError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known) or 'none'}")
         return type(self)(**{**known, **changes})
 
     def __sklearn_clone__(self) -> Self:
@@ -74,21 +61,20 @@ class Immutable:
         >>> STFT(64, 16), STFT(4, 2, mean=np.zeros((20, 3)))
         (STFT(n_fft=64, hop=16), STFT(n_fft=4, hop=2, mean=<20 × 3 numbers>))
         """
-        shown: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        known = [(one, getattr(self, one.name)) for one in shown if one.repr]
-        given = [f"{one.name}={_value_repr(value)}" for one, value in known if not _is_same(value, one.default)]
-        return f"{type(self).__name__}({', '.join(given)})"
-
-
-def _is_same(value: Any, default: Any) -> bool:
-    """Return whether a value is a field's default; 1 and True are different."""
-    return default is not MISSING and type(value) is type(default) and repr(value) == repr(default)
+        shown = []
+        known: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        for field in known:
+            value, default = getattr(self, field.name), field.default
+            is_default = default is not MISSING and type(value) is type(default) and repr(value) == repr(default)
+            if field.repr and not is_default:
+                shown.append(f"{field.name}={_value_repr(value)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _value_repr(value: Any) -> str:
-    if isinstance(value, tuple | list | np.ndarray):
-        with suppress(ValueError):  # nested sequences of different lengths
-            array = np.asarray(value)
-            if array.dtype.kind in "iuf" and array.size > _SHOWN:
-                return f"<{' × '.join(map(str, array.shape))} numbers>"
-    return repr(value)
+    try:
+        array = np.asarray(value if isinstance(value, tuple | list | np.ndarray) else ())
+    except ValueError:  # nested sequences of different lengths
+        return repr(value)
+    few = array.dtype.kind not in "iuf" or array.size <= 4
+    return repr(value) if few else f"<{' × '.join(map(str, array.shape))} numbers>"

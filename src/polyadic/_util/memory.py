@@ -22,12 +22,6 @@ def reuse_memory() -> None:
 
     Sets the environment variable THP_MEM_ALLOC_ENABLE, unless it is already set; torch reads it at its first
     allocation. On Linux, also makes the C library keep freed blocks of up to 32 MiB.
-
-    Examples
-    --------
-    >>> reuse_memory()
-    >>> os.environ["THP_MEM_ALLOC_ENABLE"]
-    '1'
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     with suppress(OSError, AttributeError):  # another system, or another C library

@@ -1,7 +1,4 @@
-"""Model files: one safetensors file with a JSON header, written atomically and read without executing code.
-
-This module handles arrays and header, without torch; `persist` builds estimators from them.
-"""
+"""Model files: one safetensors file with a JSON header, written atomically and read without executing code."""
 
 from __future__ import annotations
 
@@ -23,18 +20,11 @@ __all__ = ["SCHEMA", "read", "write"]
 SCHEMA = 4
 """Version of the header layout; others are refused."""
 
-_KEY = "polyadic"
-_CHECKSUM = "sha256"
+_KEY, _CHECKSUM = "polyadic", "sha256"
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-    """Write a model file atomically; on failure, an existing file stays untouched.
-
-    Parameters
-    ----------
-    arrays : arrays by name
-    header : JSON-serialisable metadata
-    """
+    """Write arrays and JSON-serialisable metadata atomically; on failure, an existing file stays untouched."""
     whole = {"schema": SCHEMA, **header}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps({**whole, _CHECKSUM: _checksum(contiguous, whole)})

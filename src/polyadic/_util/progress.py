@@ -11,42 +11,42 @@ from polyadic._util.terminal import console, echo, printable
 
 __all__ = ["SweepBar", "file_bar", "stage_bar", "sweep_bar", "window_bar"]
 
-_LINE_EVERY = 10
-"""Without a terminal, a line is printed for the first sweep, every tenth, and the last."""
 
-
-def _bar(title: str, hidden: bool = False) -> tuple[Any, Any]:
-    """Return a bar that is shown on terminals only, and its task, which has a `status` text."""
+@contextmanager
+def _bar(title: str, hidden: bool = False) -> Iterator[tuple[Callable[..., None], bool]]:
+    """Show a bar, on terminals only; yield a function that updates it, and whether it is shown."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     shown = console(err=True)
-    bar = Progress(
+    columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=15),
         TextColumn("{task.fields[status]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=shown,
-        transient=True,
-        speed_estimate_period=1e9,  # seconds: the time left follows from the mean speed of the whole run
-        disable=hidden or not shown.is_terminal,
     )
-    return bar, bar.add_task(printable(title), total=None, status="")
+    # The time left follows from the mean speed of the whole run.
+    options: dict[str, Any] = {"console": shown, "transient": True, "speed_estimate_period": 1e9}
+    bar = Progress(*columns, disable=hidden or not shown.is_terminal, **options)
+    task = bar.add_task(printable(title), total=None, status="")
+    with bar:
+        yield lambda **changes: bar.update(task, **changes), not bar.disable
 
 
-def _speed(amount: float, begun: float) -> float:
-    return amount / max(time.perf_counter() - begun, 1e-9)
+def _speedometer() -> Callable[[float], float]:
+    """Return a function from an amount that was done since this call to the amount per second."""
+    begun = time.perf_counter()
+    return lambda amount: amount / max(time.perf_counter() - begun, 1e-9)
 
 
 class SweepBar:
     """The progress of a fit: a bar on a terminal, else lines. It is called with the history after every sweep."""
 
-    def __init__(self, bar: Any, task: Any, title: str, max_sweeps: int, n_windows: int) -> None:
-        self._bar, self._task, self._title = bar, task, printable(title)
-        self._max_sweeps, self._n_windows = max_sweeps, n_windows
+    def __init__(self, update: Callable[..., None] | None, title: str, max_sweeps: int, n_windows: int) -> None:
+        self._update, self._title, self._max_sweeps, self._n_windows = update, printable(title), max_sweeps, n_windows
         self._line, self._loss, self._sweeps, self._windows_done, self._bytes = "", "", 0, 0, 0
-        self._attempt, self._begun = "", time.perf_counter()
+        self._attempt, self._speed = "", _speedometer()
 
     def start(self, attempt: int, attempts: int) -> None:
         """Report the start of a restart, counted from 1."""
@@ -61,7 +61,7 @@ class SweepBar:
         self._loss = f", loss {history['loss'][-1]:.4g}"
         count = f"sweep {self._sweeps} of at most {self._max_sweeps}"
         self._line = f"{self._title}{self._attempt}: {count}{self._loss} = {' + '.join(terms)}"
-        if self._sweeps == 1 or self._sweeps % _LINE_EVERY == 0:
+        if self._sweeps == 1 or self._sweeps % 10 == 0:
             self.print_line()
         self.windows(0, 0)
 
@@ -69,18 +69,18 @@ class SweepBar:
         """Report a number of further windows and bytes of this sweep as done."""
         self._windows_done += count
         self._bytes += size
-        stage = f"sweep {self._sweeps}/{self._max_sweeps}" if self._sweeps else "reading windows"
-        self._bar.update(
-            self._task,
-            total=self._max_sweeps,
-            completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0),
-            status=f"{stage}{self._loss}, {_speed(self._bytes / 1e6, self._begun):,.0f} MB/s",
-            description=f"{self._title}{self._attempt}",
-        )
+        if self._update is not None:
+            stage = f"sweep {self._sweeps}/{self._max_sweeps}" if self._sweeps else "reading windows"
+            self._update(
+                total=self._max_sweeps,
+                completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0),
+                status=f"{stage}{self._loss}, {self._speed(self._bytes / 1e6):,.0f} MB/s",
+                description=f"{self._title}{self._attempt}",
+            )
 
     def print_line(self) -> None:
         """Print the last line that was not yet printed, if there is no bar."""
-        if self._bar.disable and self._line:
+        if self._update is None and self._line:
             echo(self._line, err=True)
         self._line = ""
 
@@ -88,9 +88,8 @@ class SweepBar:
 @contextmanager
 def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepBar]:
     """Show a bar that advances with every batch of `n_windows`; without a terminal, print a line every tenth sweep."""
-    bar, task = _bar(title)
-    with bar:
-        sweeps = SweepBar(bar, task, title, max_sweeps, n_windows)
+    with _bar(title) as (update, shown):
+        sweeps = SweepBar(update if shown else None, title, max_sweeps, n_windows)
         yield sweeps
     sweeps.print_line()
 
@@ -101,16 +100,15 @@ def stage_bar(title: str, hidden: bool = False, unit: str = "") -> Iterator[Call
 
     Throughput is shown if the counted items have a name, in the plural.
     """
-    begun = time.perf_counter()
-    bar, task = _bar(title, hidden)
+    speed = _speedometer()
+    with _bar(title, hidden) as (update, _):
 
-    def update(done: int, total: int, stage: object) -> None:
-        speed = _rate(_speed(done, begun)) if unit else ""
-        status = ", ".join(filter(None, (f"{done}/{total} {unit}".strip(), speed, str(stage))))
-        bar.update(task, completed=done, total=total, status=printable(status))
+        def show(done: int, total: int, stage: object) -> None:
+            rate = f"{speed(done):,.{0 if speed(done) >= 100 else 1}f}/s" if unit and done else ""
+            words = (f"{done}/{total} {unit}".strip(), rate, str(stage))
+            update(completed=done, total=total, status=printable(", ".join(filter(None, words))))
 
-    with bar:
-        yield update
+        yield show
 
 
 @contextmanager
@@ -123,22 +121,8 @@ def window_bar(title: str, n_windows: int, hidden: bool) -> Iterator[Callable[[i
 @contextmanager
 def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, int, int, int], None]]:
     """Show a bar; yield a function to call with a file's name, files done, total files, windows and bytes so far."""
-    begun = time.perf_counter()
+    speed = _speedometer()
     with stage_bar(title, hidden) as show:
         yield lambda name, done, total, windows, size: show(
-            done, total, f"{windows:,} windows, {_speed(size / 1e6, begun):,.0f} MB/s, {name}"
+            done, total, f"{windows:,} windows, {speed(size / 1e6):,.0f} MB/s, {name}"
         )
-
-
-def _rate(speed: float) -> str:
-    """Format a speed per second, minute or hour, whichever gives a readable number; empty if it is zero.
-
-    Examples
-    --------
-    >>> _rate(1234.5), _rate(2.5), _rate(0.1), _rate(0.001), _rate(0.0)
-    ('1,234/s', '2.5/s', '6.0/min', '3.6/h', '')
-    """
-    units = {"s": 1, "min": 60, "h": 3600}
-    name = next((name for name, seconds in units.items() if speed * seconds >= 1), "h")
-    number = speed * units[name]
-    return f"{number:,.{0 if number >= 100 else 1}f}/{name}" if number else ""

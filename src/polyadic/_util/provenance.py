@@ -17,16 +17,11 @@ from polyadic._util.version import __version__
 
 __all__ = ["commit", "provenance", "versions"]
 
-_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
-
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, polyadic and the main dependencies."""
-    return {
-        "python": platform.python_version(),
-        "polyadic": __version__,
-        **{name: version(name) for name in _PACKAGES},
-    }
+    packages = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), "polyadic": __version__, **packages}
 
 
 def commit() -> str | None:
@@ -36,16 +31,10 @@ def commit() -> str | None:
     """
     if "POLYADIC_COMMIT" in os.environ:
         return os.environ["POLYADIC_COMMIT"]
-    here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
-        return subprocess.run(  # noqa: S603
-            ["git", "-C", str(here), *words],  # noqa: S607
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        ).stdout.strip()
+        command = ["git", "-C", str(Path(__file__).resolve().parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()  # noqa: S603
 
     try:
         if not git("ls-files", "--", Path(__file__).name):
@@ -56,21 +45,8 @@ def commit() -> str | None:
         return None
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration, IndexError):
-        return platform.processor() or platform.machine()
-
-
 def provenance(device: str) -> dict[str, Any]:
-    """Return what a reader needs to assess and reproduce a result.
-
-    Parameters
-    ----------
-    device : the torch device of the computation
-    """
+    """Return what a reader needs to assess and reproduce a result that was computed on this torch device."""
     import torch
 
     # Strip folders from paths: they are private and mean nothing elsewhere.
@@ -78,7 +54,10 @@ def provenance(device: str) -> dict[str, Any]:
     if spec := getattr(sys.modules["__main__"], "__spec__", None):  # run by python -m
         module = str(spec.name).removesuffix(".__main__")
         words[:1] = ["polyadic"] if module == "polyadic" else ["python", "-m", module]
-    machine = {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    details = Path("/proc/cpuinfo")
+    models = re.findall(r"model name\s*:\s*(.+)", details.read_text("utf-8", "replace")) if details.exists() else []
+    processor = models[0].strip() if models else platform.processor() or platform.machine()
+    machine = {"processor": processor, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     if device.startswith("cuda"):
         machine["gpu"] = torch.cuda.get_device_name()
     return {

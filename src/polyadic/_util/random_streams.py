@@ -20,13 +20,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def integer_seed(*parts: int) -> int:
-    """Combine several integers to one 63-bit seed, by chained splitmix64.
-
-    Examples
-    --------
-    >>> integer_seed(0, 1) != integer_seed(1, 0)
-    True
-    """
+    """Combine several integers to one 63-bit seed, by chained splitmix64."""
     state = 0x9E3779B97F4A7C15
     for part in parts:
         state = (state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15 & _MASK64
@@ -43,8 +37,13 @@ def _int32(value: int) -> int:
 
 def _scramble(x: Tensor) -> Tensor:
     """Hash every int32 in place (two multiply-xorshift rounds)."""
-    if x.device.type == "cpu":
-        _scramble_words(x.numpy().view(np.uint32))
+    if x.device.type == "cpu":  # numpy has unsigned integers and less overhead per call
+        words = x.numpy().view(np.uint32)
+        words ^= words >> 16
+        words *= 0x7FEB352D
+        words ^= words >> 15
+        words *= 0x846CA68B
+        words ^= words >> 16
         return x
     # torch shifts int32 arithmetically, so the copied sign bits are masked away.
     x ^= (x >> 16).bitwise_and_(0xFFFF)
@@ -53,14 +52,6 @@ def _scramble(x: Tensor) -> Tensor:
     x *= _int32(0x846CA68B)
     x ^= (x >> 16).bitwise_and_(0xFFFF)
     return x
-
-
-def _scramble_words(x: np.ndarray) -> None:
-    """Do the same as `_scramble` in numpy, which has unsigned integers and less overhead per call."""
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
-        x ^= x >> shift
-        if factor != 1:
-            x *= factor
 
 
 def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
@@ -89,17 +80,10 @@ def stream_constant(stream: int) -> int:
 
 
 def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Sample uniform numbers in [0, 1) with 24 random bits, on the device of the keys: (b,) int32 to (b, *shape).
-
-    Examples
-    --------
-    >>> keys = window_keys(0, 0, torch.arange(3))
-    >>> bool((uniform(keys, (2, 4))[1] == uniform(keys[1:2], (2, 4))[0]).all())
-    True
-    """
+    """Sample uniform numbers in [0, 1) with 24 random bits, on the device of the keys: (b,) int32 to (b, *shape)."""
     count, on_cpu = math.prod(shape), keys.device.type == "cpu"
     # No cache on a GPU: a CUDA graph must not use memory that a cache may free.
-    counters = _known_counters(count) if on_cpu else _counters(count, keys.device)
+    counters = _cached_counters(count) if on_cpu else _counters(count, keys.device)
     bits = _scramble(keys[:, None] ^ counters[None, :])
     if on_cpu:
         words = bits.numpy().view(np.uint32)
@@ -115,7 +99,7 @@ def _counters(count: int, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _known_counters(count: int) -> Tensor:
+def _cached_counters(count: int) -> Tensor:
     return _counters(count, torch.device("cpu"))
 
 

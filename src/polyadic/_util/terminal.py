@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["console", "echo", "print_json", "print_table", "printable"]
 
-_PIPE_WIDTH = 200
-"""Width in columns of tables that are not written to a terminal."""
-
 
 def printable(name: str) -> str:
     """Return a name on one line, with control and invisible characters replaced.
@@ -62,7 +59,7 @@ def console(*, err: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if err else sys.stdout
-    return Console(stderr=err, width=None if stream is not None and stream.isatty() else _PIPE_WIDTH)
+    return Console(stderr=err, width=None if stream is not None and stream.isatty() else 200)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", err: bool = False) -> None:

@@ -41,14 +41,6 @@ def thread_pool() -> Iterator[None]:
 
     Does nothing if torch has only one thread, as in scikit-learn's workers, or if there already is a pool. Threads that
     first use torch while the pool runs also get one torch thread.
-
-    Examples
-    --------
-    >>> squares = [0, 0, 0]
-    >>> with thread_pool():
-    ...     for_each(lambda n: squares.__setitem__(n, n * n), range(3))
-    >>> squares
-    [0, 1, 4]
     """
     threads = torch.get_num_threads()
     if threads == 1 or in_pool():
@@ -98,21 +90,15 @@ def start(work: Callable[[], _Result]) -> Callable[[], _Result]:
 
 
 def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
-    """Call `work` for every piece, in parallel in this thread and those of its pool.
-
-    Pieces must be independent. Without a pool they are processed in turn.
-    """
+    """Call `work` for every piece, in parallel in this thread and those of its pool; without a pool in turn."""
     waiting = iter(list(pieces))  # a list's iterator is thread-safe: every piece goes to one thread only
 
     def take_pieces() -> None:
         for piece in waiting:
             work(piece)
 
-    pool, helpers = _CURRENT.pool, min(_CURRENT.size, len(pieces)) - 1
-    if pool is None or helpers < 1:
-        take_pieces()
-        return
-    futures = [pool.submit(take_pieces) for _ in range(helpers)]
+    helpers = min(_CURRENT.size, len(pieces)) - 1
+    futures = [_CURRENT.pool.submit(take_pieces) for _ in range(helpers)] if _CURRENT.pool else []
     try:
         take_pieces()
     finally:

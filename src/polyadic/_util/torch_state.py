@@ -12,14 +12,7 @@ __all__ = ["plain_torch"]
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Reset the default device to the CPU and disable autocast; used as a decorator of public methods.
-
-    Examples
-    --------
-    >>> with torch.device("meta"), plain_torch():
-    ...     torch.zeros(2).device
-    device(type='cpu')
-    """
+    """Reset the default device to the CPU and disable autocast; used as a decorator of public methods."""
     with ExitStack() as stack:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))

@@ -75,7 +75,6 @@ def compare(
     ] = None,
     permutations: Annotated[int, typer.Option(min=1, metavar="N", help="Number of permutations.")] = 10_000,
     seed: options.Seed = 0,
-    on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -97,7 +96,7 @@ def compare(
             require("plotly", "a report needs", "report")
     loaded = None if model is None else open_model(model)
     people = _read_people(data, table)
-    with opened(data, given, model=loaded, labels=None, on_error=on_error, hidden=quiet or json) as windows:
+    with opened(data, given, model=loaded, labels=None, hidden=quiet or json) as windows:
         group = _groups(windows, by, people)
         columns = {name: _numbers(name, _column(windows, name, people)) for name in covariate or ()}
         if loaded is None:

@@ -13,7 +13,7 @@ from polyadic.cli.files import Labelled, check_out_folder, write_labels
 from polyadic.cli.windows import are_recordings
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["check_derivatives", "check_recordings", "write_derivatives"]
+__all__ = ["check_derivatives", "table_of", "write_derivatives"]
 
 _DESCRIPTION = "dataset_description.json"
 _RECORDING = re.compile(r"(sub-[^/]+/(?:.+/)?sub-[^/]+)_i?eeg")
@@ -21,11 +21,7 @@ _USE_A_TABLE = "derivatives are for BIDS data sets: use -o labels.csv"
 
 
 def check_derivatives(out: Path, data: Path, force: bool) -> None:
-    """Raise before any work if `data` is no BIDS data set, or `out` is a folder of something else.
-
-    Derivatives of polyadic are updated. With `force`, tables are added to another folder, but never to another data
-    set, whose description they would replace.
-    """
+    """Raise before any work if `data` is no BIDS data set, or `out` is another data set or, without force, a folder."""
     from polyadic.data.folders import is_bids
 
     check_out_folder(out, data)
@@ -54,13 +50,7 @@ def _is_ours(description: Path) -> bool:
         return False
 
 
-def check_recordings(recordings: Sequence[str]) -> None:
-    """Raise if a recording is not one of a BIDS data set."""
-    for name in dict.fromkeys(recordings):
-        _table_of(name)
-
-
-def _table_of(recording: str) -> str:
+def table_of(recording: str) -> str:
     """Return the path of the events table of a recording: sub-01/eeg/sub-01_desc-polyadic_events.tsv."""
     found = _RECORDING.fullmatch(recording)
     if found is None or ".." in recording.split("/"):
@@ -71,16 +61,7 @@ def _table_of(recording: str) -> str:
 def write_derivatives(
     out: Path, recordings: Sequence[str], labels: Sequence[Labelled], model: str, classes: Sequence[str]
 ) -> None:
-    """Write a folder of BIDS derivatives.
-
-    Parameters
-    ----------
-    out : the folder, such as derivatives/polyadic
-    recordings : for each window, the name of its recording
-    labels : for each window, its label
-    model : name of the model file
-    classes : names of the classes
-    """
+    """Write a folder of BIDS derivatives; for each window, there is the name of its recording and its label."""
     description = {
         "Name": "Labels predicted by polyadic",
         "BIDSVersion": "1.9.0",
@@ -101,7 +82,7 @@ def write_derivatives(
     for recording, label in zip(recordings, labels, strict=True):
         tables.setdefault(recording, []).append(label)
     for recording, found in tables.items():
-        path = out / _table_of(recording)
+        path = out / table_of(recording)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_labels(path, path, found)
         _write_json(path.with_suffix(".json"), columns)

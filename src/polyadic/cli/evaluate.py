@@ -39,10 +39,7 @@ The probe in the model file, on recordings of other subjects:
 def evaluate(
     model: options.Model,
     data: options.Data,
-    probe: Annotated[
-        options.ProbeKind | None,
-        option(f"Probe: the classifier that scores the features. {options.PROBE_KINDS} Default: auto.", metavar="KIND"),
-    ] = None,
+    probe: options.Probe = None,
     folds: Annotated[
         str | None,
         option(
@@ -63,7 +60,6 @@ def evaluate(
         Path | None, option("Also write all scores to this .csv file.", "--out", "-o", metavar="FILE")
     ] = None,
     device: options.Device = "auto",
-    on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -86,7 +82,7 @@ def evaluate(
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     hidden = quiet or json
-    with opened(data, given, model=loaded, on_error=on_error, hidden=hidden) as windows:
+    with opened(data, given, model=loaded, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
@@ -108,7 +104,8 @@ def evaluate(
     elif own_probe:
         _show_own_probe(about | outcome)
     else:
-        _show_folds(about | outcome)
+        chain = getattr(getattr(loaded, "probe_", None), "chain_", None)
+        _show_folds(about | outcome, None if chain is None else bool(chain.is_default))
 
 
 def cross_validation(
@@ -141,8 +138,11 @@ def _score_own_probe(model: Any, windows: Windows, hidden: bool) -> dict[str, An
         return score_own_probe(model, windows, on_rows)
 
 
-def _show_folds(outcome: dict[str, Any]) -> None:
-    """Print scores by class, the confusion matrix, scores by subject, and a summary."""
+def _show_folds(outcome: dict[str, Any], predicts_along: bool | None) -> None:
+    """Print scores by class, the confusion matrix, scores by subject, and a summary.
+
+    `predicts_along` : whether `predict` labels along the recording with this model; None if it has no order of windows
+    """
 
     def percent(row: dict[str, Any], *names: str) -> list[str]:
         return [*(f"{100 * row[name]:.1f}" for name in names), f"{row['windows']:,}"]
@@ -163,6 +163,14 @@ def _show_folds(outcome: dict[str, Any]) -> None:
     if len(per_subject) <= _MOST_SHOWN:
         rows = [[name, *percent(row, "balanced_accuracy", "accuracy")] for name, row in per_subject.items()]
         print_table(("subject", "balanced accuracy %", "accuracy %", "windows"), rows)
+    if along is not None:
+        ways = [("along the recording", along), ("each window by itself", outcome)]
+        uses = along["used"] > 0.5 if predicts_along is None else predicts_along
+        figures = [f"{100 * row['balanced_accuracy']:.1f} % {way}" for way, row in (ways if uses else ways[::-1])]
+        echo(
+            f"Balanced accuracy on new subjects: {figures[0]}, as predict labels with this model; {figures[1]}. Tables "
+            "and the figures below are of each window by itself."
+        )
     for line in outcome["summary_text"].splitlines():
         echo(line)
     if not outcome["transductive"]:

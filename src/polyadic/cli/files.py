@@ -236,14 +236,9 @@ def check_label_texts(out: Path, labels: Iterable[str]) -> None:
 
 
 def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
-    """Write the labels of one recording; the extension of `out` sets the format.
+    """Write the labels of one recording, in order; the extension of `out` sets the format.
 
-    Parameters
-    ----------
-    out : file to write
-    data : the recording
-    labels : the labels, in order of onset
-    classes : annotation texts of classes; in a copy of the recording, the labels replace these annotations
+    In a copy of the recording, the labels replace the annotations of `classes`.
     """
     if out.suffix.lower() == ".tsv":
         content = "onset\tduration\ttrial_type\tconfidence\tunusual\n"

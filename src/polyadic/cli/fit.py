@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.exits import resume_command
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import option
+from polyadic.cli.options import option, resume_command
 from polyadic.cli.windows import are_recordings, counted, describe, opened
 from polyadic.errors import PolyadicError
 
@@ -47,6 +46,9 @@ From sums alone, on a Dask cluster, and resumed after an interruption:
 _LABEL_HINT = (
     ". Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
+)
+COMPONENTS_START = (
+    "Finding the components that replicate in other subjects, which may take a minute; --no-components skips it."
 )
 _PAPER, _LONG = "The paper's methods (--method atd, sals, gr-sals)", "Long fits"
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
@@ -90,7 +92,9 @@ def fit(
     restarts: Annotated[
         int | None, option("Number of random starts; the fit with the lowest loss is kept.", min=1, metavar="N")
     ] = None,
-    consensus: options.Consensus = False,
+    consensus: Annotated[
+        bool, option("With --restarts: average the components on which the starts agree.", "--consensus")
+    ] = False,
     keep_flat: Annotated[
         bool,
         option(
@@ -106,12 +110,16 @@ def fit(
             case_sensitive=False,
         ),
     ] = None,
-    preset: options.Preset = None,
+    preset: Annotated[
+        str | None, option("The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
+    ] = None,
     protocol: Annotated[
-        options.Protocol | None,
+        Literal["subject", "paper"] | None,
         option("Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
     ] = None,
-    sweeps: options.Sweeps = None,
+    sweeps: Annotated[
+        int | None, option("Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50.", min=1, metavar="N")
+    ] = None,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
     seed: options.Seed = 0,
@@ -134,17 +142,11 @@ def fit(
         float | None,
         option("Weight of a batch in the update of the bases.", min=0.0, max=1.0, metavar="X", panel=_PAPER),
     ] = None,
-    solver: Annotated[
-        Literal["blend", "memory"] | None, option("How a mini-batch moves the bases.", panel=_PAPER)
-    ] = None,
     checkpoint: Annotated[
         Path | None,
         option("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE", panel=_LONG),
     ] = None,
     resume: Annotated[bool, option("Resume from the checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
-    checkpoint_every: Annotated[
-        float, option("Time between checkpoints.", min=0.0, metavar="SECONDS", panel=_LONG)
-    ] = 60.0,
     moments: Annotated[
         bool, option("DATA is a file of [bold]polyadic moments[/bold]: no data are read.", "--moments", panel=_LONG)
     ] = False,
@@ -152,7 +154,6 @@ def fit(
         str | None,
         option("Dask scheduler whose workers read the data, as tcp://host:8786.", metavar="ADDRESS", panel=_LONG),
     ] = None,
-    on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -183,7 +184,8 @@ def fit(
         raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
     if keep_flat and (preset is not None or moments):
         raise PolyadicError("--keep-flat does nothing with --preset, which keeps flat channels, or with --moments")
-    check_consensus(consensus, restarts)
+    if consensus and (restarts or 1) < 2:
+        raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     check_out_file(out, data, endings=(".safetensors",), force=force)
     if checkpoint is not None:
         check_out_file(checkpoint, data, option="--checkpoint")
@@ -198,8 +200,8 @@ def fit(
         return
     if scheduler is None:
         wanted = labels is None
-        source = opened(data, given, labels=wanted, compares=probe is not None, on_error=on_error, hidden=hidden)
-    elif chosen_method != "cpd" or protocol is not None or probe is not None or on_error != "raise":
+        source = opened(data, given, labels=wanted, compares=probe is not None, hidden=hidden)
+    elif chosen_method != "cpd" or protocol is not None or probe is not None or "on_error" in given:
         raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe and --on-error")
     else:
         source = on_cluster(scheduler, data, given)
@@ -227,7 +229,6 @@ def fit(
             readout=Readout(keep_flat=True) if keep_flat else None,
             batch_size=batch_size,
             learning_rate=learning_rate,
-            solver=solver,
             beta=beta,
             device=device,
             random_state=seed,
@@ -237,7 +238,7 @@ def fit(
             default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
-        saving: dict[str, Any] = {"checkpoint": path, "resume": resume, "checkpoint_every": checkpoint_every}
+        saving: dict[str, Any] = {"checkpoint": path, "resume": resume}
         components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
         try:
             model, collected = estimator, None
@@ -248,6 +249,8 @@ def fit(
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, prior, hidden)
             if collected is not None:
+                if not hidden:
+                    echo(COMPONENTS_START, err=True)
                 model.components_ = found_components(collected, seed, hidden)
             if hasattr(model, "_batches"):
                 model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
@@ -259,12 +262,6 @@ def fit(
         if checkpoint is None:
             path.unlink(missing_ok=True)
     _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, json)
-
-
-def check_consensus(consensus: bool, restarts: int | None) -> None:
-    """Raise if there is only one start to average."""
-    if consensus and (restarts or 1) < 2:
-        raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
 
 
 def _describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:
@@ -355,13 +352,13 @@ def _tell_fit(
 # -------------------------------------------------------------------------------------------------- components
 
 
-def found_components(moments: Any, seed: int, hidden: bool) -> Components:
+def found_components(moments: Any, seed: int, hidden: bool, **settings: int) -> Components:
     """Return the components for people; show a progress bar unless hidden."""
     from polyadic._util.progress import stage_bar
     from polyadic.explain import components
 
     with stage_bar("components", hidden, "parts") as show:
-        return components(moments, random_state=seed, progress=show)
+        return components(moments, random_state=seed, progress=show, **settings)
 
 
 def tell_components(found: Components) -> str:

@@ -334,7 +334,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data import read_recording
     from polyadic.data.readers import edf
     from polyadic.data.readers.common import ending_of, is_table
-    from polyadic.data.recordings import quality
+    from polyadic.data.recordings import SignalFaults
 
     rates, columns = _rates(path), dict[str, Any]()
     if not rates and ending_of(path) in (".edf", ".bdf"):
@@ -348,6 +348,8 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         parts = [read_recording(path, channels=given.get("channels"), resample=how, keep_slow=how)]
     found, samples = parts[0], sum(part.signal.shape[1] for part in parts)
     units = dict(zip(found.channels, found.units, strict=True))
+    faults = SignalFaults(found.channels)
+    faults.update(found.signal)
     return {
         "kind": "recording",
         "channels": list(found.channels),
@@ -357,7 +359,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         "seconds": samples / found.fs,
         "samples": samples,
         "type": str(found.signal.dtype),
-        "flat_channels": list(quality(found).get("flat", {})),
+        "flat_channels": list(faults.counts().get("flat", {})),
         **({"began": found.began} if found.began else {}),
         **columns,
         "annotations": dict(Counter(note.text for part in parts for note in part.annotations)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -65,7 +66,6 @@ def label(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    on_error: options.SkipErrors = "raise",
     quiet: options.Quiet = False,
     *,
     given: dict[str, Any],
@@ -84,7 +84,7 @@ def label(
         require(package, "polyadic label needs the package", "label")
     check_out_file(out, data, endings=(".csv",))
     loaded = None if model is None else open_model(model, device)
-    with opened(data, given, model=loaded, labels=False, on_error=on_error, hidden=quiet) as windows:
+    with opened(data, given, model=loaded, labels=False, hidden=quiet) as windows:
         if export is not None:
             _export(out, data, windows, export)
             return
@@ -95,19 +95,15 @@ def label(
             loaded = CPD(device=device, random_state=seed, verbose=int(not quiet)).fit(windows)
         with window_bar("features", len(windows), quiet) as on_rows:
             Z = features_of(loaded, windows, on_rows)
-        name = who if who is not None else _user()
+        name = who or ""
+        if who is None:
+            with suppress(KeyError, OSError):  # a user without a name, as in some containers
+                name = getpass.getuser()
         session = Session(windows, Z, journal, readout=getattr(loaded, "readout_", None), who=name, random_state=seed)
         if len(journal.rows):
             echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')} so far")
         _serve(session, host, port, browser)
     echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')}")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _serve(session: Session, host: str, port: int, browser: bool) -> None:

@@ -59,7 +59,6 @@ def moments(
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
     device: options.Device = "auto",
-    on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -88,7 +87,7 @@ def moments(
     if stage in ("axes", "core") and previous is None:
         raise PolyadicError(f"--stage {stage} needs the merged sums of the stage before: --from FILE")
     before = None if previous is None else Moments.load(previous)
-    with opened(path, given, on_error=on_error, hidden=quiet or json) as windows:
+    with opened(path, given, hidden=quiet or json) as windows:
         collected = Moments.collect(
             windows,
             stage or "core",
@@ -122,13 +121,15 @@ def _tell(collected: Any, out: Path, json: bool) -> None:
 def fit_moments(path: Path, out: Path, components: bool, parameters: dict[str, Any], json: bool) -> None:
     """Fit a model to a file of sums, and write it."""
     from polyadic import CPD
-    from polyadic.cli.fit import found_components, tell_components
+    from polyadic.cli.fit import COMPONENTS_START, found_components, tell_components
     from polyadic.estimators import describe_fit
     from polyadic.scale.moments import Moments
 
     collected = Moments.load(path)
     model = CPD(**{name: value for name, value in parameters.items() if value is not None}).fit(collected)
     if components and len(collected.groups) > 1:
+        if not json:
+            echo(COMPONENTS_START, err=True)
         model.components_ = found_components(collected, parameters["random_state"], json)
     model.save(out)
     if json:

@@ -1,11 +1,18 @@
-"""Options that several commands share, those for reading recordings, and the classes of commands."""
+"""Options that several commands share, those for reading recordings, and how commands end."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import functools
 import inspect
-from collections.abc import Callable, Collection
+import shlex
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -13,21 +20,18 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import typer
 import typer.core
 
-from polyadic.cli.exits import exit_with_message
+from polyadic._util.terminal import echo
 from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
+from polyadic.errors import PolyadicError
 
 _RECORDINGS = "Reading recordings (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
 
-
-OnError = Literal["raise", "skip"]
-Protocol = Literal["subject", "paper"]
 ProbeKind = Literal["auto", "plain", "standardised"]
 PROBE_KINDS = (
     "auto: a logistic regression tuned by cross-validation over subjects; plain or standardised: a logistic regression "
     "with fixed settings, as in the paper's tables."
 )
-"""Help text for the kinds of probes."""
 
 
 def check_data(path: Path | None) -> Any:
@@ -62,15 +66,17 @@ def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
+def out_option(text: str, metavar: str = "FILE") -> Any:
+    """Declare the option --out (-o)."""
+    return option(text, "--out", "-o", metavar=metavar)
+
+
 Json = Annotated[bool, option("Print the result as JSON and nothing else.", "--json")]
 Quiet = Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")]
-Force = Annotated[bool, option("Overwrite the output file if it exists.", "--force")]
+Force = Annotated[bool, option("Overwrite the output if it exists.", "--force")]
 Device = Annotated[str, option("Compute device: auto, cpu or cuda.", metavar="NAME")]
 Seed = Annotated[int, option("Random seed.", metavar="N")]
 Fs = Annotated[float | None, option("Sampling rate, if the file does not contain it.", min=0.0, metavar="HZ")]
-Preset = Annotated[
-    str | None, option("The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
-]
 Prior = Annotated[
     Literal["balanced", "training"] | None,
     option(
@@ -80,17 +86,16 @@ Prior = Annotated[
     ),
 ]
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
-Sweeps = Annotated[
-    int | None, option("Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50.", min=1, metavar="N")
-]
 Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
 Hop = Annotated[int | None, option("Hop of the STFT in samples.", min=1, metavar="N")]
-Consensus = Annotated[bool, option("With --restarts: average the components on which the starts agree.", "--consensus")]
-Probe = Annotated[ProbeKind, option(f"Probe: the classifier that scores the features. {PROBE_KINDS}", metavar="KIND")]
+Probe = Annotated[
+    ProbeKind | None,
+    option(f"Probe: the classifier that scores the features. {PROBE_KINDS} Default: auto.", metavar="KIND"),
+]
 Transductive = Annotated[
     bool, option("Do not refit the features in every fold, even if they have seen test subjects.", "--transductive")
 ]
-ModelOut = Annotated[Path, option("The model file to write.", "--out", "-o", metavar="FILE")]
+ModelOut = Annotated[Path, out_option("The model file to write.")]
 Model = Annotated[
     Path,
     typer.Argument(
@@ -113,43 +118,37 @@ DataOption = Annotated[
     Path | None,
     option("A store, a file of windows, or recordings.", "--data", metavar="DATA", callback=check_data),
 ]
-SkipErrors = Annotated[OnError, option("Stop at a recording that cannot be read, or skip it.", panel=_RECORDINGS)]
 
 
 def reads_recordings(function: Callable[..., None], only: Collection[str] = ()) -> Callable[..., None]:
-    """Add the options for reading recordings to a command: one for each field of `Reading`.
+    """Add the options for reading recordings to a command: one for each field of `Reading`, and --on-error.
 
-    Parameters
-    ----------
-    function : the command; receives the options that were set as `given`, by the field names of a `Reading`
-    only : the fields to add; all if empty
+    The command receives those that were set as `given`, by name. With `only`, it has these fields of a `Reading` alone.
     """
-    chosen = [field for field in fields(Reading) if not only or field.name in only]
-    hints = get_type_hints(function, include_extras=True)
     kinds = get_type_hints(Reading) | dict.fromkeys(("channels", "classes", "rename"), list[str])
+    options: dict[str, Any] = {}
+    for field in fields(Reading):
+        if not only or field.name in only:
+            about = {name: value for name, value in field.metadata.items() if name != "flag"}
+            declared = typer.Option(option_name(field.name), rich_help_panel=_RECORDINGS, **about)
+            options[field.name] = Annotated[kinds[field.name] | None, declared]
+    if not only:
+        skip = option("Stop at a recording that cannot be read (default), or skip it.", panel=_RECORDINGS)
+        options["on_error"] = Annotated[Literal["raise", "skip"] | None, skip]
+    hints = get_type_hints(function, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
         parameter.replace(annotation=hints[name], kind=keyword)
         for name, parameter in inspect.signature(function).parameters.items()
         if name != "given"
     ]
-    for field in chosen:
-        about = {name: value for name, value in field.metadata.items() if name != "flag"}
-        option = typer.Option(option_name(field.name), rich_help_panel=_RECORDINGS, **about)
-        kind: Any = kinds[field.name]
-        annotation = Annotated[kind | None, option]
-        parameters.append(inspect.Parameter(field.name, keyword, default=None, annotation=annotation))
+    parameters += [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in options.items()]
+    parse: dict[str, Callable[[Any], Any]] = {"channels": tuple, "rename": parse_renames, "classes": parse_classes}
 
     @functools.wraps(function)
     def command(**values: Any) -> None:
-        options = {field.name: values.pop(field.name) for field in chosen}
-        given = {name: value for name, value in options.items() if value not in (None, [])}
-        if "channels" in given:
-            given["channels"] = tuple(given["channels"])
-        if "rename" in given:
-            given["rename"] = parse_renames(given["rename"])
-        if "classes" in given:
-            given["classes"] = parse_classes(given["classes"])
+        own = {name: values.pop(name) for name in options}
+        given = {name: parse.get(name, lambda x: x)(value) for name, value in own.items() if value not in (None, [])}
         function(**values, given=given)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -183,7 +182,7 @@ class Command(_PlainFlags, typer.core.TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with exit_with_message(any("--sweeps" in parameter.opts for parameter in self.params)):
+        with _exit_with_message(any("--sweeps" in parameter.opts for parameter in self.params)):
             return super().invoke(ctx)
 
 
@@ -204,3 +203,68 @@ def flowing(text: str | None) -> str:
     """
     parts = inspect.cleandoc(text or "").split("\n\n")
     return "\n\n".join(part if "\n " in part else part.replace("\n", " ") for part in parts)
+
+
+# --------------------------------------------------------------------------------------------- how commands end
+
+
+@contextmanager
+def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
+    """Turn errors and signals into a message and an exit code, and warnings into one line each.
+
+    SIGTERM and SIGHUP act like Ctrl-C; ignored signals, as under `nohup`, stay ignored. PolyadicError, OSError and a
+    lack of memory are shown without a traceback; all other exceptions are bugs.
+    """
+    received, shown = [signal.SIGINT], set[object]()
+
+    def stop(number: int, _: Any) -> None:
+        received[0] = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        text = " ".join(str(message).split())
+        estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
+        if estimators is not None:
+            text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps." if has_sweeps else "").rstrip()
+        # The same data may be read several times; dead channels then differ in their counts alone.
+        key = category if category.__name__ == "MissingWarning" else text
+        if key not in shown:
+            shown.add(key)
+            echo(f"polyadic: warning: {text}", err=True, colour="yellow")
+
+    usual, warnings.showwarning = warnings.showwarning, show
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, stop)
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        # Commands that can be resumed put the instructions into the exception.
+        _exit(f"stopped; {str(interrupt) or 'no partial output is left'}", 128 + received[0], "yellow")
+    except (PolyadicError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise  # click ends quietly
+        _exit(str(error))
+    except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError
+        text = str(error)
+        if not (isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text):
+            raise
+        _exit(f"not enough memory: {text.partition(chr(10))[0]}")
+    finally:
+        warnings.showwarning = usual
+
+
+def _exit(message: str, code: int = 1, colour: str = "red") -> None:
+    # Further lines are indented, so that a line break in a file name cannot imitate a message.
+    first, *more = message.split("\n")
+    for line in (f"polyadic: {first}", *(f"  {line.strip()}" for line in more)):
+        echo(line, err=True, colour=colour)
+    raise SystemExit(code) from None
+
+
+def resume_command() -> str:
+    """Return the command line of this process with --resume."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
+    return f"{start} {shlex.join([*words, '--resume'])}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.derivatives import check_derivatives, check_recordings, write_derivatives
+from polyadic.cli.derivatives import check_derivatives, table_of, write_derivatives
 from polyadic.cli.files import (
     LABEL_ENDINGS,
     Labelled,
@@ -66,7 +66,6 @@ def predict(
         ),
     ] = None,
     device: options.Device = "auto",
-    on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -108,13 +107,14 @@ def predict(
         )
 
     with (
-        opened(data, given, model=classifier.features_, labels=False, on_error=on_error, hidden=hidden) as windows,
+        opened(data, given, model=classifier.features_, labels=False, hidden=hidden) as windows,
         window_bar("predicting", len(windows), hidden) as on_rows,
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
         recordings = windows.recording.tolist()
         if as_folder:
-            check_recordings(recordings)
+            for name in dict.fromkeys(recordings):
+                table_of(name)  # raises if it is none of a BIDS data set
         elif not as_table and len(set(recordings)) > 1:
             raise PolyadicError(
                 f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"

@@ -36,9 +36,6 @@ Recordings, cut into windows of 30 s; or windows in a file of arrays:
 
 
 _Store = Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")]
-_OnError = Annotated[
-    options.OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and list it in the store.")
-]
 _Force = Annotated[bool, typer.Option("--force", help="Replace an existing store.")]
 
 
@@ -60,7 +57,6 @@ Two channels, and subjects from the first four letters of the file names:
 def folder(
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of recordings, searched with its subfolders.")],
     store: _Store,
-    on_error: _OnError = "raise",
     force: _Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -71,6 +67,7 @@ def folder(
     from polyadic.data.cutting import write_store
     from polyadic.data.reading import Reading
 
+    on_error = given.pop("on_error", "raise")
     make = partial(write_store, root, store, Reading(**given), on_error=on_error, force=force)
     try:
         _write(make, quiet, json)

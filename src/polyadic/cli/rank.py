@@ -27,7 +27,6 @@ def rank(
     restarts: Annotated[int, option("Number of random starts whose consensus is taken.", min=1, metavar="N")] = 8,
     refits: Annotated[int, option("Number of fits to random halves of the subjects.", min=1, metavar="N")] = 4,
     seed: options.Seed = 0,
-    on_error: options.SkipErrors = "raise",
     json: options.Json = False,
     quiet: options.Quiet = False,
     *,
@@ -48,7 +47,7 @@ def rank(
         if data.suffix == ".moments":
             found = components(Moments.load(data), **words, progress=show)
         else:
-            with opened(data, given, on_error=on_error, hidden=hidden) as windows:
+            with opened(data, given, hidden=hidden) as windows:
                 found = components(windows, **words, progress=show)
     if json:
         print_json({**found.to_dict(), "reason": repr(found)})

@@ -34,9 +34,8 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
         "report.html"
     ),
-    probe: options.Probe = "auto",
+    probe: options.Probe = None,
     transductive: options.Transductive = False,
-    on_error: options.SkipErrors = "raise",
     seed: options.Seed = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page. Default: the name of the data.")] = "",
     device: options.Device = "auto",
@@ -66,7 +65,7 @@ def report(
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            windows = stack.enter_context(opened(data, given, model=loaded, on_error=on_error, hidden=hidden))
+            windows = stack.enter_context(opened(data, given, model=loaded, hidden=hidden))
             describe(windows, hidden=True)
             loaded._samples(windows)  # raises if the shape of the windows is wrong
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
@@ -78,7 +77,7 @@ def report(
             origin=provenance(str(choose_device(device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
             random_state=seed,
-            probe=probe,
+            probe=probe or "auto",
             transductive=transductive,
             on_stage=on_stage,
         )

@@ -38,7 +38,6 @@ def transform(
         option("Instead: the level of each window, and each component relative to it, in dB.", "--expression"),
     ] = False,
     device: options.Device = "auto",
-    on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -66,7 +65,7 @@ def transform(
         values = [[f"{value:.6g}" for value in Z] for Z in values_of(part)]
         return [[label, *row] for label, row in zip(labels, values, strict=True)]
 
-    with opened(data, given, model=loaded, labels=None, on_error=on_error, hidden=hidden) as windows:
+    with opened(data, given, model=loaded, labels=None, hidden=hidden) as windows:
         count = len(windows)
         with window_bar("transforming", count, hidden) as on_rows:
             if out.suffix == ".npy" and expression:

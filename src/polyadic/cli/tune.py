@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.exits import resume_command
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import option
+from polyadic.cli.options import option, resume_command
 from polyadic.cli.windows import describe, opened
 from polyadic.errors import PolyadicError
 
@@ -39,7 +38,6 @@ def tune(
     resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    on_error: options.SkipErrors = "raise",
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -74,7 +72,7 @@ def tune(
     hidden = quiet or json
     how_to_resume = f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}"
     try:
-        with opened(data, given, on_error=on_error, hidden=hidden) as windows:
+        with opened(data, given, hidden=hidden) as windows:
             describe(windows, hidden)
             with stage_bar("tuning", hidden, "searches") as show:
                 found = run(

@@ -8,7 +8,7 @@ import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,25 +60,33 @@ def opened(
     model: Any = None,
     labels: bool | None = True,
     compares: bool | None = None,
-    on_error: str = "raise",
     hidden: bool = False,
 ) -> Iterator[Windows]:
     """Open the windows of a path; recordings are cut into a temporary store.
 
     For a model, recordings are cut as for its fit, options that contradict it are an error, channels are matched by
     name, and units are converted. With `labels=None`, labels are read if there are any. `given` has the fields of a
-    `Reading` that were set. A command that compares subjects (by default: one that needs labels) refuses a recording
-    that belongs to two of them.
+    `Reading` that were set, and `on_error`. A command that compares subjects (by default: one that needs labels)
+    refuses a recording that belongs to two of them.
     """
     from polyadic.data.channels import match_signals, unknown_units
     from polyadic.data.reading import Reading
     from polyadic.data.splits import refuse_copies
 
+    given = dict(given)
+    on_error = given.pop("on_error", "raise")
     with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
         if are_recordings(data):
             reading = Reading(**given) if model is None else _reading_for(model, data, given)
             options = {"check_classes": model is None or "classes" in given, "on_error": on_error}
-            windows = _cut(data, Path(folder), reading, labels, hidden, **options)
+            try:
+                windows = _cut(data, Path(folder), reading, labels, hidden, **options)
+            except DataError as error:
+                hint = "" if model is None else _rename_hint(data, model.channel_names_)
+                raise (DataError(f"{error}\n({hint})") if hint else error) from error
+            lacks = model is not None and any("channels missing" in note for note in windows.store.notes)
+            if lacks and (hint := _rename_hint(data, model.channel_names_)):
+                echo(hint, err=True, colour="yellow")
         else:
             windows = _cut_already(data, given)
         if compares if compares is not None else labels:
@@ -185,6 +193,29 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         fs=model.fs_,
     )
     return known.with_given(given, "the model", known=bool(stored))
+
+
+def _rename_hint(data: Path, wanted: Sequence[str]) -> str:
+    """Return a hint at --rename if a recording lacks channels of the model and has others; "" otherwise."""
+    from polyadic.data import read_recording
+    from polyadic.data.folders import find_recordings
+    from polyadic.data.readers.common import is_table
+    from polyadic.data.readers.tables import read_heads
+
+    for path in [data] if data.is_file() else find_recordings(data, "skip").files:
+        with suppress(PolyadicError, OSError):
+            how: dict[str, Any] = {"resample": "polyphase", "keep_slow": "polyphase"}
+            there = read_heads(path) if is_table(path) else read_recording(path, **how).channels
+            others = {name.casefold(): name for name in there if name not in wanted}
+            lacking = [name for name in wanted if name not in there]
+            close = {name: difflib.get_close_matches(name.casefold(), others, 1, 0.4) for name in lacking}
+            if lacking and others:
+                pairs = [f"{others[match[0]]}={name}" for name, match in close.items() if match][:_NAMED]
+                renames = " ".join(f"--rename {shlex.quote(pair)}" for pair in pairs or ["OLD=NEW"])
+                unknown = ", ".join(map(repr, list(others.values())[:_NAMED]))
+                known = f"{path.name} has channels that the model does not know: {unknown}"
+                return f"{known}. If only the name differs: {renames}"
+    return ""
 
 
 def _has_files(data: Path, pattern: str) -> bool:
