@@ -23,7 +23,7 @@ from polyadic.core.algebra import (
     reconstruct,
     ridge_inverse,
     ridge_solve,
-    squared_error,
+    squared_errors,
 )
 from polyadic.errors import PolyadicError
 
@@ -239,7 +239,7 @@ def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value):
 def test_squared_error_equals_that_of_the_dense_reconstruction(device, shape):
     T, X, factors = shape.draw(device)
     residual = array(T) - oracles.reconstruct(array(X), [array(f) for f in factors])
-    error = squared_error(T, X, project(T, factors), gram(factors))
+    error = squared_errors(T, X, project(T, factors), gram(factors)).sum()
     assert error.dtype == torch.float64
     # Rounding is that of the terms that cancel, not of the small difference.
     size = float(np.sum(array(T) ** 2) + np.sum((array(T) - residual) ** 2))

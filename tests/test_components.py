@@ -17,6 +17,12 @@ from polyadic.explain.components import _band
 from polyadic.scale import Moments
 
 SIZES = (6, 12, 5)
+FEWER_RANKS = """
+from importlib import import_module
+import_module("polyadic.explain.components")._RANKS = (4, 2)
+from polyadic.cli import main
+main()
+"""
 
 
 def noise(exponent: float, channels: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -89,10 +95,10 @@ def test_samples_of_subjects_have_the_moments_of_merged_subjects():
 
 @pytest.mark.parametrize("noisy", [False, True], ids=["rhythms", "1/f noise"])
 def test_the_command_stores_components_beside_the_features(tmp_path, noisy):
-    windows = synthetic(120, n_channels=2)
-    X, subject = noise(1.0, 1) if noisy else (windows.X[:, :, :160], windows.subject)
+    windows = synthetic(120, n_channels=2, length=64)
+    X, subject = noise(1.0, 1) if noisy else (windows.X, windows.subject)
     np.savez(tmp_path / "w.npz", X=X, subject=subject, fs=64)
-    words = ("fit", "w.npz", "--rank", 4, "-o", "m.safetensors", "--components", "--json")
+    words = ("-c", FEWER_RANKS, "fit", "w.npz", "--rank", 4, "-o", "m.safetensors", "--components", "--json")
     told = json.loads(polyadic(*words, cwd=tmp_path).stdout)
     model = load(tmp_path / "m.safetensors")
     assert model.rank == 4

@@ -114,7 +114,7 @@ def test_seeds_and_keys_do_not_change_between_versions():
     assert window_keys(0, 0, torch.tensor([0, 1])).tolist() == [1755503195, -464791573]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+@pytest.mark.parametrize("count", [0, 1, 1000])
 def test_permutation_visits_every_window_once(count):
     order = permutation(count, seed=3, sweep=4)
     assert order.dtype == torch.int64

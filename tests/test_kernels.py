@@ -14,7 +14,7 @@ from problems import paper
 from polyadic import ATD, CPD
 from polyadic._util import random_streams as draws
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
-from polyadic.augment.signals import _JITTER_STREAMS
+from polyadic.augment.signals import _JITTER_STREAMS, _filter_sections
 from polyadic.core import alignment
 from polyadic.core import step as als
 from polyadic.core.algebra import contract, gram, khatri_rao, project, ridge_inverse
@@ -59,7 +59,7 @@ def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     X = torch.randn(shape).cumsum(dim=2)
     bandpass = Bandpass([(1, 20), (5, 24)], fs=50)
     kind = torch.randint(3, shape[:2])
-    found = bandpass._by_kernel(X.to(DEVICE), kind.to(DEVICE))
+    found = signals.biquads(X.to(DEVICE), kind.to(DEVICE), _filter_sections(bandpass, DEVICE))
     assert close(found.cpu(), bandpass._filter_in_blocks(X, kind), 1e-5)
 
 
@@ -71,8 +71,8 @@ def test_rotations_turn_the_same_way(independent, triads, length):
     X = torch.randn(5, channels, length, device=DEVICE)
     keys = draws.window_keys(1, 2, torch.arange(5)).to(DEVICE)
     rotate = Rotate3D(triads, independent=independent)
-    found = rotate._by_kernel(X, keys)
-    assert close(found, rotate._by_torch(X, keys), 1e-6)
+    found = signals.rotate(X, keys, torch.tensor(triads, device=DEVICE), independent)
+    assert close(found.cpu(), rotate.apply(X.cpu(), keys.cpu()), 1e-6)
     assert close(found.square().sum(dim=1), X.square().sum(dim=1), 1e-6)
     assert not torch.equal(found, X)
 

@@ -20,9 +20,8 @@ from paper.missing import means, nearest, page
 from polyadic import ATD, CPD
 from polyadic.core import moments as core_moments
 from polyadic.core.algebra import khatri_rao
-from polyadic.core.completion import Prior, Solver, observed_grams
+from polyadic.core.completion import NoiseFinder, Prior, Solver, observed_grams
 from polyadic.core.missing import Flatness, MissingWarning, dead_channels, distinct_masks, fill_gaps, look
-from polyadic.core.noise import NoiseFinder
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import WindowClassifier

@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, CPD, GRSALS, SALS, load
-from polyadic.core.nonnegative import nonnegative_solve
+from polyadic.core.algebra import nonnegative_solve
 from polyadic.explain.matching import match
 from polyadic.spectral import STFT
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from polyadic._util import model_files
-from polyadic.core.accumulator import SAMPLED, Accumulator
 from polyadic.core.algebra import khatri_rao
+from polyadic.core.moments import SAMPLED, Accumulator
 from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import rounding, statistic_names, window_statistics
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from polyadic import CPD, SALS, load
 from polyadic.cli import app
-from polyadic.core.consensus import average_components
+from polyadic.core.solve import average_components
 from polyadic.data import Windows
 from polyadic.explain import match, replicability
 from polyadic.explain.replicability import Replicability

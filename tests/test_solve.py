@@ -19,10 +19,10 @@ from scipy.optimize import linear_sum_assignment
 from polyadic._util import random_streams
 from polyadic.core import solve
 from polyadic.core.algebra import gram, project, reconstruct
-from polyadic.core.consensus import average_components
 from polyadic.core.solve import (
     Progress,
     Settings,
+    average_components,
     has_converged,
     normalise_components,
     plain_sweep,

@@ -165,8 +165,8 @@ class Broken(Tensorizer):
         ("test_every_window_becomes_a_finite_real_tensor", "type"),
         ("test_input_is_not_changed", "changes"),
         ("test_into_fills_what_transform_returns", "into"),
-        ("test_shape_is_that_of_the_tensors", "shape"),
-        ("test_axes_fit_the_tensors", "axes"),
+        ("test_shape_and_axes_fit_the_tensors", "shape"),
+        ("test_shape_and_axes_fit_the_tensors", "axes"),
         ("test_it_is_calibrated_once", "never calibrated"),
     ],
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -33,17 +33,21 @@ from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.augment import Augmentation, Jitter, as_augmentation
 from polyadic.core import persist
-from polyadic.core.accumulator import Accumulator
 from polyadic.core.algebra import reconstruct
-from polyadic.core.completion import Masked, Prior, Solver
-from polyadic.core.expectation import CompletedMoments
+from polyadic.core.completion import (
+    CALIBRATION,
+    FEWEST_CHANNELS,
+    CompletedMoments,
+    NoiseFinder,
+    Prior,
+    Solver,
+    Spectra,
+)
 from polyadic.core.graph import Graph
 from polyadic.core.missing import Gaps, Tally, distinct_masks, look
 from polyadic.core.moments import Moments
-from polyadic.core.noise import CALIBRATION, FEWEST_CHANNELS, NoiseFinder, Spectra
-from polyadic.core.nonnegative import warn_of_vanished
 from polyadic.core.passes import Missing, Passes
-from polyadic.core.solve import KEPT_BYTES, Progress, Settings, empty_history, plain_sweep, solve
+from polyadic.core.solve import KEPT_BYTES, Progress, Settings, empty_history, plain_sweep, solve, warn_of_vanished
 from polyadic.core.step import Objective, State, Statistics, feature_extractor, initial_factors, step
 from polyadic.core.tensorizer import (
     Axis,
@@ -62,7 +66,6 @@ from polyadic.data.reading import Reading
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.readout import PREFIX, FittedReadout, Readout
 from polyadic.scale.cluster import ChunkSource, chunks_of, lazily
-from polyadic.scale.gpu import kernels
 from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource, group_masks, most_groups
 from polyadic.spectral import recommended_stft
@@ -116,6 +119,11 @@ def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     return _safe_indexing(getattr(X, "windows", X), np.flatnonzero(known)), labels
 
 
+def _store_parameters(model: object, arguments: dict[str, Any]) -> None:
+    """Set the arguments of a constructor, its `locals()`, as attributes, as scikit-learn expects."""
+    vars(model).update({name: value for name, value in arguments.items() if name not in ("self", "__class__")})
+
+
 # ------------------------------------------------------------------ base class
 
 
@@ -134,8 +142,6 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     fs_: float | None
     channel_names_: tuple[str, ...]
     units_: tuple[str, ...]
-    reading_: dict[str, Any]
-    typical_: dict[str, Any]
     _sample_shape: tuple[int, ...]
     _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
 
@@ -146,14 +152,11 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     def set_params(self, **params: Any) -> Self:
         """Set parameters; a nested one, such as `tensorize__n_fft`, replaces the immutable object by a changed copy."""
         nested: dict[str, dict[str, Any]] = {}
-        plain = {}
-        for name, value in params.items():
+        for name in list(params):
             owner, _, inner = name.partition("__")
             if inner and owner in ("tensorize", "augment", "readout"):
-                nested.setdefault(owner, {})[inner] = value
-            else:
-                plain[name] = value
-        super().set_params(**plain)
+                nested.setdefault(owner, {})[inner] = params.pop(name)
+        super().set_params(**params)
         for owner, changes in nested.items():
             held = getattr(self, owner, None)
             if not isinstance(held, Immutable):
@@ -191,9 +194,10 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any, reset: bool = False) -> Samples:
         """Return X as samples, checked against the windows of the fit; with `reset`, they define those of a new fit."""
+        has_signals = hasattr(X, "fs")
         if reset:
-            self.fs_, self.channel_names_ = recorded_signals(X)
-        else:
+            self.fs_, self.channel_names_ = recorded_signals(X) if has_signals else (None, ())
+        elif has_signals:
             known = (getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
             X = match_signals(X, *known, units=getattr(self, "units_", ()))
         samples = Samples(X)
@@ -212,27 +216,20 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         if reset:
             self.seed_ = integer_random_state(self.random_state)
             self.units_ = tuple(str(unit) for unit in getattr(X, "units", ()))
-            # Always use the pool: otherwise the last digits of the floors would depend on device and augmentation.
             tensorizer = self._tensorizer(samples.shape)
-            if calibrate or (tensorizer is not None and type(tensorizer).measured is Tensorizer.measured):
+            if tensorizer is not None and (calibrate or type(tensorizer).measured is Tensorizer.measured):
+                count = min(len(samples), _CALIBRATION_WINDOWS)
+                ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64).long()
+                evenly_spaced = samples.take(ids, torch.device("cpu"), samples.dtype)
+                # Always in the pool: otherwise the last digits of the floors would depend on device and augmentation.
                 with thread_pool():
-                    tensorizer = self._calibrated(samples, self.units_)
+                    tensorizer = tensorizer.calibrated(evenly_spaced, self.units_)
             self.tensorize_ = tensorizer
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
-            self.reading_ = dict(getattr(X, "reading", {}))
-            self.typical_ = {}
-        augment = self._augmentation()
-        return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
-
-    def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
-        """Return the tensorizer, calibrated on evenly spaced windows; the result is the same on every device."""
-        tensorizer = self._tensorizer(samples.shape)
-        if tensorizer is None:
-            return None
-        count = min(len(samples), _CALIBRATION_WINDOWS)
-        ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64, device="cpu").long()
-        return tensorizer.calibrated(samples.take(ids, torch.device("cpu"), samples.dtype), units)
+            self.reading_: dict[str, Any] = dict(getattr(X, "reading", {}))
+            self.typical_: dict[str, Any] = {}
+        return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
         """Return the thread pool for batches on a CPU; a user's functions and modules use torch's threads instead."""
@@ -254,8 +251,13 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         size : number of values in one sample's tensor, if known
         missing : whether samples may hold NaN
         """
-        device, rows = choose_device(self.device, samples.data), self._batch_rows(samples, size)
-        for part, batch, _ in prefetch(samples, torch.split(torch.arange(len(samples), device="cpu"), rows)):
+        device = choose_device(self.device, samples.data)
+        if size is None:
+            known = None if self.tensorize_ is None else self.tensorize_.shape(*samples.shape[1:])
+            size = math.prod(known or (1,))
+        largest = max(size, math.prod(samples.shape[1:])) * samples.dtype.itemsize
+        rows = max(1, _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1) // largest)
+        for part, batch, _ in prefetch(samples, torch.split(torch.arange(len(samples)), rows)):
             yield part, samples.checked(batch, part, device, samples.dtype, missing)
 
     def _tensors(self, samples: Samples) -> Iterator[Tensor]:
@@ -263,17 +265,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         for _, batch in self._raw_batches(samples):
             yield tensors(self.tensorize_, batch)
 
-    def _batch_rows(self, samples: Samples, size: int | None = None) -> int:
-        """Return the number of samples per batch for which tensors of this size take some MiB."""
-        device = choose_device(self.device, samples.data)
-        known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
-        largest = max(size or math.prod(known or (1,)), math.prod(samples.shape[1:]))
-        room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
-        return max(1, room // (largest * samples.dtype.itemsize))
-
-    # ------------------------------------------------------------------- axes
-
-    def _channel_labels(self, data: Any) -> tuple[str, ...]:
+    def _channel_labels(self, data: Any = None) -> tuple[str, ...]:
         """Return the names of the channels: from the data, the fit or a table's columns, else numbers from 1."""
         count = self._sample_shape[0]
         given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
@@ -281,18 +273,6 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             raise PolyadicError(f"data must have {count} channels like the model, but has {len(given)}")
         columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
         return given or columns or tuple(str(number + 1) for number in range(count))
-
-    def _axes(self, sizes: Sequence[int], data: Any = None) -> list[Axis]:
-        """Return the axes of the tensors, of these sizes."""
-        shape = self._sample_shape
-        fs = getattr(data, "fs", None) or getattr(self, "fs_", None)
-        labels = self._channel_labels(data)
-        if self.tensorize_ is not None and len(shape) == 2:
-            return self.tensorize_.axes(shape, labels, fs) or numbered_axes(sizes)
-        # Only `Windows` are known to be channels by time; the modes of other tensors are unknown.
-        if self.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
-            return [channel_axis(labels), time_axis(np.arange(shape[1]), fs)]
-        return numbered_axes(sizes)
 
     # ------------------------------------------------------------------ files
 
@@ -335,33 +315,26 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         """Build the model that `save` wrote, and check that its parts are consistent."""
         given = {"tensorize": tensorize, "augment": augment}
         model = cls(**{name: persist.decode(value, given.get(name)) for name, value in header["parameters"].items()})
-        model._restore_windows(header, tensorize)
+        model.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
+        model._sample_shape = tuple(int(size) for size in header["sample_shape"])
+        if model.tensorize_ is not None:
+            model.tensorize_.check(model._sample_shape)
+        model.n_features_in_ = model._sample_shape[0]
+        columns, names, units = (tuple(map(str, header[name])) for name in ("feature_names", "channels", "units"))
+        if any(len(values) not in (0, model.n_features_in_) for values in (columns, names, units)):
+            raise ModelFileError(f"the file's names and units {columns + names + units} do not match its channels")
+        if columns:
+            model.feature_names_in_ = np.asarray(columns, dtype=object)
+        model.fs_ = None if header["fs"] is None else float(header["fs"])
+        model.channel_names_, model.units_ = names, units
+        model.reading_ = header["reading"] and Reading.from_json(header["reading"]).to_json()
+        model.typical_ = dict(header["typical"])
         model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
         model.seed_, model.split_ = int(header["seed"]), str(header["split"])
         if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
             raise ModelFileError("the file's arrays hold NaN or infinity")
         model._restore(arrays, header)
         return model
-
-    def _restore_windows(self, header: dict[str, Any], tensorize: Any) -> None:
-        """Restore the calibrated tensorizer and the description of the windows from the header of a model file."""
-        self.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
-        self._sample_shape = tuple(int(size) for size in header["sample_shape"])
-        if self.tensorize_ is not None:
-            self.tensorize_.check(self._sample_shape)
-        self.n_features_in_ = self._sample_shape[0]
-        columns, fs, names, units = (header[name] for name in ("feature_names", "fs", "channels", "units"))
-        for what, values in (("columns", columns), ("channels", names), ("units", units)):
-            if not isinstance(values, list) or len(values) not in (0, self.n_features_in_):
-                raise ModelFileError(f"the file names {values!r} as {what}, but the model has {self.n_features_in_}")
-        if fs is not None and not 0 < fs < np.inf:
-            raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
-        if columns:
-            self.feature_names_in_ = np.asarray(columns, dtype=object)
-        self.fs_ = None if fs is None else float(fs)
-        self.channel_names_, self.units_ = tuple(str(name) for name in names), tuple(str(unit) for unit in units)
-        self.reading_ = header["reading"] and Reading.from_json(header["reading"]).to_json()
-        self.typical_ = _typical(header["typical"])
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return the learned arrays, by name."""
@@ -381,48 +354,23 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _typical(content: Any) -> dict[str, Any]:
-    """Return the description of typical windows by `polyadic.evaluate.unusual`, or {} if the file has none."""
-    if not content:
-        return {}
-    columns = {name: [float(value) for value in content[name]] for name in ("mean", "scale")}
-    numbers = {name: float(content[name]) for name in ("distance", "residual", "quantile")}
-    if len(columns["mean"]) != len(columns["scale"]) or not np.isfinite([*columns["mean"], *columns["scale"]]).all():
-        raise ModelFileError("the file's description of typical windows is damaged")
-    return columns | numbers
-
-
 # ------------------------------------------------------------------------- CPD
 
 
-_Collected = TypeVar("_Collected", Moments, CompletedMoments)
-
-
-class _Lost(NamedTuple):
-    """Windows of a batch in which something is missing, solved by `Solver`.
-
-    Their statistics (n, S) are NaN where missing. Each has the number (n,) of a mask; `first` (u,) has its first.
-    """
-
-    gaps: Gaps
-    solver: Solver
-    solved: Masked
-    statistics: Tensor | None
-    number: Tensor
-    first: Tensor
-
-
 class _Batch(NamedTuple):
-    """Raw windows (b, …), their tensors (b, I, J, …), coefficients (b, R) and squared residuals (b,).
+    """Raw windows (b, …), tensors (b, I, J, …), coefficients (b, R), squared residuals (b,) and, if wanted, features.
 
-    Windows and tensors hold no NaN. Tensors are 0 where something is missing, of which residuals know nothing.
+    Windows and tensors hold no NaN. Tensors are 0 where something is missing, of which residuals know nothing. Features
+    are (b, F); the covariance of linear functions of them is (b, k, k).
     """
 
     windows: Tensor
     T: Tensor
     x: Tensor
     residuals: Tensor
-    lost: _Lost | None = None
+    Z: Tensor
+    covariance: Tensor
+    gaps: Gaps | None
 
 
 class Inferred(NamedTuple):
@@ -494,11 +442,10 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     factors_: list[np.ndarray]
     readout_: FittedReadout | None
     n_sweeps_: int
+    probe_: Any
     _memory: Statistics | None
     _n_seen: int
     compression_: dict[str, Any] | None
-    _masks_of: Callable[[int], list[Tensor]] | None = None
-    _passes: Any = None
     _collects: ClassVar[bool] = True
     """Whether a fit collects moments in two passes; otherwise its sweeps read the data."""
 
@@ -520,20 +467,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
-        self.rank = rank
-        self.tensorize = tensorize
-        self.readout = readout
-        self.nonnegative = nonnegative
-        self.restarts = restarts
-        self.consensus = consensus
-        self.alpha = alpha
-        self.compression = compression
-        self.max_sweeps = max_sweeps
-        self.tol = tol
-        self.patience = patience
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+        _store_parameters(self, locals())
 
     # ---------------------------------------------------------------- fitting
 
@@ -568,17 +502,28 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         -------
         the estimator itself
         """
+        self._fit(X, after_sweep, checkpoint, resume, checkpoint_every)
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        after_sweep: Callable[[Self], None] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        checkpoint_every: float = 60.0,
+        masks_of: Callable[[int], list[Tensor]] | None = None,
+    ) -> Passes | None:
+        """Fit, and return the passes over the windows, if any; `masks_of` is that of `Passes`."""
         if checkpoint is None and resume:
             raise PolyadicError("resume=True needs the file of the checkpoint, but checkpoint is None: pass checkpoint")
         with all_or_nothing(self), ExitStack() as stack:
             source, objective, settings = self._begin(X, calibrate=not self._collects)
             self._n_seen = source.n_windows
             observers: list[Callable[[Progress], None]] = []
-            progress = saved = None
+            progress = saved = moments = passes = None
             if self.verbose:
                 observers.append(stack.enter_context(self._bar(source, settings)))
-            if checkpoint is not None and isinstance(source, MomentsSource):
-                raise PolyadicError("a fit to moments reads no data and needs no checkpoint: leave checkpoint out")
             if checkpoint is not None:
                 saved = stack.enter_context(self._checkpoints(source, checkpoint, resume, checkpoint_every))
                 if not self._collects:
@@ -592,8 +537,9 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                     observer(current)
 
             begun = time.perf_counter()
-            moments = self._collect(source, saved) if self._collects else None
-            passes = time.perf_counter() - begun
+            if self._collects:
+                moments, passes = self._collect(source, saved, masks_of)
+            reading = time.perf_counter() - begun
             stack.enter_context(self._pool(source.device) if moments is None else thread_pool())
             progress = solve(
                 lambda attempt: self._initial_factors(source, attempt),
@@ -606,14 +552,22 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             assert progress.best is not None
             self.history_, self.n_sweeps_ = progress.best_history, len(progress.best_history["loss"])
             self.attempt_ = settings.attempts if self.consensus else int(np.argmin(progress.finished)) + 1
-            self.fit_seconds_, self.waited_ = progress.spent + passes, source.waited
+            self.fit_seconds_, self.waited_ = progress.spent + reading, source.waited
             self.converged_ = progress.all_converged if self.consensus else settings.is_converged(self.history_["loss"])
             self._keep(progress.best)
-            self._warn_of_outcome(progress.best)
+            if self.nonnegative_:
+                warn_of_vanished(progress.best.factors)
+            if not self.converged_ and self.tol > 0:  # with tol=0, max_sweeps is the intended number
+                warnings.warn(
+                    f"The fit stopped at max_sweeps={self.max_sweeps} before the loss converged. {MORE_SWEEPS}",
+                    ConvergenceWarning,
+                    stacklevel=4,  # the line that called `fit`
+                )
             # After the last checkpoint: a fit that is interrupted here only repeats this on resume.
             self._fit_readout(source, moments)
-        return self
+        return passes
 
+    @plain_torch()
     def fit_with_moments(self, X: Any, groups: Any, **options: Any) -> SavedMoments:
         """Fit as `fit` does, and return moments of the subjects from the same passes, for `explain.components`.
 
@@ -639,19 +593,17 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             names[:] = found if most_groups(width) >= _FEWEST_GROUPS else []
             return masks[: len(names)]
 
-        self._masks_of = masks_of
-        try:
-            self.fit(X, **options)
-            if not names:
-                return SavedMoments.collect(X, tensorize=self.tensorize_, groups=groups)
-            return SavedMoments.of_fit(self, self._passes, names)
-        finally:
-            self._masks_of = self._passes = None
+        passes = self._fit(X, masks_of=masks_of, **options)
+        if not names:
+            return SavedMoments.collect(X, tensorize=self.tensorize_, groups=groups)
+        assert passes is not None
+        return SavedMoments.of_fit(self, passes, names)
 
     def _source(self, X: Any, reset: bool = True, calibrate: bool = True) -> Any:
         if isinstance(X, SavedMoments):
             return self._known_by_moments(X)
-        chunks = chunks_of(X) if self._collects else None
+        # A Dask array, a list of paths or windows may be in chunks; arrays in memory are not.
+        chunks = chunks_of(X) if self._collects and not isinstance(X, np.ndarray | Tensor) else None
         source = super()._source(X if chunks is None else chunks, reset, calibrate)
         return source if chunks is None else ChunkSource.of(source, self.device)
 
@@ -673,44 +625,49 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         self.split_, self.typical_ = "", {}
         return source
 
-    def _collect(self, source: WindowSource, saved: Any = None) -> Moments | CompletedMoments:
+    def _collect(
+        self, source: WindowSource, saved: Any = None, masks_of: Callable[[int], list[Tensor]] | None = None
+    ) -> tuple[Moments | CompletedMoments, Passes | None]:
         """Collect the moments of the windows in two passes, and calibrate the tensorizer on the way."""
+        moments: Moments | CompletedMoments
         if isinstance(source, MomentsSource):
-            return self._compressed(source.moments)
-        missing = Missing(self.fs_, self._keeps_flat)
-        words = self.tensorize_, self.units_, self.compression, self._statistics(source)
-        passes = Passes(source, *words, missing=missing, apart=True)
-        passes.masks_of = self._masks_of
-        if saved is not None:
-            saved.load_passes(passes)
-            passes.after_block = saved.save_passes
-        with self._pool(source.device):
-            passes.run()
-        if 0 < passes.moments.n_incomplete <= passes.moments.lost and not passes.moments.count:
-            raise PolyadicError("X has nothing to fit: all channels of all windows are missing (NaN) or constant")
-        if saved is not None:
-            saved.save_passes(passes, now=True)
-        self.tensorize_ = source.tensorize = passes.tensorize
-        self._passes = passes if self._masks_of is not None else None
-        collected: Moments = passes.moments
-        if collected.n_incomplete:
-            redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
-            with thread_pool():
-                return self._compressed(CompletedMoments(collected, redundancy, passes.filled_by))
-        return self._compressed(collected)
+            moments, passes = source.moments, None
+        else:
+            words = self.tensorize_, self.units_, self.compression, self._statistics(source)
+            passes = Passes(source, *words, missing=Missing(self.fs_, self._keeps_flat), apart=True, masks_of=masks_of)
+            if saved is not None:
+                saved.load_passes(passes)
+                passes.after_block = saved.save_passes
+            with self._pool(source.device):
+                passes.run()
+            moments = passes.moments
+            if 0 < moments.n_incomplete <= moments.lost and not moments.count:
+                raise PolyadicError("X has nothing to fit: all channels of all windows are missing (NaN) or constant")
+            if saved is not None:
+                saved.save_passes(passes, now=True)
+            self.tensorize_ = source.tensorize = passes.tensorize
+            if moments.n_incomplete:
+                redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
+                with thread_pool():
+                    moments = CompletedMoments(moments, redundancy, passes.filled_by)
+        self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
+        return moments, passes
 
     def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
-        readout = Readout() if isinstance(self.readout, str) else self.readout
         has_windows = source.tensorize is not None and source.example().ndim == 3
-        return window_statistics if has_windows and readout is not None and readout.statistics > 0 else None
+        has_statistics = self._readout is not None and self._readout.statistics > 0
+        return window_statistics if has_windows and has_statistics else None
 
-    def _rounding(self, source: WindowSource) -> Tensor | None:
-        return None if self._statistics(source) is None else rounding(*source.example().shape[1:])
+    @property
+    def _readout(self) -> Readout | None:
+        """The settings of the readout, with "auto" resolved."""
+        return Readout() if isinstance(self.readout, str) else self.readout
 
-    def _compressed(self, moments: _Collected) -> _Collected:
-        self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
-        return moments
+    @property
+    def _keeps_flat(self) -> bool:
+        """Whether dead channels are taken as they are; without a readout they are, as in the paper."""
+        return True if self._readout is None else bool(self._readout.keep_flat)
 
     @plain_torch()
     def refit_parts(self, X: Any, parts: Sequence[np.ndarray], random_states: Sequence[int]) -> list[list[np.ndarray]]:
@@ -814,14 +771,15 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     def _checkpoints(self, source: WindowSource, path: Any, resume: bool, every: float) -> Any:
         from polyadic.scale.checkpoints import Checkpoints, data_fingerprint, describe
 
+        if isinstance(source, MomentsSource):
+            raise PolyadicError("a fit to moments reads no data and needs no checkpoint: leave checkpoint out")
         check_number("checkpoint_every", every, 0)
         parameters = self.get_params(deep=False)
-        fixed = {name: describe(value) for name, value in parameters.items() if name not in _RESUMABLE_CHANGES}
-        learned = {"tensorize": describe(self.tensorize_), "seed": self.seed_}
         fingerprint = {
             "estimator": type(self).__name__,
-            **fixed,
-            **learned,
+            **{name: describe(value) for name, value in parameters.items() if name not in _RESUMABLE_CHANGES},
+            "tensorize": describe(self.tensorize_),
+            "seed": self.seed_,
             "data": data_fingerprint(source.samples),
         }
         return Checkpoints(path, fingerprint, every, resume)
@@ -887,17 +845,6 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         if self.readout is None:
             self.readout_ = None
 
-    def _warn_of_outcome(self, state: State) -> None:
-        """Warn about vanished components, and about a loss that has not converged."""
-        if self.nonnegative_:
-            warn_of_vanished(state.factors)
-        if not self.converged_ and self.tol > 0:  # with tol=0, max_sweeps is the intended number
-            warnings.warn(
-                f"The fit stopped at max_sweeps={self.max_sweeps} before the loss converged. {MORE_SWEEPS}",
-                ConvergenceWarning,
-                stacklevel=4,  # the line that called `fit`
-            )
-
     def _check_parameters(self) -> None:
         check_integer("rank", self.rank, 1)
         check_number("alpha", self.alpha, 0)
@@ -937,12 +884,12 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         (N, features), the same kind of array as X, or the memory map of `out`
         """
         check_is_fitted(self)
-        readout, samples = self._fitted_readout(), self._samples(X)
+        samples = self._samples(X)
 
         def features() -> Iterator[Tensor]:
             done = 0
-            for batch in self._batches(samples):
-                yield self._features_of(batch, readout)[0]
+            for batch in self._batches(samples, features=True):
+                yield batch.Z
                 done += len(batch.x)
                 if on_rows is not None:
                     on_rows(done)
@@ -987,71 +934,63 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         and the share of samples that is missing in each channel (N, C), (N, 1) if X holds tensors
         """
         check_is_fitted(self)
-        readout, samples = self._fitted_readout(), self._samples(X)
-        parts: list[Inferred] = []
+        samples, parts = self._samples(X), []
         with self._pool(choose_device(self.device, samples.data)):
-            for batch in self._batches(samples):
-                Z, covariance = self._features_of(batch, readout, weights)
-                share = np.zeros((len(Z), self._sample_shape[0] if self.tensorize_ is not None else 1))
-                if batch.lost is not None:
-                    _, observed, present = gaps = batch.lost.gaps
+            for batch in self._batches(samples, features=True, weights=weights):
+                share = np.zeros((len(batch.Z), self._sample_shape[0] if self.tensorize_ is not None else 1))
+                if batch.gaps is not None:
+                    rows, observed, present = batch.gaps
                     known = observed.flatten(1)[:, None] if present is None else present
-                    share[gaps.rows.cpu()] = 1 - known.double().mean(dim=2).cpu().numpy()
-                parts.append(Inferred(Z.double().cpu().numpy(), covariance.cpu().numpy(), share))
+                    share[rows.cpu()] = 1 - known.double().mean(dim=2).cpu().numpy()
+                parts.append((batch.Z.double().cpu().numpy(), batch.covariance.cpu().numpy(), share))
         return Inferred(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def _features_of(self, batch: _Batch, readout: FittedReadout | None, weights: Any = None) -> tuple[Tensor, Tensor]:
-        """Return features (b, F) and, if weights (k, F) are given, the covariance of features · weightsᵀ (b, k, k)."""
-        Z = batch.x if readout is None else readout.features(batch.x, batch.windows)
-        W = torch.zeros(0, Z.shape[1]) if weights is None else torch.as_tensor(np.asarray(weights))
-        W = W.to(Z.device, torch.float64)
-        covariance = W.new_zeros(len(Z), len(W), len(W))
-        if batch.lost is None:
-            return Z, covariance
-        (rows, _, _), solver, solved, statistics, number, first = batch.lost
-        known, block = (W, W[:, :0]) if readout is None else readout.pulled_back(W)
-        regression = None
-        if readout is not None and statistics is not None:
-            z, regression = solver.statistics(solved, readout.standardised(statistics), number, first)
-            Z[rows] = readout.joined(solved.x, z).to(Z.dtype)
-        if len(W):
-            covariance[rows] = solver.spread(solved, regression, known, block)[number.to(W.device)]
-        return Z, covariance
+    def _batches(self, samples: Samples, features: bool = False, weights: Any = None) -> Iterator[_Batch]:
+        """Yield samples in order, with their tensors, coefficients, residuals and, if wanted, `features`.
 
-    def _batches(self, samples: Samples) -> Iterator[_Batch]:
-        """Yield samples in order, with their tensors, coefficients and residuals."""
+        With `weights` (k, F), also the covariance of features · weightsᵀ.
+        """
         device = choose_device(self.device, samples.data)
-        extract, solver, tally = self._extractor(device, samples.dtype), None, Tally()
-        prior, readout = getattr(self, "prior_", None), getattr(self, "readout_", None)
-        known = None if prior is None else prior.limits, self._keeps_flat or prior is None
-        if prior is not None and prior.spectra.shape[1] and not self._keeps_flat:
+        extract, tally, solver, finder = self._extractor(device, samples.dtype), Tally(), None, None
+        prior = getattr(self, "prior_", None)
+        readout = self._fitted_readout() if features else getattr(self, "readout_", None)
+        limits, keep_flat = (None, True) if prior is None else (prior.limits, self._keeps_flat)
+        if prior is not None and prior.spectra.shape[1] and not keep_flat:
             solver = self._solver(device)
-        finder = None if solver is None or prior is None else NoiseFinder(solver, Spectra(*torch.tensor(prior.spectra)))
+            finder = NoiseFinder(solver, Spectra(*torch.tensor(prior.spectra)))
         for _, windows in self._raw_batches(samples, math.prod(len(factor) for factor in self.factors_), missing=True):
-            seen = look(windows, self.tensorize_, self.fs_, *known)
+            seen = look(windows, self.tensorize_, self.fs_, limits, keep_flat)
             noisy = None if finder is None else finder.in_complete_windows(seen)
             if noisy is not None:
                 dead = noisy if seen.dead is None else noisy | seen.dead
                 windows = windows.masked_fill(noisy[:, :, None], torch.nan)
-                seen = look(windows, self.tensorize_, self.fs_, *known)._replace(dead=dead)
-            x, residuals = extract(seen.T)
+                seen = look(windows, self.tensorize_, self.fs_, limits, keep_flat)._replace(dead=dead)
             tally.add(seen)
-            if seen.gaps is None:
-                yield _Batch(seen.windows, seen.T, x, residuals)
-                continue
-            solver = solver or self._solver(device)
-            rows, observed, present = seen.gaps
-            statistics = None
-            if readout is not None and readout.n_statistics and present is not None:
-                statistics = window_statistics(seen.windows[rows], present)
-            first, number = distinct_masks(observed, *(() if statistics is None else (torch.isnan(statistics),)))
-            solved = solver.coefficients(seen.T[rows], observed, number, first)
-            x[rows], residuals[rows] = solved.x.to(x.dtype), solved.residuals
-            T = seen.T.clone()
-            T[rows] *= observed
-            lost = _Lost(seen.gaps, solver, solved, statistics, number, first)
-            yield _Batch(seen.windows, T, x, residuals, lost)
-        tally.warn(self._channel_labels(None))
+            (x, residuals), T, gaps, statistics = extract(seen.T), seen.T, seen.gaps, None
+            if gaps is not None:
+                rows, observed, present = gaps
+                solver = solver or self._solver(device)
+                if readout is not None and readout.n_statistics and present is not None:
+                    statistics = window_statistics(seen.windows[rows], present)
+                first, number = distinct_masks(observed, *(() if statistics is None else (torch.isnan(statistics),)))
+                solved = solver.coefficients(T[rows], observed, number, first)
+                x[rows], residuals[rows] = solved.x.to(x.dtype), solved.residuals
+                T = T.clone()
+                T[rows] *= observed
+            Z = readout.features(x, seen.windows) if features and readout is not None else x
+            given = np.zeros((0, Z.shape[1])) if weights is None else np.asarray(weights)
+            W = torch.as_tensor(given).to(device, torch.float64)
+            covariance = W.new_zeros(len(Z), len(W), len(W))
+            if gaps is not None and solver is not None and features:
+                regression = None
+                if readout is not None and statistics is not None:
+                    z, regression = solver.statistics(solved, readout.standardised(statistics), number, first)
+                    Z[rows] = readout.joined(solved.x, z).to(Z.dtype)
+                if len(W):
+                    known, block = (W, W[:, :0]) if readout is None else readout.pulled_back(W)
+                    covariance[rows] = solver.spread(solved, regression, known, block)[number.to(W.device)]
+            yield _Batch(seen.windows, T, x, residuals, Z, covariance, gaps)
+        tally.warn(self._channel_labels())
 
     def _solver(self, device: torch.device) -> Solver:
         """Return the solver of windows in which something is missing."""
@@ -1062,12 +1001,6 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 "call fit_readout(X) with unlabelled windows"
             )
         return Solver(prior, self._factors(device, torch.float64), float(self.alpha))
-
-    @property
-    def _keeps_flat(self) -> bool:
-        """Whether dead channels are taken as they are; without a readout they are, as in the paper."""
-        readout = Readout() if isinstance(self.readout, str) else self.readout
-        return True if readout is None else bool(readout.keep_flat)
 
     def _extractor(self, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """Return a function that maps tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
@@ -1108,7 +1041,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         return np.array(readout.feature_names(self._statistic_names() if readout.n_statistics else ()), dtype=object)
 
     def _statistic_names(self) -> list[str]:
-        return statistic_names(self._channel_labels(None), self._sample_shape[1], self.fs_)
+        return statistic_names(self._channel_labels(), self._sample_shape[1], self.fs_)
 
     @property
     def _n_features_out(self) -> int:
@@ -1133,8 +1066,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         readout = self._fitted_readout()
-        samples, rows = self._matrix(Z, "Z", self._n_features_out)
-        return samples.like_input(self._reconstructed(rows if readout is None else readout.inverse(rows)))
+        return self._reconstructed(Z, "Z", self._n_features_out, None if readout is None else readout.inverse)
 
     @plain_torch()
     def reconstruct(self, x: Any) -> Any:
@@ -1149,18 +1081,19 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         (N, I, J, …), the same kind of array as x
         """
         check_is_fitted(self)
-        samples, rows = self._matrix(x, "x", self.factors_[0].shape[1])
-        return samples.like_input(self._reconstructed(rows))
+        return self._reconstructed(x, "x", self.factors_[0].shape[1])
 
-    def _matrix(self, values: Any, name: str, columns: int) -> tuple[Samples, Tensor]:
+    def _reconstructed(
+        self, values: Any, name: str, columns: int, inverse: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
+        """Return the tensors of coefficients, or of what `inverse` maps to coefficients."""
         samples = Samples(values, name)
         if samples.shape[1:] != (columns,):
             raise PolyadicError(f"{name} must have shape (N, {columns}), but has shape {samples.shape}")
-        return samples, samples.take(slice(None), choose_device(self.device, samples.data), samples.dtype)
-
-    def _reconstructed(self, x: Tensor) -> Tensor:
+        x = samples.take(slice(None), choose_device(self.device, samples.data), samples.dtype)
+        x = x if inverse is None else inverse(x)
         T = reconstruct(x, self._factors(x.device, x.dtype))
-        return T if self.tensorize_ is None else self.tensorize_.uncentred(T)
+        return samples.like_input(T if self.tensorize_ is None else self.tensorize_.uncentred(T))
 
     @plain_torch()
     def score(self, X: Any, y: Any = None) -> float:
@@ -1213,39 +1146,30 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             raise PolyadicError(f"readout must be 'auto', None or a polyadic.readout.Readout, but is {self.readout!r}")
 
     def _fit_readout(self, source: WindowSource, moments: Moments | CompletedMoments | None = None) -> None:
-        """Fit the readout, from moments or in one pass over the windows, in batches and constant memory."""
+        """Fit readout and prior, from moments or in one pass over the windows, in batches and constant memory."""
         if hasattr(self, "probe_"):
             del self.probe_
-        readout = Readout() if isinstance(self.readout, str) else self.readout
         self.readout_ = None
-        if readout is None and moments is None:
-            return
+        readout, describe = self._readout, self._statistics(source)
+        entries = math.prod(len(factor) for factor in self.factors_)
         if moments is not None:
-            factors = self._factors(torch.device("cpu"), source.dtype)
-            self._keep_readout(readout, moments.accumulator(factors, float(self.alpha)), source)
+            collected = moments.accumulator(self._factors(torch.device("cpu"), source.dtype), float(self.alpha))
+        elif readout is None:
             return
-        assert readout is not None
-        count, extract = source.n_windows, self._extractor(source.device, source.dtype)
-        describe = self._statistics(source)
-        n_statistics = 0 if describe is None else describe(source.example()).shape[1]
-        collected = readout.accumulator(self.factors_[0].shape[1], count, n_statistics)
-        rows = self._batch_rows(source.samples, math.prod(len(factor) for factor in self.factors_))
-        for ids in torch.split(torch.arange(count, device="cpu"), rows):
-            X = source.samples.take(ids, source.device, source.dtype)
-            x, residuals = extract(tensors(source.tensorize, X))
-            collected.add(ids, x, residuals, None if describe is None else describe(X))
-        self._keep_readout(readout, collected, source)
-
-    def _keep_readout(self, readout: Readout | None, collected: Accumulator, source: WindowSource) -> None:
-        """Set readout and prior from the moments of coefficients and statistics."""
+        else:
+            n_statistics = 0 if describe is None else describe(source.example()).shape[1]
+            collected = readout.accumulator(self.factors_[0].shape[1], source.n_windows, n_statistics)
+            extract = self._extractor(choose_device(self.device, source.samples.data), source.dtype)
+            for ids, X in self._raw_batches(source.samples, entries):
+                x, residuals = extract(tensors(source.tensorize, X))
+                collected.add(ids, x, residuals, None if describe is None else describe(X))
         if readout is not None:
-            self.readout_ = readout.fitted(collected, self.factors_, self._rounding(source))
+            limits = None if describe is None else rounding(*source.example().shape[1:])
+            self.readout_ = readout.fitted(collected, self.factors_, limits)
         scale = np.zeros(0) if self.readout_ is None else self.readout_.statistic_scale
-        sample = collected.sample().statistics
-        known = levels(sample, self._sample_shape[0]) if len(scale) else ()
+        known = levels(collected.sample().statistics, self._sample_shape[0]) if len(scale) else ()
         redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
-        entries = math.prod(len(factor) for factor in self.factors_) / redundancy
-        self.prior_ = Prior.fitted(collected, entries, scale, known)
+        self.prior_ = Prior.fitted(collected, entries / redundancy, scale, known)
         spectra = self._spectra(source)
         if spectra is not None:
             self.prior_ = replace(self.prior_, spectra=torch.stack([*spectra]).cpu().numpy())
@@ -1297,7 +1221,15 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         (['channel', 'frequency (Hz)', 'time (s)'], ('1', '2'))
         """
         check_is_fitted(self)
-        return self._axes([len(factor) for factor in self.factors_], data)
+        shape, labels = self._sample_shape, self._channel_labels(data)
+        fs = getattr(data, "fs", None) or getattr(self, "fs_", None)
+        numbered = numbered_axes([len(factor) for factor in self.factors_])
+        if self.tensorize_ is not None and len(shape) == 2:
+            return self.tensorize_.axes(shape, labels, fs) or numbered
+        # Only `Windows` are known to be channels by time; the modes of other tensors are unknown.
+        if self.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
+            return [channel_axis(labels), time_axis(np.arange(shape[1]), fs)]
+        return numbered
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "factors_")
@@ -1323,12 +1255,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        check_is_fitted(self)
-        self._check_rank()
-        super().save(path)
-
     def _arrays(self) -> dict[str, np.ndarray]:
+        self._check_rank()
         arrays = {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
         if self._memory is not None:
             arrays |= {"memory.Y": self._memory.Y.numpy(), "memory.S": self._memory.S.numpy()}
@@ -1338,7 +1266,7 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         arrays |= {} if readout is None else readout.arrays()
         arrays |= self.prior_.arrays() if hasattr(self, "prior_") else {}
         arrays |= self.components_.arrays() if hasattr(self, "components_") else {}
-        return arrays | (_packed_probe(self.probe_)[0] if hasattr(self, "probe_") else {})
+        return arrays | self._packed_probe()[0]
 
     def _extra(self) -> dict[str, Any]:
         readout, replicability = getattr(self, "readout_", None), getattr(self, "replicability_", None)
@@ -1347,16 +1275,39 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             "fit_seconds": float(getattr(self, "fit_seconds_", 0.0)),
             "resolved": {name: getattr(self, name, None) for name in _RESOLVED},
             "readout": None if readout is None else persist.encode(readout.readout),
-            "probe": _packed_probe(self.probe_)[1] if hasattr(self, "probe_") else None,
+            "probe": self._packed_probe()[1],
             "replicability": None if replicability is None else replicability.to_dict(),
             "components": self.components_.to_dict() if hasattr(self, "components_") else None,
         }
 
     def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         self._check_parameters()
-        self._restore_factors(arrays)
-        self._restore_readout(arrays, header["readout"])
-        self._restore_prior(arrays)
+        count = sum(name.startswith("factors.") for name in arrays)
+        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(count)]
+        known = self._sample_shape if self.tensorize_ is None else self.tensorize_.shape(*self._sample_shape)
+        expected = [(size, self.rank) for size in known or (len(factor) for factor in self.factors_)]
+        shapes = [factor.shape for factor in self.factors_]
+        if shapes != expected or not expected:
+            raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
+        self._memory = None
+        if "memory.Y" in arrays:
+            Y, S = arrays["memory.Y"], arrays["memory.S"]
+            if Y.shape != (self.rank, *(size for size, _ in shapes)) or S.shape != (self.rank, self.rank):
+                raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not match")
+            self._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
+        n_statistics = 0
+        if header["readout"] is not None:
+            count = 0 if self.tensorize_ is None else len(self._statistic_names())
+            self.readout_ = FittedReadout.from_arrays(persist.decode(header["readout"]), arrays, self.rank, count)
+            n_statistics = self.readout_.n_statistics
+        elif any(name.startswith(PREFIX) for name in arrays):
+            raise ModelFileError("the file has arrays of a readout, but no description of one")
+        elif self.readout is None:
+            self.readout_ = None
+        frequencies = len(self.factors_[1]) if len(self.factors_) > 1 else 0
+        prior = Prior.from_arrays(arrays, self.rank, n_statistics, self._sample_shape[0], frequencies)
+        if prior is not None:
+            self.prior_ = prior
         self._n_seen, self.n_sweeps_ = int(header["n_seen"]), len(self.history_["loss"])
         self.fit_seconds_ = float(header["fit_seconds"])
         for name in _RESOLVED:
@@ -1374,41 +1325,13 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
             self.components_ = Components.restore(self, arrays, header["components"])
 
-    def _restore_factors(self, arrays: dict[str, np.ndarray]) -> None:
-        count = sum(name.startswith("factors.") for name in arrays)
-        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(count)]
-        known = self._sample_shape if self.tensorize_ is None else self.tensorize_.shape(*self._sample_shape)
-        expected = [(size, self.rank) for size in known or (len(factor) for factor in self.factors_)]
-        shapes = [factor.shape for factor in self.factors_]
-        if shapes != expected or not expected:
-            raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
-        self._memory = None
-        if "memory.Y" in arrays:
-            Y, S = arrays["memory.Y"], arrays["memory.S"]
-            sizes = tuple(len(factor) for factor in self.factors_)
-            if Y.shape != (self.rank, *sizes) or S.shape != (self.rank, self.rank):
-                raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not match")
-            self._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
+    def _packed_probe(self) -> tuple[dict[str, np.ndarray], dict[str, Any] | None]:
+        """Return arrays and header of the probe, if there is one."""
+        if not hasattr(self, "probe_"):
+            return {}, None
+        from polyadic.evaluate.probe import Probe
 
-    def _restore_readout(self, arrays: dict[str, np.ndarray], described: Any) -> None:
-        if described is None:
-            if any(name.startswith(PREFIX) for name in arrays):
-                raise ModelFileError("the file has arrays of a readout, but no description of one")
-            if self.readout is None:
-                self.readout_ = None
-            return
-        readout = persist.decode(described)
-        if not isinstance(readout, Readout):
-            raise ModelFileError(f"the file's description of its readout must be a JSON object, but is {described!r}")
-        count = 0 if self.tensorize_ is None else len(self._statistic_names())
-        self.readout_ = FittedReadout.from_arrays(readout, arrays, self.rank, count)
-
-    def _restore_prior(self, arrays: dict[str, np.ndarray]) -> None:
-        count = 0 if getattr(self, "readout_", None) is None else self.readout_.n_statistics  # type: ignore[union-attr]
-        frequencies = len(self.factors_[1]) if len(self.factors_) > 1 else 0
-        prior = Prior.from_arrays(arrays, self.rank, count, self._sample_shape[0], frequencies)
-        if prior is not None:
-            self.prior_ = prior
+        return Probe.of(self.probe_).pack()
 
     def _check_rank(self) -> None:
         rank = self.factors_[0].shape[1]
@@ -1416,16 +1339,8 @@ class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             raise PolyadicError(f"rank must stay {rank} as in fit, but is now {self.rank}: fit again, or reset it")
 
 
-def _packed_probe(probe: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    from polyadic.evaluate.probe import Probe
-
-    return Probe.of(probe).pack()
-
-
 def _moved(memory: Statistics | None, device: torch.device, dtype: torch.dtype) -> Statistics | None:
-    if memory is None:
-        return None
-    return Statistics(memory.Y.to(device, dtype), memory.S.to(device))
+    return None if memory is None else Statistics(memory.Y.to(device, dtype), memory.S.to(device))
 
 
 def describe_fit(model: CPD) -> str:
@@ -1462,10 +1377,6 @@ class _StochasticCPD(CPD):
     compression = None
     compression_ = None
 
-    def __init__(self, rank: int, **shared: Any) -> None:
-        super().__init__(rank, **shared)
-        del self.compression  # not one of their parameters
-
     solver: Literal["auto", "blend", "memory"]
     learning_rate: float
     batch_size: int | Literal["auto"] | None
@@ -1481,9 +1392,13 @@ class _StochasticCPD(CPD):
     def _sweep(self, source: WindowSource, objective: Objective, settings: Settings) -> Any:
         """Return the function that runs a sweep, by the fastest available path."""
         plain = plain_sweep(source, objective, settings)
-        if source.device.type != "cuda" or not kernels.available(source.device, source.dtype):
+        if source.device.type != "cuda":
             return plain
+        from polyadic.scale.gpu import kernels
         from polyadic.scale.gpu.cuda_graphs import captured_sweep
+
+        if not kernels.available(source.device, source.dtype):
+            return plain
 
         return captured_sweep(source, objective, settings, self._tensor_shape(source), plain)
 
@@ -1562,28 +1477,7 @@ class ATD(_StochasticCPD):
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            rank,
-            tensorize=tensorize,
-            readout=readout,
-            nonnegative=nonnegative,
-            restarts=restarts,
-            consensus=consensus,
-            alpha=alpha,
-            max_sweeps=max_sweeps,
-            tol=tol,
-            patience=patience,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.augment = augment
-        self.beta = beta
-        self.gamma = gamma
-        self.rounds = rounds
-        self.solver = solver
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
+        _store_parameters(self, locals())
 
     def _auto_batch_size(self, source: WindowSource) -> int | None:
         size = source.n_windows * source.n_views * math.prod(self._tensor_shape(source)) * source.dtype.itemsize
@@ -1649,24 +1543,7 @@ class SALS(_StochasticCPD):
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            rank,
-            tensorize=tensorize,
-            readout=readout,
-            nonnegative=nonnegative,
-            restarts=restarts,
-            consensus=consensus,
-            alpha=alpha,
-            max_sweeps=max_sweeps,
-            tol=tol,
-            patience=patience,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.solver = solver
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
+        _store_parameters(self, locals())
 
 
 class GRSALS(_StochasticCPD):
@@ -1715,26 +1592,7 @@ class GRSALS(_StochasticCPD):
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            rank,
-            tensorize=tensorize,
-            readout=readout,
-            nonnegative=nonnegative,
-            restarts=restarts,
-            consensus=consensus,
-            alpha=alpha,
-            max_sweeps=max_sweeps,
-            tol=tol,
-            patience=patience,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.graph = graph
-        self.graph_weight = graph_weight
-        self.solver = solver
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
+        _store_parameters(self, locals())
 
     def _objective(self, count: int) -> Objective:
         if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):

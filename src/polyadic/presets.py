@@ -112,7 +112,14 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
     n_fft, hop = 2 * round(data.n_fft * ratio / 2), round(data.hop * ratio)
     if hop < 1 or n_fft < 2:
         raise PolyadicError(f"fs={fs:g} Hz is too low for {name}: the hop would be shorter than one sample")
-    degree, bands = _quality(name, data, quality)
+    degree, bands = data.degree, data.bands
+    if quality is not None:
+        if quality not in ("A", "B", "C"):
+            raise PolyadicError(f"quality must be None, 'A', 'B' or 'C', but is {quality!r}")
+        if data.poor_bands is None:
+            raise PolyadicError(f"quality={quality!r} is defined for har and mgh only, but name is {name!r}")
+        degree = degree if quality == "B" else _POOR_DEGREE
+        bands = bands if quality == "A" else data.poor_bands
     if max(high for _, high in bands) >= rate / 2:
         raise PolyadicError(
             f"fs={rate:g} Hz is too low for {name}: its bands {bands} exceed the Nyquist frequency; "
@@ -136,20 +143,6 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
     shape = (data.channels, round(data.length * ratio))
     tensorize = STFT(n_fft=n_fft, hop=hop, window="rectangular", parts="log_re_im", floor="channel")
     return Preset(name, rate, shape, tensorize, Compose(steps), MappingProxyType(parameters))
-
-
-def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tuple[_Band, _Band]]:
-    """Return the degree of the jitter and the bands of the filter for a `quality`."""
-    if quality is None:
-        return data.degree, data.bands
-    if quality not in ("A", "B", "C"):
-        raise PolyadicError(f"quality must be None, 'A', 'B' or 'C', but is {quality!r}")
-    if data.poor_bands is None:
-        raise PolyadicError(f"quality={quality!r} is defined for har and mgh only, but name is {name!r}")
-    return (
-        data.degree if quality == "B" else _POOR_DEGREE,
-        data.bands if quality == "A" else data.poor_bands,
-    )
 
 
 _BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
@@ -191,7 +184,16 @@ def settings_for(
     if len(windows.shape) != 3:
         raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {windows.shape}")
     shape, fs = (windows.shape[1], windows.shape[2]), windows.fs
-    frames, built_in = _frames(shape[1], fs, n_fft, hop), windows.dataset == "synthetic"
+    built_in = windows.dataset == "synthetic"
+    if n_fft is not None:
+        frames = STFT(n_fft, max(1, n_fft // 8), parts="log_amplitude", mean="auto")
+    elif shape[1] < 2 * SHORTEST_FRAME:
+        raise PolyadicError(
+            f"windows of {shape[1]} samples are too short for the default frames: pass --n-fft and --hop"
+        )
+    else:
+        frames = recommended_stft(shape[1], fs)
+    frames = frames if hop is None else replace(frames, hop=hop)
     name = "synthetic" if built_in else ""
     parameters: dict[str, Any] = dict(_BUILT_IN) if built_in else {}
     if not paper_method:
@@ -199,17 +201,6 @@ def settings_for(
     second = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)]) if built_in else _views(fs)
     plain = STFT(frames.n_fft, frames.hop, floor="channel")
     return Preset(name, fs, shape, plain, second, MappingProxyType({**PAPER_METHOD, **parameters}))
-
-
-def _frames(length: int, fs: float | None, n_fft: int | None, hop: int | None) -> STFT:
-    """Return the recommended STFT, or one with a given frame length or hop."""
-    if n_fft is None and length < 2 * SHORTEST_FRAME:
-        raise PolyadicError(f"windows of {length} samples are too short for the default frames: pass --n-fft and --hop")
-    if n_fft is None:
-        frames = recommended_stft(length, fs)
-    else:
-        frames = STFT(n_fft, max(1, n_fft // 8), parts="log_amplitude", mean="auto")
-    return frames if hop is None else replace(frames, hop=hop)
 
 
 def _views(fs: float | None) -> Augmentation:

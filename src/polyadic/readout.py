@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from torch import Tensor
 from polyadic._util.checks import check_number
 from polyadic._util.immutable import Immutable
 from polyadic._util.threads import thread_pool
-from polyadic.core.accumulator import Accumulator
 from polyadic.core.algebra import gram
+from polyadic.core.moments import Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.statistics import window_statistics
 
@@ -112,9 +112,8 @@ class Readout(Immutable):
         covariance = moments.covariance[:rank, :rank]
         # For matrices this small, waking torch's threads takes longer than the computation.
         with thread_pool():
-            found = _isometric(exact, moments.mean[:rank], covariance)
-        arrays = {**found._asdict(), **_standardisation(moments, rounding, self.statistics > 0)}
-        return FittedReadout(self, **{name: array.numpy() for name, array in arrays.items()})
+            arrays = *_isometric(exact, moments.mean[:rank], covariance), *_standardisation(moments, rounding, self)
+        return FittedReadout(self, *(array.numpy() for array in arrays))
 
 
 def _gram_root(factors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,15 +135,8 @@ def _gram_root(factors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     return root, back, unseen
 
 
-class _Map(NamedTuple):
-    """The map z = matrix·(x − centre) and its minimum-norm inverse x = back·z + centre."""
-
-    matrix: Tensor
-    back: Tensor
-    centre: Tensor
-
-
-def _isometric(factors: Sequence[Tensor], mean: Tensor, covariance: Tensor) -> _Map:
+def _isometric(factors: Sequence[Tensor], mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return matrix, back and centre of the map z = matrix·(x − centre) and its inverse x = back·z + centre."""
     rank = len(mean)
     root, back, unseen = _gram_root(factors)
     centre = mean - unseen @ (unseen.T @ mean)
@@ -158,11 +150,11 @@ def _isometric(factors: Sequence[Tensor], mean: Tensor, covariance: Tensor) -> _
             RuntimeWarning,
             stacklevel=3,
         )
-        return _Map(torch.zeros_like(covariance), torch.zeros_like(covariance), centre)
+        return torch.zeros_like(covariance), torch.zeros_like(covariance), centre
     scale = (rank / variances[live].sum()).sqrt()
     axes = axes * _pattern_signs(factors, back @ axes) * live
     directions = back @ axes / scale
-    return _Map(scale * axes.T @ root, directions - unseen @ (unseen.T @ directions), centre)
+    return scale * axes.T @ root, directions - unseen @ (unseen.T @ directions), centre
 
 
 def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
@@ -179,10 +171,10 @@ def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
     return torch.where(decisive < 0, -1.0, 1.0).to(plain.dtype)
 
 
-def _standardisation(moments: Accumulator, rounding: Tensor | None, wanted: bool) -> dict[str, Tensor]:
+def _standardisation(moments: Accumulator, rounding: Tensor | None, readout: Readout) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean and deviation (S,) of the statistics and, of many, their leading principal axes (S, A)."""
     rank = moments.rank
-    count = moments.n_statistics if wanted else 0
+    count = moments.n_statistics if readout.statistics > 0 else 0
     mean, covariance = moments.mean[rank : rank + count], moments.covariance[rank:, rank:][:count, :count]
     scale = covariance.diagonal().clamp_min(0).sqrt()
     smallest = _CONSTANT * mean.abs()
@@ -196,7 +188,7 @@ def _standardisation(moments: Accumulator, rounding: Tensor | None, wanted: bool
         # Unit variance in total, and a positive sum of each axis, which would otherwise be of either sign.
         signs = torch.where(leading.sum(dim=0) < 0, -1.0, 1.0).to(leading)
         axes = leading * signs * values[-_AXES:].sum().clamp_min(_EPS).rsqrt()
-    return {"statistic_mean": mean, "statistic_scale": scale, "statistic_axes": axes}
+    return mean, scale, axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,11 +271,7 @@ class FittedReadout:
         return float(self.readout.statistics * math.sqrt(self.rank / live))
 
     def feature_names(self, statistics: Sequence[str] = ()) -> list[str]:
-        """Return the names of the feature columns.
-
-        Parameters
-        ----------
-        statistics : names of the statistics; by default they are numbered from 1, as are their axes
+        """Return the names of the feature columns; without names of the statistics, these are numbered, as are axes.
 
         Examples
         --------
@@ -301,16 +289,12 @@ class FittedReadout:
         return f"{axes} axes of {count} statistics" if axes else f"{count} statistic{'s' * (count != 1)}"
 
     def features(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
-        """Compute features from coefficients.
+        """Compute features (b, F) from coefficients (b, R) and, if the readout has statistics, raw windows.
 
         Parameters
         ----------
-        x : (b, R), coefficients
-        windows : (b, channels, time), the raw windows; required if the readout has statistics
-
-        Returns
-        -------
-        (b, F), in the type and on the device of `x`
+        x : (b, R); features have its type and device
+        windows : (b, channels, time)
         """
         statistics = None
         if self.n_statistics:
@@ -322,11 +306,7 @@ class FittedReadout:
                     f"windows must have shape ({len(x)}, channels, time) and give {self.n_statistics} statistics, but "
                     f"{given}"
                 )
-        return self._of_statistics(x, statistics).to(x.dtype)
-
-    def _of_statistics(self, x: Tensor, statistics: Tensor | None) -> Tensor:
-        """Compute features from coefficients and statistics (b, S): (b, F) float64."""
-        return self.joined(x, None if statistics is None else self.standardised(statistics))
+        return self.joined(x, None if statistics is None else self.standardised(statistics)).to(x.dtype)
 
     def standardised(self, statistics: Tensor) -> Tensor:
         """Standardise and limit statistics (b, S), which may hold NaN: (b, S) float64."""
@@ -345,12 +325,7 @@ class FittedReadout:
         return torch.cat([spectral, (block @ axes if axes.shape[1] else block) * self.block_gain], dim=1)
 
     def pulled_back(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return linear functions (k, F) of features as functions of coefficients and of standardised statistics.
-
-        Returns
-        -------
-        (k, R) and (k, S)
-        """
+        """Return linear functions (k, F) of features as those of coefficients (k, R) and statistics (k, S)."""
         matrix, axes = (torch.tensor(array, device=weights.device) for array in (self.matrix, self.statistic_axes))
         block = weights[:, self.rank :] * self.block_gain
         return weights[:, : self.rank] @ matrix, block @ axes.T if axes.shape[1] else block
@@ -375,12 +350,7 @@ class FittedReadout:
     def from_arrays(
         cls, readout: Readout, arrays: Mapping[str, NDArray[Any]], rank: int, n_statistics: int = 0
     ) -> FittedReadout:
-        """Restore the readout of a model file; arrays of other parts of the file are ignored.
-
-        Raises
-        ------
-        ModelFileError : if shapes or values of the arrays are invalid
-        """
+        """Restore the readout of a model file; arrays of other parts of the file are ignored."""
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         expected: dict[str, tuple[int, ...]] = {"matrix": (rank, rank), "back": (rank, rank), "centre": (rank,)}
         if set(_OF_STATISTICS) & own.keys():

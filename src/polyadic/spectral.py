@@ -22,7 +22,6 @@ from polyadic._util.checks import check_integer
 from polyadic._util.threads import for_each
 from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
-from polyadic.scale.gpu import kernels
 
 __all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
 
@@ -161,33 +160,18 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return hash((self.n_fft, self.hop, self.window, self.parts, self.floor))
 
     def transform(self, X: Tensor) -> Tensor:
-        """Transform raw windows to tensors.
-
-        Parameters
-        ----------
-        X : (N, channels, time), floating point
-
-        Returns
-        -------
-        (N, parts · channels, n_fft // 2 + 1, frames), contiguous
-        """
+        """Transform raw windows (N, channels, time) to (N, parts · channels, n_fft // 2 + 1, frames), contiguous."""
         self._check(X)
         T = X.new_empty(len(X), *self.shape(X.shape[1], X.shape[2]))
         self.into(X, T)
         return T
 
     def into(self, X: Tensor, T: Tensor) -> Tensor | None:
-        """Write `transform(X)` into T, which is faster if frames come before frequencies in memory.
-
-        Returns
-        -------
-        (N,) float64, the squared norms of the tensors, where a kernel computes them; else None
-        """
+        """Write `transform(X)` into T, fastest with frames before frequencies; return squared norms from a kernel."""
         self._check(X)
         constants = self.constants(X.shape[1], X.device, X.dtype)
         pieces = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
-        suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
-        if self._has_kernel and suits and kernels.available(X.device, X.dtype):
+        if X.is_cuda and self._fits_kernel(X, T):
             from polyadic.scale.gpu.kernels.fourier import stft
 
             weights = None if self.window == "rectangular" else self._weights(X)
@@ -200,14 +184,16 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     def _has_kernel(self) -> bool:
         return self.parts in _FUSED[0] and self.n_fft in _FUSED[1]
 
-    def layout(self, length: int, device: torch.device) -> Layout:
-        """Return the memory layout: the frequencies of a frame are contiguous, as a Fourier transform leaves them.
+    def _fits_kernel(self, X: Tensor, T: Tensor) -> bool:
+        """Return whether the fused kernel can write the tensors of X into T."""
+        from polyadic.scale.gpu import kernels
 
-        Examples
-        --------
-        >>> STFT(n_fft=256, hop=32).layout(3000, torch.device("cuda"))
-        Layout(order=(0, 2, 1), half=True, capturable=True, row_step=3008)
-        """
+        ordered = T.is_contiguous() or T.transpose(2, 3).is_contiguous()
+        suits = ordered and T.dtype in (torch.float32, torch.float16)
+        return self._has_kernel and suits and kernels.available(X.device, X.dtype)
+
+    def layout(self, length: int, device: torch.device) -> Layout:
+        """Return the memory layout: the frequencies of a frame are contiguous, as a Fourier transform leaves them."""
         if device.type != "cuda":
             return Layout((0, 2, 1), half=False, capturable=False, row_step=length)
         step = -(-length // self.hop) * self.hop
@@ -255,11 +241,6 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         ----------
         X : (N, channels, time), windows that are representative of the data
         units : unit of each channel; channels with the same unit share a floor. Without units all share one
-
-        Examples
-        --------
-        >>> STFT(n_fft=4, hop=2, floor=0.5).calibrated(torch.randn(2, 1, 8)).floor
-        0.5
         """
         settings = self if self.is_measured else self.measured(self.measure(X, units), len(X), units)
         settings._floors(X.shape[1])
@@ -280,11 +261,26 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return not isinstance(self.floor, str)
 
     def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
-        """Return the sum over a batch (b, channels, time) of the mean squares from which floors follow: (channels,)."""
+        """Return the sum over a batch (b, channels, time) of the mean squares from which floors follow: (channels,).
+
+        They are those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
+        """
         self._check(X)
         if len(units) not in (0, X.shape[1]):
             raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
-        squares = (self._squares(X) * len(X)).cpu()
+        pieces = self._pieces(X)
+        sums = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
+
+        def add(number: int) -> None:
+            piece = pieces[number]
+            if self.floor == "channel":  # in float64: in float32 a square may overflow
+                means = torch.view_as_real(self._coefficients(piece)).double().square().mean(dim=(0, 2, 3, 4))
+            else:
+                means = _variances(piece).mean(dim=0)
+            sums[number] = means * len(piece)
+
+        for_each(add, range(len(pieces)))
+        squares = (sums.sum(dim=0) / len(X) * len(X)).cpu()
         if not bool(torch.isfinite(squares).all()) or float(X.abs().max()) > torch.finfo(X.dtype).max / self.n_fft:
             raise PolyadicError(_TOO_LARGE.format(X.dtype))
         return squares
@@ -330,13 +326,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     def observed(self, present: Tensor) -> Tensor:
         """Return which frames are observed: those that lack samples with at most a third of the window's energy.
 
-        Parameters
-        ----------
-        present : (b, channels, time) bool
-
-        Returns
-        -------
-        (b, parts · channels, 1, frames) bool
+        present : (b, channels, time) bool; the result is (b, parts · channels, 1, frames) bool
 
         Examples
         --------
@@ -351,13 +341,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return observed.repeat(1, len(PARTS[self.parts]), 1)[:, :, None]
 
     def quiet(self) -> STFT:
-        """Return a copy with a thousandth of the floor and no mean, for levels in dB that the floor does not compress.
-
-        Examples
-        --------
-        >>> STFT(64, 8, parts="log_amplitude", floor=(2.0, 3.0)).quiet().floor
-        (0.002, 0.003)
-        """
+        """Return a copy with a thousandth of the floor and no mean, for levels in dB that no floor compresses."""
         return replace(self, floor=tuple(_QUIET_SHARE * np.atleast_1d(self.floor)), mean=None, baseline=None)
 
     def baseline_sums(self, T: Tensor) -> Tensor:
@@ -375,25 +359,6 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     def with_baseline(self, baseline: Tensor) -> STFT:
         """Return a copy with the mean over windows of `baseline_sums`."""
         return replace(self, baseline=baseline.tolist()) if baseline.ndim == 2 else self
-
-    def _squares(self, X: Tensor) -> Tensor:
-        """Return the mean squares from which floors are computed: (channels,) float64.
-
-        They are those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
-        """
-        pieces = self._pieces(X)
-        sums = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
-
-        def measure(number: int) -> None:
-            piece = pieces[number]
-            if self.floor == "channel":  # in float64: in float32 a square may overflow
-                squares = torch.view_as_real(self._coefficients(piece)).double().square().mean(dim=(0, 2, 3, 4))
-            else:
-                squares = _variances(piece).mean(dim=0)
-            sums[number] = squares * len(piece)
-
-        for_each(measure, range(len(pieces)))
-        return sums.sum(dim=0) / len(X)
 
     def uncentred(self, T: Tensor) -> Tensor:
         """Add the mean back to tensors (N, parts · channels, frequencies, frames)."""
@@ -531,14 +496,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return graph.add("Concat", amplitude, _onnx_angle(graph, re, im), axis=2)
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
-        """Return the C form: an FFT of each frame, in `kernels/fourier.c`; the caller subtracts the mean.
-
-        Examples
-        --------
-        >>> form = STFT(n_fft=64, hop=8, parts="log_amplitude", floor=0.1).c_form((9, 128))
-        >>> form.shape, form.work, form.tables["radix"].tolist()
-        ((9, 33, 9), 128, [4, 4, 2])
-        """
+        """Return the C form: an FFT of each frame, in `kernels/fourier.c`; the caller subtracts the mean."""
         channels, time = sample_shape
         floors, mean, n = self._floors(channels).numpy(), self._means(channels), self.n_fft
         taper = self._weights(torch.empty(0, dtype=torch.float64, device="cpu")).numpy()

@@ -113,16 +113,6 @@ FEWEST_SAMPLES = 0.2
 """Share of a channel's samples, or of those that two channels have together, below which statistics are missing."""
 
 
-def _skewness(signals: Signals) -> Tensor:
-    """Skewness: (b, C)."""
-    return signals.average(signals.z.pow(3))
-
-
-def _log_kurtosis(signals: Signals) -> Tensor:
-    """Logarithm of the kurtosis, which is at least 1: (b, C)."""
-    return signals.average(signals.z.square().square()).clamp_min(1.0).log()
-
-
 def _crossings(signals: Signals) -> Tensor:
     """Share of neighbouring samples on different sides of the mean: (b, C)."""
     above = signals.centred >= -TIE
@@ -163,8 +153,9 @@ STATISTICS: dict[str, Callable[[Signals], Tensor]] = {
     "min": lambda signals: signals.lowest,
     "max": lambda signals: signals.highest,
     "std": lambda signals: (signals.deviation + signals.floor).log(),
-    "skew": _skewness,
-    "kurt": _log_kurtosis,
+    "skew": lambda signals: signals.average(signals.z.pow(3)),
+    # The logarithm of the kurtosis, which is at least 1.
+    "kurt": lambda signals: signals.average(signals.z.square().square()).clamp_min(1.0).log(),
     "crossings": _crossings,
     "power": _band_powers,
     "corr": _correlations,
@@ -236,13 +227,7 @@ def _statistics_of(X: Tensor, present: Tensor | None = None) -> Tensor:
 
 
 def channels_of_statistics(n_channels: int, length: int) -> Tensor:
-    """Return the channel of each column of `window_statistics` before the correlations, from 0: (S − pairs,).
-
-    Examples
-    --------
-    >>> channels_of_statistics(2, 4).tolist()
-    [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 1]
-    """
+    """Return the channel of each column of `window_statistics` before the correlations, from 0: (S − pairs,)."""
     bands = max(len(band_edges(length)) - 1, 0)
     channels = torch.arange(n_channels)
     kinds = [

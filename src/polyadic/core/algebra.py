@@ -25,11 +25,11 @@ __all__ = [
     "contract",
     "gram",
     "khatri_rao",
+    "nonnegative_solve",
     "project",
     "reconstruct",
     "ridge_inverse",
     "ridge_solve",
-    "squared_error",
     "squared_errors",
     "squared_norms",
 ]
@@ -42,20 +42,11 @@ _FEWEST = 16
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
-    """Compute the column-wise Kronecker product of the factors.
-
-    Parameters
-    ----------
-    factors : matrices of shapes (I, R), (J, R), (K, R), …
-
-    Returns
-    -------
-    (I·J·K·…, R), the first factor's index varying slowest, as in a flattened `(I, J, K, …)` array
+    """Compute the column-wise Kronecker product of factors (I, R), (J, R), …: (I·J·…, R), the first index slowest.
 
     Examples
     --------
-    >>> a, b = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]])
-    >>> khatri_rao([a, b]).T
+    >>> khatri_rao([torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]])]).T
     tensor([[ 3.,  5.,  6., 10.]])
     """
     product = factors[0]
@@ -65,15 +56,7 @@ def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
 
 
 def gram(factors: Sequence[Tensor]) -> Tensor:
-    """Compute the Gram matrix of the Khatri-Rao product: the Hadamard product of the factors' Gram matrices.
-
-    Parameters
-    ----------
-    factors : matrices of shapes (I, R), (J, R), …
-
-    Returns
-    -------
-    (R, R)
+    """Compute the Gram matrix (R, R) of the Khatri-Rao product: the Hadamard product of the factors' Gram matrices.
 
     Examples
     --------
@@ -87,16 +70,7 @@ def gram(factors: Sequence[Tensor]) -> Tensor:
 
 
 def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """Compute the MTTKRP of the sample mode: inner products of every sample with every rank-one component.
-
-    Parameters
-    ----------
-    T : (N, I, J, …)
-    factors : matrices of shapes (I, R), (J, R), …
-
-    Returns
-    -------
-    (N, R), the paper's v₁ of every row
+    """Compute inner products of tensors (N, I, J, …) with every rank-one component: (N, R), the paper's v₁.
 
     Examples
     --------
@@ -119,15 +93,7 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
-    """Return the rank-one components as dense tensors: the columns of `khatri_rao`, reshaped.
-
-    Parameters
-    ----------
-    factors : matrices of shapes (I, R), (J, R), …
-
-    Returns
-    -------
-    (R, I, J, …)
+    """Return the rank-one components of factors (I, R), (J, R), … as dense tensors: (R, I, J, …).
 
     Examples
     --------
@@ -143,16 +109,7 @@ def components(factors: Sequence[Tensor]) -> Tensor:
 
 
 def collect(X: Tensor, T: Tensor) -> Tensor:
-    """Sum the samples weighted by their coefficients, XᵀT; with XᵀX it determines the bases.
-
-    Parameters
-    ----------
-    X : (N, R)
-    T : (N, I, J, …)
-
-    Returns
-    -------
-    (R, I, J, …)
+    """Sum tensors (N, I, J, …) weighted by coefficients (N, R): XᵀT (R, I, J, …), which with XᵀX determines the bases.
 
     Examples
     --------
@@ -173,18 +130,12 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
 
 
 def _stored(T: Tensor) -> tuple[Tensor, list[int]]:
-    """Flatten samples in memory order, which may differ from the order of the modes.
-
-    Returns
-    -------
-    (N, I·J·…), and the feature modes in memory order
-    """
+    """Flatten samples in memory order: (N, I·J·…), and the feature modes by decreasing stride."""
     modes = _memory_order(T)
     return _ordered(T, modes).flatten(1), modes
 
 
 def _memory_order(T: Tensor) -> list[int]:
-    """Return the feature modes by decreasing stride."""
     strides = T.stride()
     return sorted(range(T.ndim - 1), key=lambda mode: -strides[1 + mode])
 
@@ -195,17 +146,9 @@ def _ordered(T: Tensor, modes: Sequence[int]) -> Tensor:
 
 
 def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
-    """Contract one feature mode of every component with that component's column.
+    """Contract one feature mode (from 0) of every component of Y (R, I, J, …) with that component's column of a factor.
 
-    Parameters
-    ----------
-    Y : (R, I, J, …)
-    mode : index of the feature mode, from 0; the first and the last in memory are the fastest
-    factor : (I, R) for mode 0, (J, R) for mode 1, …
-
-    Returns
-    -------
-    (R, …), without that mode
+    The first and the last mode in memory are the fastest.
 
     Examples
     --------
@@ -235,20 +178,10 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
 
 
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
-    """Compute (G + αI)⁻¹ of a positive semidefinite matrix, the paper's V₃.
+    """Compute (G + αI)⁻¹ of a positive semidefinite matrix (R, R), the paper's V₃, in float64.
 
-    Uses a Cholesky decomposition in float64, whatever the type of `G`. If the matrix is singular to the precision of
-    `G`, a small multiple of the identity is added; if that is not enough (or the inverse would overflow), the
-    pseudo-inverse is used. Both give a warning. The result is always finite.
-
-    Parameters
-    ----------
-    G : (R, R)
-    alpha : weight of the identity, ≥ 0
-
-    Returns
-    -------
-    (R, R), in the type of `G`
+    If the matrix is singular to the precision of `G`, a small multiple of the identity is added; if that is not enough
+    (or the inverse would overflow), the pseudo-inverse is used. Both give a warning. The result is always finite.
 
     Examples
     --------
@@ -319,17 +252,7 @@ def _identity(rank: int, device: torch.device) -> Tensor:
 
 
 def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
-    """Solve ridge least squares for all rows, M (G + αI)⁻¹; see `ridge_inverse` for singular matrices.
-
-    Parameters
-    ----------
-    G : (R, R), positive semidefinite, in the type of M or a wider one
-    M : (N, R), right-hand sides as rows
-    alpha : weight of the identity, ≥ 0
-
-    Returns
-    -------
-    (N, R)
+    """Solve ridge least squares for the rows of M (N, R): M (G + αI)⁻¹; see `ridge_inverse` for singular matrices.
 
     Examples
     --------
@@ -341,16 +264,7 @@ def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
 
 
 def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """Reconstruct the dense tensor ⟦X, A, B, C, …⟧.
-
-    Parameters
-    ----------
-    X : (N, R)
-    factors : matrices of shapes (I, R), (J, R), …
-
-    Returns
-    -------
-    (N, I, J, …)
+    """Reconstruct the dense tensors ⟦X, A, B, …⟧ (N, I, J, …) from coefficients (N, R).
 
     Examples
     --------
@@ -362,15 +276,7 @@ def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:
 
 
 def squared_norms(T: Tensor) -> Tensor:
-    """Compute the squared norm of every sample.
-
-    Parameters
-    ----------
-    T : (N, I, J, …)
-
-    Returns
-    -------
-    (N,) float64
+    """Compute the squared norm of every tensor of (N, I, J, …): (N,) float64.
 
     Examples
     --------
@@ -384,18 +290,12 @@ def squared_norms(T: Tensor) -> Tensor:
 
 
 def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """Compute ‖t − xKᵀ‖² of every sample from quantities that a step already has, without a dense reconstruction.
+    """Compute ‖t − xKᵀ‖² of every tensor without a dense reconstruction: (N,) float64, up to rounding at least 0.
 
     Parameters
     ----------
-    T : (N, I, J, …)
-    X : (N, R)
     M : (N, R), `project(T, factors)`
     G : (R, R), `gram(factors)`
-
-    Returns
-    -------
-    (N,) float64, up to rounding at least 0
 
     Examples
     --------
@@ -407,17 +307,47 @@ def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     return squared_norms(T) + ((exact @ G.double() - 2 * M) * exact).sum(dim=1)
 
 
-def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """Compute ‖T − XKᵀ‖², the sum of `squared_errors`; same arguments.
+# -------------------------------------------------------------- non-negativity
 
-    Returns
-    -------
-    a float64 scalar tensor, at least 0
+PASSES = 5
+"""Number of passes over all rows in a non-negative solve; the next solve starts from its result."""
+
+
+def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes: int = PASSES) -> Tensor:
+    """Find a non-negative F that decreases ½·tr(F(G + αI)Fᵀ) − tr(FMᵀ), from a start.
+
+    Hierarchical alternating least squares (Cichocki and Phan, 2009): each column in turn is set to its minimum with all
+    others fixed, so no pass can increase the objective. A column without weight in G and α keeps its starting value.
+
+    Parameters
+    ----------
+    G : (R, R), positive semidefinite
+    M, start : (I, R), right-hand sides as rows, and where to begin; the start is at least 0
 
     Examples
     --------
-    >>> T, factors = torch.ones(1, 4), [torch.ones(4, 1)]
-    >>> squared_error(T, torch.zeros(1, 1), project(T, factors), gram(factors))
-    tensor(4., dtype=torch.float64)
+    >>> nonnegative_solve(torch.eye(2), torch.tensor([[2.0, -4.0]]), torch.zeros(1, 2), 1.0)
+    tensor([[1., 0.]])
     """
-    return squared_errors(T, X, M, G).sum().clamp_min(0.0)
+    # Sequential work on small matrices is faster in numpy on the CPU than in torch or on a GPU.
+    weights, right, begin = (values.cpu().double().numpy() for values in (G, M, start))
+    return torch.from_numpy(nonnegative_rows(weights, right, begin, alpha, passes)).to(M)
+
+
+def nonnegative_rows(G: np.ndarray, M: np.ndarray, start: np.ndarray, alpha: float, passes: int = PASSES) -> np.ndarray:
+    """Run `nonnegative_solve` on float64 arrays."""
+    H = G + alpha * np.eye(len(G))
+    weight = H.diagonal().copy()
+    scale = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
+    # With the right-hand sides below F, one product gives the minimum of a row: (−others, identity)(F, right).
+    others, size = -H * scale, len(H)
+    np.fill_diagonal(others, 0.0)
+    weights = np.concatenate([others, np.eye(size)], axis=1)
+    both = np.concatenate([start.T, M.T * scale])
+    rows = [(weights[row], both[row]) for row in np.flatnonzero(weight > 0)]
+    product, zero = np.empty(both.shape[1]), np.zeros(both.shape[1])
+    for _ in range(passes):
+        for weight_row, row in rows:
+            np.dot(weight_row, both, out=product)
+            np.maximum(product, zero, out=row)
+    return np.ascontiguousarray(both[:size].T)

@@ -20,15 +20,7 @@ __all__ = [
 
 
 def normalise(X: Tensor) -> Tensor:
-    """Divide the rows of X by their norms, D(X)·X; a zero row stays zero.
-
-    Parameters
-    ----------
-    X : (N, R)
-
-    Returns
-    -------
-    (N, R)
+    """Divide the rows of X (N, R) by their norms, D(X)·X; a zero row stays zero.
 
     Examples
     --------
@@ -49,17 +41,13 @@ def _weights(count: int, gamma: float) -> tuple[float, float]:
 
 
 def pull(X: Tensor, gamma: float, direction: Tensor | None = None) -> Tensor:
-    """Compute G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ for every row of the other view.
+    """Compute G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ (N, R) for every row of the other view.
 
     Parameters
     ----------
     X : (N, R), the view that is held fixed
     gamma : weight of the random pairs, ≥ 0
     direction : `normalise(X)`, if known
-
-    Returns
-    -------
-    (N, R)
 
     Examples
     --------
@@ -73,16 +61,7 @@ def pull(X: Tensor, gamma: float, direction: Tensor | None = None) -> Tensor:
 
 
 def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
-    """Compute the empirical self-supervised loss, Eqn. empirical_ss_loss, in O(N·R).
-
-    Parameters
-    ----------
-    X, X_augmented : (N, R), coefficients of the samples and of their augmentations
-    gamma : weight of the random pairs, ≥ 0
-
-    Returns
-    -------
-    a scalar tensor in the type of X
+    """Compute the empirical self-supervised loss of two views (N, R), Eqn. empirical_ss_loss, in O(N·R).
 
     Examples
     --------
@@ -94,7 +73,7 @@ def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
 
 
 def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float) -> Tensor:
-    """Run one iteration of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²).
+    """Run one iteration of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²): (N, R).
 
     A row whose direction is lost to rounding (its correction would be 1/eps times the row itself, as for an all-zero
     window) keeps its least-squares value.
@@ -106,10 +85,6 @@ def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float)
     X_init : (N, R), the current guess
     v2 : (N, R), `pull` of the other view
     beta : weight of the self-supervised loss
-
-    Returns
-    -------
-    (N, R), the improved guess
 
     Examples
     --------
@@ -144,24 +119,7 @@ def align(
     rounds: int = 1,
     direction: Tensor | None = None,
 ) -> Tensor:
-    """Run `rounds` iterations of the fixed-point rule from the initial guess X_init.
-
-    Parameters
-    ----------
-    X_ls, X_init, v2 : (N, R)
-    V : (R, R)
-    direction : `normalise(X_init)`, if known
-
-    Returns
-    -------
-    (N, R)
-
-    Examples
-    --------
-    >>> x = torch.tensor([[1.0, 0.0]])
-    >>> align(x, torch.eye(2), x, v2=torch.zeros(1, 2), beta=2.0, rounds=3)
-    tensor([[1., 0.]])
-    """
+    """Run `rounds` iterations of `row_update` from the initial guess X_init; `direction` is `normalise(X_init)`."""
     X = _guarded_update(X_ls, V, X_init, v2, beta, direction)[0]
     for _ in range(rounds - 1):
         X = row_update(X_ls, V, X, v2, beta)
@@ -172,15 +130,6 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
     """Compute the mean relative difference of the rows after each round (appendix B), from the least-squares start.
 
     It shrinks by a constant factor if the rule converges; if it does not shrink, β is too large for these bases.
-
-    Parameters
-    ----------
-    X_ls, v2 : (N, R)
-    V : (R, R)
-
-    Returns
-    -------
-    `rounds` numbers
 
     Examples
     --------

@@ -11,8 +11,9 @@ is the usual solution if nothing is missing, and the prior's mean if everything 
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,12 +22,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyadic.core.accumulator import Accumulator
-from polyadic.core.algebra import gram, khatri_rao, project, reconstruct, ridge_inverse, squared_norms
-from polyadic.core.missing import Flatness, distinct_masks
+from polyadic.core.algebra import components, gram, khatri_rao, project, reconstruct, ridge_inverse, squared_norms
+from polyadic.core.compression import Compression
+from polyadic.core.missing import Flatness, Seen, distinct_masks
+from polyadic.core.moments import Accumulator, Block, Incomplete, Moments
+from polyadic.core.step import Objective, State
 from polyadic.errors import ModelFileError
 
-__all__ = ["PREFIX", "Masked", "Prior", "Solver", "observed_grams"]
+__all__ = ["CALIBRATION", "FEWEST_CHANNELS", "PREFIX", "CompletedMoments", "Masked", "NoiseFinder", "Prior", "Solver"]
+__all__ += ["Spectra", "observed_grams"]
 
 PREFIX = "prior."
 """Prefix of the names of a prior's arrays in a model file."""
@@ -54,7 +58,7 @@ class Prior:
         times their deviations. A row of zeros stands for a constant feature. (R, 0) without statistics
     flatness : (3, C), for each channel the deviation below which it is dead, and the minimum and maximum over windows;
         (3, 0) if it is not known
-    spectra : (2, C, F), for each channel what tells noise (`polyadic.core.noise.Spectra`); (2, 0, 0) if it is not known
+    spectra : (2, C, F), for each channel what tells noise (`Spectra`); (2, 0, 0) if it is not known
     """
 
     mean: _Array
@@ -93,11 +97,6 @@ class Prior:
 
         Coefficients x on K have the reconstruction Kx, and this has the coefficients V'K'ᵀKx on K'. The residuals, of
         equal variance, add V'G'V' times that variance.
-
-        Parameters
-        ----------
-        bases, others : of this prior and of the new one: matrices of shapes (I, R), (J, R), … and (I, R'), (J, R'), …
-        alpha : weight of the ridge term
         """
         old, new = ([torch.as_tensor(np.asarray(basis, np.float64)) for basis in each] for each in (bases, others))
         G = gram(new)
@@ -141,16 +140,9 @@ class Prior:
 
 
 def observed_grams(observed: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """Compute K_oᵀK_o for each mask: rows of the bases drop out of AᵀA ∗ BᵀB ∗ ….
+    """Compute K_oᵀK_o for each mask: rows of the bases drop out of AᵀA ∗ BᵀB ∗ …; (u, R, R) float64.
 
-    Parameters
-    ----------
-    observed : (u, I, J, …) bool, with size 1 in modes that are not masked
-    factors : matrices of shapes (I, R), (J, R), …
-
-    Returns
-    -------
-    (u, R, R) float64
+    Masks are (u, I, J, …) bool, with size 1 in modes that are not masked.
 
     Examples
     --------
@@ -286,12 +278,7 @@ class Solver:
         return filled, _Regression(inverse, weights[:, :rank] * self.gain, ~known[first])
 
     def spread(self, solved: Masked, missing: _Regression | None, D: Tensor, D_statistics: Tensor) -> Tensor:
-        """Compute the covariance of linear functions of coefficients and standardised statistics: (u, k, k).
-
-        Parameters
-        ----------
-        D, D_statistics : (k, R) and (k, S), the functions
-        """
+        """Compute the covariance (u, k, k) of linear functions D (k, R) and (k, S) of coefficients and statistics."""
         if missing is None:
             return D @ solved.covariance @ D.T
         rank, L = len(self.mean), self.loadings
@@ -322,3 +309,216 @@ def _each(matrices: Tensor, rows: Tensor, number: Tensor) -> Tensor:
         own = number == index
         result[own] = rows[own] @ matrix.mT
     return result
+
+
+# ------------------------------------------------------------ channels of noise
+
+CALIBRATION = 512
+"""Maximum number of windows of the fit that the limits are computed from."""
+FEWEST_CHANNELS = 3
+"""Minimum number of channels: of two that do not fit together, either may be noise."""
+_FEWEST = 50
+_FACTOR, _QUANTILE = 10.0, 0.999
+"""A channel is noise above this factor of this quantile of the fit's windows: on development subjects at most 0.5 % of
+clean windows of new subjects have such a channel."""
+_SMALLEST = 1e-2
+"""Smallest deviation at a frequency, relative to the root mean square over all frequencies and channels."""
+
+
+class Spectra(NamedTuple):
+    """What the fit's windows show of the difference between observed and predicted spectra: (C, F) each.
+
+    mean : its mean
+    reach : its deviation, times the square root of the limit: the mean square of (difference − mean) / reach over
+        frequencies is above 1 for a channel of noise
+    """
+
+    mean: Tensor
+    reach: Tensor
+
+    @classmethod
+    def of(cls, differences: Tensor) -> Spectra | None:
+        """Return the limits from windows of the fit, (n, C, F); None for fewer than 50 windows."""
+        if len(differences) < _FEWEST:
+            return None
+        mean, deviation = differences.mean(dim=0), differences.std(dim=0)
+        deviation = deviation.clamp_min(_SMALLEST * float(deviation.square().mean().sqrt()))
+        deviation = torch.where(deviation > 0, deviation, 1.0)
+        squares = ((differences - mean) / deviation).square().mean(dim=2)
+        limit = _FACTOR * torch.quantile(squares, _QUANTILE, dim=0)
+        return cls(mean, deviation * limit.clamp_min(1.0).sqrt()[:, None])
+
+    def excess(self, differences: Tensor) -> Tensor:
+        """Return how far differences (n, C, F) are, relative to the limit: (n, C)."""
+        return ((differences - self.mean) / self.reach).square().mean(dim=2)
+
+
+class NoiseFinder:
+    """Compares the spectrum of each channel with what the other channels predict.
+
+    Parameters
+    ----------
+    solver : of windows in which something is missing
+    spectra : what tells noise; only `find` needs it
+    """
+
+    def __init__(self, solver: Solver, spectra: Spectra | None = None) -> None:
+        self._solver, self._spectra = solver, spectra
+        self._A, others = solver.factors[0], solver.factors[1:]
+        self._K = khatri_rao(others)
+        # The spectrum of each component, averaged over the modes after the frequencies: (F, R).
+        self._B = others[0]
+        for factor in others[1:]:
+            self._B = self._B * factor.mean(dim=0)
+        self._all = self._linear(torch.ones(len(self._A), dtype=torch.bool, device=self._A.device))
+
+    def differences(self, T: Tensor, noisy: Tensor | None = None) -> Tensor:
+        """Return observed minus predicted spectra (n, C, F) of tensors (n, C, F, …), predicted without `noisy` (C,)."""
+        offset, weights = (part.to(T.dtype) for part in (self._all if noisy is None else self._linear(~noisy)))
+        known = self._A if noisy is None else self._A * ~noisy[:, None]
+        own = (T.flatten(2) @ self._K.to(T.dtype)) * known.to(T.dtype)
+        predicted = torch.bmm((own.sum(dim=1, keepdim=True) - own).transpose(0, 1), weights.mT).transpose(0, 1)
+        return T.flatten(3).mean(dim=3) - offset - predicted if T.ndim > 3 else T - offset - predicted
+
+    def _linear(self, alive: Tensor) -> tuple[Tensor, Tensor]:
+        """Return offset (C, F) and weights (C, F, R) of predicted spectra, as functions of K_oᵀt_o."""
+        masks = alive & ~torch.eye(len(alive), dtype=torch.bool, device=alive.device)
+        masks = masks.reshape(*masks.shape, *[1] * (len(self._solver.factors) - 1))
+        zero = self._A.new_zeros(len(masks), self._A.shape[1])
+        mean, covariance, _ = self._solver.posterior(zero, masks, torch.arange(len(masks), device=alive.device))
+        spectra = self._A[:, None] * self._B
+        return torch.einsum("cfr,cr->cf", spectra, mean), spectra @ covariance / self._solver.noise
+
+    def find(self, T: Tensor) -> Tensor:
+        """Return which channels of tensors (n, C, F, …) are noise: (n, C) bool.
+
+        The channel farthest above its limit is left out, and the others are compared again without it. If more than a
+        quarter of the channels would go, the window differs as a whole, and all are kept.
+        """
+        assert self._spectra is not None
+        spectra = Spectra(*(part.to(T) for part in self._spectra))
+        noisy = torch.zeros(T.shape[:2], dtype=torch.bool, device=T.device)
+        rows, excess = torch.arange(len(T), device=T.device), spectra.excess(self.differences(T))
+        for _ in range(-(-T.shape[1] // 4) + 1):
+            largest, worst = excess.max(dim=1)
+            rows, worst = rows[largest > 1], worst[largest > 1]
+            noisy[rows, worst] = True
+            excess = T.new_zeros(len(rows), T.shape[1])
+            for mask in torch.unique(noisy[rows], dim=0) if len(rows) else ():
+                own = (noisy[rows] == mask).all(dim=1)
+                excess[own] = spectra.excess(self.differences(T[rows[own]], mask)) * ~mask
+        noisy[rows] = False
+        return noisy
+
+    def in_complete_windows(self, seen: Seen) -> Tensor | None:
+        """Return which channels of windows that lack nothing are noise: (b, C) bool, or None if none is."""
+        rows = seen.complete
+        noisy = torch.zeros(seen.T.shape[:2], dtype=torch.bool, device=seen.T.device)
+        noisy[rows] = self.find(seen.T[rows])
+        return noisy if bool(noisy.any()) else None
+
+
+# ----------------------------------------------------- fits to incomplete windows
+
+_EVERY = 4
+"""Number of sweeps between two expectations: the loss is checked as often."""
+_MOST_PASSES = 20
+"""Maximum number of passes over data whose incomplete windows do not fit into memory."""
+_MOST_MASKS = 64
+"""Number of masks, the most frequent ones, whose covariance is computed; they stand for the others."""
+_ROWS = 4096
+_BYTES = 2**26
+
+
+class CompletedMoments:
+    """Moments of windows of which some lack entries, which are filled anew during the sweeps.
+
+    Parameters
+    ----------
+    moments : of the complete windows, with the incomplete ones beside them
+    redundancy : of the tensorizer
+    read_again : returns the moments of all windows, filled by a solver or with 0, in another pass over the data
+    """
+
+    def __init__(self, moments: Moments, redundancy: float, read_again: Callable[[Solver | None], Moments]) -> None:
+        self._complete, self._redundancy, self._read_again = moments, redundancy, read_again
+        self._entries = math.prod(moments.compression.shape)
+        self._passes, self._share = 0, 1 - moments.lost / (moments.count + moments.n_incomplete)
+        self._rows = Incomplete(**Incomplete.joined(moments.incomplete)) if moments.incomplete else None
+        self._masks = (torch.zeros(0), torch.zeros(0)) if self._rows is None else distinct_masks(self._rows.observed)
+        self._current = read_again(None) if self._rows is None else self._filled(self._rows, None)
+
+    @property
+    def compression(self) -> Compression:
+        """The compression of the windows."""
+        return self._complete.compression
+
+    @property
+    def kept_energy(self) -> float:
+        """Share of the energy of the windows within the compressed space."""
+        return self._current.kept_energy
+
+    def sweep_of(self, objective: Objective) -> Callable[[State, int], Tensor]:
+        """Return the function that runs one sweep, for `solve`."""
+
+        def sweep(state: State, number: int) -> Tensor:
+            self._passes = 0 if number == 0 else self._passes
+            if number % _EVERY == 0 and (self._rows is not None or self._passes < _MOST_PASSES):
+                self._expect(state.factors, objective.alpha)
+            return self._current.sweep(state, objective)
+
+        return sweep
+
+    def accumulator(self, factors: Sequence[Tensor], alpha: float) -> Accumulator:
+        """Return what a readout needs, as `Moments.accumulator`, with missing entries filled at these bases."""
+        self._expect(factors, alpha, statistics=True)
+        result = self._current.accumulator(factors, alpha)
+        result.observed_share = self._share
+        return result
+
+    def _expect(self, factors: Sequence[Tensor], alpha: float, statistics: bool = False) -> None:
+        """Fill missing entries by their expectation at these bases; sweeps do without the statistics."""
+        entries = self._entries * self._share / self._redundancy
+        prior = Prior.fitted(self._current.accumulator(factors, alpha), entries, np.zeros(0))
+        solver = Solver(prior, [factor.double() for factor in factors], alpha)
+        if self._rows is None:
+            self._passes += 1
+            self._current = self._read_again(solver)
+        else:
+            self._current = self._filled(self._rows, solver, statistics)
+
+    def _filled(self, rows: Incomplete, solver: Solver | None, statistics: bool = False) -> Moments:
+        """Return the moments of all windows; without a solver, missing entries are 0, the mean."""
+        moments, c, squares = copy.deepcopy(self._complete), rows.c, rows.squares
+        moments.incomplete = []
+        uncertain: list[Tensor] = []
+        known = rows.statistics if statistics else torch.zeros_like(rows.statistics)
+        if solver is not None:
+            first, number = self._masks
+            K = khatri_rao(self.compression.project(solver.factors))
+            x, covariance, norms = solver.posterior((c @ K.to(c.dtype)).double(), rows.observed[first], number)
+            c, squares = c.clone(), squares + norms
+            counts = torch.bincount(number, minlength=len(first))
+            frequent = torch.argsort(counts, descending=True, stable=True)[:_MOST_MASKS].tolist()
+            scale = math.sqrt(float(counts.sum() / counts[frequent].sum()))
+            for mask in frequent:
+                own = number == mask
+                # The missing entries of each component, compressed: (R, P).
+                patterns = self.compression.compress(components(solver.factors) * ~rows.observed[first[mask]])
+                c[own] += (x[own] @ patterns).to(c.dtype)
+                values, vectors = torch.linalg.eigh(covariance[mask])
+                roots = (vectors * values.clamp_min(0).sqrt()).T
+                uncertain.append(scale * math.sqrt(float(counts[mask])) * roots @ patterns)
+            rare = torch.nonzero(~torch.isin(number, torch.tensor(frequent)))[:, 0]
+            for part in torch.split(rare, max(1, _BYTES // (8 * self._entries))) if len(rare) else ():
+                missing = reconstruct(x[part], solver.factors) * ~rows.observed[part]
+                c[part] += self.compression.compress(missing).to(c.dtype)
+        for part in torch.split(torch.arange(len(c)), _ROWS):
+            moments.add(rows.ids[part], Block(c[part], squares[part], known[part]))
+        moments.settle()
+        if not moments.keeps_rows:
+            for root in uncertain:
+                moments.scatter[: root.shape[1], : root.shape[1]] += root.T @ root
+                moments.energy += float(root.square().sum())
+        moments.finish()
+        return moments

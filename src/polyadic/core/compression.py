@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +30,7 @@ _FIRST_MODE = 2.0
 
 
 class ModeSums:
-    """Sums over windows from which the mean and the leading axes of each mode follow.
-
-    Parameters
-    ----------
-    shape : (I, J, …), shape of a window's tensor
+    """Sums over windows (I, J, …) from which the mean and the leading axes of each mode follow.
 
     Examples
     --------
@@ -167,13 +162,6 @@ def _mean_of_observed(total: Tensor, count: Tensor) -> Tensor:
     return mean.where(count > 0, along)
 
 
-class _Spectrum(NamedTuple):
-    """Eigenvalues (n,) and eigenvectors (n, n) of a mode's scatter matrix, largest first."""
-
-    values: Tensor
-    vectors: Tensor
-
-
 @dataclass(frozen=True, eq=False)
 class Compression:
     """Projection of tensors onto the leading axes of each mode.
@@ -215,18 +203,14 @@ class Compression:
         ranks : number of axes of each mode; by default those of `choose_ranks`
         whole : modes that are not compressed
         """
-        spectra = []
-        for matrix in scatter:
-            values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-            spectra.append(_Spectrum(values.flip(0).clamp_min(0), vectors.flip(1)))
-        shape = tuple(len(matrix) for matrix in scatter)
-        values = [spectrum.values.numpy() for spectrum in spectra]
-        chosen = choose_ranks(values, size, whole) if ranks is None else ranks
+        spectra = [torch.linalg.eigh((matrix + matrix.T) / 2) for matrix in scatter]
+        if ranks is None:
+            ranks = choose_ranks([values.flip(0).clamp_min(0).numpy() for values, _ in spectra], size, whole)
         axes = [
-            None if rank >= len(spectrum.values) else spectrum.vectors[:, :rank].to(dtype).contiguous()
-            for rank, spectrum in zip(chosen, spectra, strict=True)
+            None if rank >= len(vectors) else vectors.flip(1)[:, :rank].to(dtype).contiguous()
+            for rank, (_, vectors) in zip(ranks, spectra, strict=True)
         ]
-        return cls(axes, shape)
+        return cls(axes, tuple(len(matrix) for matrix in scatter))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the axes as arrays, to save them with the shape."""
@@ -264,11 +248,6 @@ class Compression:
             factor if axes is None else axes.to(factor).T @ factor
             for axes, factor in zip(self.axes, factors, strict=True)
         ]
-
-    def expand(self, mode: int, rows: Tensor) -> Tensor:
-        """Map rows (p, R) of a compressed mode back to the original mode: (I, R)."""
-        axes = self.axes[mode]
-        return rows if axes is None else axes.to(rows) @ rows
 
 
 def largest_core(count: int) -> int:

@@ -84,18 +84,10 @@ def _deviations(X: Tensor) -> Tensor:
 
 
 def fill_gaps(X: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Interpolate NaN linearly along the last axis, and return which samples count as present afterwards.
+    """Interpolate NaN of windows (n, C, t) linearly, and return which samples count as present afterwards.
 
     Samples in gaps of up to `longest` samples count as present; longer gaps are filled only so that no NaN is left. At
     the ends, the nearest sample is repeated. A channel without any sample is 0.
-
-    Parameters
-    ----------
-    X : (n, C, t)
-
-    Returns
-    -------
-    (n, C, t) without NaN, and (n, C, t) bool
 
     Examples
     --------
@@ -220,11 +212,7 @@ def _by_nan(tensorize: Tensorizer, X: Tensor, T: Tensor) -> Tensor:
 
 
 def distinct_masks(observed: Tensor, *further: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first row of each distinct mask (u,), and the number of each row's mask (n,).
-
-    Parameters
-    ----------
-    observed, further : (n, …) bool
+    """Return the first row of each distinct mask (u,) among rows (n, …), and the number of each row's mask (n,).
 
     Examples
     --------

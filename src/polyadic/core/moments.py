@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyadic._util.random_streams import uniform, window_keys
 from polyadic._util.threads import for_each
-from polyadic.core.accumulator import SAMPLED, Accumulator, sampled_windows
-from polyadic.core.algebra import khatri_rao, ridge_inverse
+from polyadic.core.algebra import khatri_rao, nonnegative_rows, ridge_inverse
 from polyadic.core.compression import Compression
-from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
+from polyadic.core.step import Objective, State, Term, grams_of, hadamard
 
-__all__ = ["Block", "Incomplete", "Moments"]
+__all__ = ["SAMPLED", "Accumulator", "Block", "Incomplete", "Moments", "SampledWindows", "sampled_windows"]
 
+SAMPLED = 4096
+"""Maximum number of windows in the sample."""
 _COLUMNS = 256
 _ROWS = 1024
 _INCOMPLETE_BYTES = 2**30
@@ -132,10 +134,8 @@ class Moments:
         # Of statistics that may be missing: how many windows have two of them, (S, S).
         self.pairs: Tensor | None = None
         self.incomplete: list[Incomplete] = []
-        self.n_incomplete, self.lost = (
-            0,
-            0.0,
-        )  # the number of incomplete windows, and the sum of what they lack as a share
+        # The number of incomplete windows, and the sum of what they lack as a share.
+        self.n_incomplete, self.lost = 0, 0.0
 
     def add(self, ids: Tensor, block: Block) -> None:
         """Add windows by their ids (b,); every window is added once, and blocks are added in a fixed order."""
@@ -285,26 +285,42 @@ class Moments:
         return product
 
     def sweep(self, state: State, objective: Objective) -> Tensor:
-        """Take the step of `step.step` on all windows; the same arguments and result, from second moments alone."""
-        bases, grams = self.compression.project(state.factors), grams_of(state.factors)
-        K, G = khatri_rao([basis.to(self.dtype) for basis in bases]), hadamard(grams)
+        """Take the step of `step.step` on all windows; the same arguments and result, from second moments alone.
+
+        All but the product with C is small, and in numpy and float64: fastest for matrices of this size.
+        """
+        factors = [factor.double().numpy() for factor in state.factors]
+        axes = [None if matrix is None else matrix.double().numpy() for matrix in self.compression.axes]
+        grams = [factor.T @ factor for factor in factors]
+        inner = [factor if axis is None else axis.T @ factor for axis, factor in zip(axes, factors, strict=True)]
+        K, G = khatri_rao([torch.from_numpy(basis) for basis in inner]), torch.from_numpy(np.prod(grams, axis=0))
         V = ridge_inverse(G, objective.alpha)
-        CK = self.times(K).double()
-        KCK = K.double().T @ CK
+        CK = self.times(K.to(self.dtype)).double()
+        KCK = K.T @ CK
         S = V @ KCK @ V
         terms = G.new_zeros(len(Term))
         terms[Term.FIT] = (self.energy - 2 * (V * KCK).sum() + (S * G).sum()).clamp_min(0.0)
         terms[Term.TIKHONOV] = objective.alpha * S.trace()
-        Y = (CK @ V).T.reshape(-1, *self.compression.ranks).to(state.factors[0].dtype)
         state.energy = S.diagonal()
-        state.factors = update_bases(
-            state.factors,
-            Statistics(Y, S),
-            objective.alpha,
-            grams=grams,
-            nonnegative=objective.nonnegative,
-            compression=self.compression,
-        )
+        # Each basis in turn, as `step.update_bases`: contract Y = XᵀT with the bases of all other modes, and then with
+        # the new basis.
+        Y = (CK @ V).T.contiguous().numpy()
+        for mode, (axis, size) in enumerate(zip(axes, self.compression.ranks, strict=True)):
+            Y = Y.reshape(len(Y), size, -1)
+            others = np.ones((1, len(Y)))
+            for basis in inner[mode + 1 :]:
+                others = (others[:, None] * basis).reshape(-1, len(Y))
+            M = (Y @ others.T[:, :, None])[:, :, 0].T
+            M = M if axis is None else axis @ M
+            H = np.prod([S.numpy(), *grams[:mode], *grams[mode + 1 :]], axis=0)
+            if objective.nonnegative:
+                factors[mode] = nonnegative_rows(H, M, factors[mode], objective.alpha)
+            else:
+                factors[mode] = M @ ridge_inverse(torch.from_numpy(H), objective.alpha).numpy()
+            grams[mode] = factors[mode].T @ factors[mode]
+            inner[mode] = factors[mode] if axis is None else axis.T @ factors[mode]
+            Y = inner[mode].T[:, None] @ Y
+        state.factors = [torch.from_numpy(new).to(old) for new, old in zip(factors, state.factors, strict=True)]
         return terms
 
     def sweep_of(self, objective: Objective) -> Callable[[State, int], Tensor]:
@@ -349,8 +365,8 @@ class Moments:
             together[rank:, rank:] = pairs
             scatter = torch.where(together > 0, scatter * (self.count / together.clamp_min(1)), 0.0)
         residuals = squares - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
-        kept = torch.cat([x, statistics, residuals[:, None]], dim=1)
-        result.set(self.count, mean, scatter, kept)
+        result.count, result.mean, result.scatter = self.count, mean, scatter
+        result.kept = torch.cat([x, statistics, residuals[:, None]], dim=1)
         return result
 
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -404,3 +420,92 @@ def _block_pairs(width: int) -> list[tuple[slice, slice]]:
     """Return the pairs of column blocks of the upper triangle of a symmetric product."""
     blocks = [slice(first, min(first + _COLUMNS, width)) for first in range(0, width, _COLUMNS)]
     return list(combinations_with_replacement(blocks, 2))
+
+
+# ------------------------------------------------------- what a readout needs
+
+
+class SampledWindows(NamedTuple):
+    """A sample of windows: their coefficients (n, R), statistics (n, S) and residuals (n,)."""
+
+    x: Tensor
+    statistics: Tensor
+    residuals: Tensor
+
+
+class Accumulator:
+    """Moments of the windows added so far, and a sample of them, in float64 on the CPU.
+
+    Up to 4,096 of the `n_windows` windows are kept as a stratified sample, one at random from each of 4,096 equal
+    segments of the data. Their indices depend only on `n_windows`.
+
+    Parameters
+    ----------
+    rank : number of coefficients of a window
+    n_windows : total number of windows; ids go from 0 to n_windows − 1
+    n_statistics : number of statistics of a window
+
+    Examples
+    --------
+    >>> accumulator = Accumulator(rank=2, n_windows=3)
+    >>> accumulator.add(torch.arange(3), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), torch.zeros(3))
+    >>> accumulator.mean, round(float(accumulator.covariance[0, 0]), 4)
+    (tensor([2., 0.], dtype=torch.float64), 0.6667)
+    """
+
+    observed_share = 1.0
+    """Share of the entries of all tensors that was observed; residuals are those of these entries."""
+
+    def __init__(self, rank: int, n_windows: int, n_statistics: int = 0) -> None:
+        self.rank, self.n_statistics = rank, n_statistics
+        self._sampled = sampled_windows(n_windows)
+        width = rank + n_statistics
+        exact = partial(torch.zeros, dtype=torch.float64)
+        self.count = 0
+        # The last column of `kept`, the sample, is the residual.
+        self.mean, self.scatter, self.kept = exact(width), exact(width, width), exact(len(self._sampled), width + 1)
+
+    @property
+    def covariance(self) -> Tensor:
+        """Covariance of coefficients and statistics, normalised by N: (R + S, R + S)."""
+        return self.scatter / self.count
+
+    def sample(self) -> SampledWindows:
+        """Return the sample, once all windows are added."""
+        return SampledWindows(self.kept[:, : self.rank], self.kept[:, self.rank : -1], self.kept[:, -1])
+
+    def is_finite(self) -> bool:
+        """Return whether all values are finite."""
+        return all(bool(torch.isfinite(values).all()) for values in (self.mean, self.scatter, self.kept))
+
+    def add(self, ids: Tensor, x: Tensor, residuals: Tensor, statistics: Tensor | None = None) -> None:
+        """Add a batch, with tensors of any floating-point type and device; every window must be added exactly once.
+
+        Parameters
+        ----------
+        ids : (b,), indices of the windows
+        x : (b, R), coefficients
+        residuals : (b,), ‖T − T̂‖² of each window
+        statistics : (b, S), statistics of the raw windows, if there are any
+        """
+        parts = [x, residuals[:, None]] if statistics is None else [x, statistics, residuals[:, None]]
+        details = torch.cat([part.detach().to("cpu", torch.float64) for part in parts], dim=1)
+        rows = details[:, :-1]
+        mean = rows.mean(dim=0)
+        centred = rows - mean
+        total = self.count + len(rows)
+        apart, share = mean - self.mean, len(rows) / total
+        self.scatter += centred.T @ centred + torch.outer(apart, apart) * (self.count * share)
+        self.mean += apart * share
+        self.count = total
+        ids = ids.to("cpu")
+        places = torch.searchsorted(self._sampled, ids).clamp_max(len(self._sampled) - 1)
+        chosen = self._sampled[places] == ids
+        self.kept[places[chosen]] = details[chosen]
+
+
+def sampled_windows(n_windows: int) -> Tensor:
+    """Return the indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
+    size = min(n_windows, SAMPLED)
+    bounds = torch.arange(size + 1) * n_windows // max(size, 1)
+    return bounds[:-1] + (uniform(window_keys(0, 0, torch.arange(size)), (), torch.float64) * bounds.diff()).long()

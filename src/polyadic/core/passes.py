@@ -166,13 +166,7 @@ class Stage:
         device: torch.device | str = "cpu",
         ids: tuple[int, int] | None = None,
     ) -> Any:
-        """Return empty sums: of type `Sums`.
-
-        Parameters
-        ----------
-        example : (1, …), a raw window
-        device, ids : as for `Moments`
-        """
+        """Return empty sums, of type `Sums`, for windows like this example (1, …); `device`, `ids` as for `Moments`."""
         if self.name == "floor":
             return Floors()
         if self.name == "axes":
@@ -457,7 +451,9 @@ class Passes:
         if plain is not None or self.compression is not None:
             if stage != "axes":
                 self._begin("axes")
-                self._keep_tensors(shape)
+                size = self.source.n_windows * math.prod(shape) * self.source.dtype.itemsize
+                on_cpu = self.source.device.type == "cpu" and not hasattr(self.source, "partial_sums")
+                self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
             self._add()
             found = find_axes(self.sums, self.tensorize, self.compression, limit, self.source.dtype)
             self.tensorize, compression = found
@@ -475,12 +471,6 @@ class Passes:
         ids = (0, 0) if hasattr(self.source, "partial_sums") else None
         self.sums, self.done = self.stage.start(self.source.example(), self.source.device, ids), 0
 
-    def _keep_tensors(self, shape: tuple[int, ...]) -> None:
-        """Keep the tensors of this pass for the next if they are small."""
-        size = self.source.n_windows * math.prod(shape) * self.source.dtype.itemsize
-        on_cpu = self.source.device.type == "cpu" and not hasattr(self.source, "partial_sums")
-        self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
-
     def _add(self, sums: Any = None) -> None:
         """Add the windows that are left to the sums of this pass."""
         assert self.stage is not None
@@ -488,15 +478,14 @@ class Passes:
         partial = getattr(self.source, "partial_sums", None)
         if partial is None:
             kept = None if self.stage.name == "floor" else self._kept
-            counts = add_windows(self.stage, self.source, sums, self.done, kept=kept)
+            blocks: Iterator[tuple[int, Any]] = (
+                (count, None) for count in add_windows(self.stage, self.source, sums, self.done, kept=kept)
+            )
         else:
-            counts = self._merge(partial(self.stage, self.done))
-        for count in counts:
+            blocks = partial(self.stage, self.done)
+        for count, part in blocks:
+            if part is not None:
+                self.sums.merge(part)
             self.done += count
             if self.after_block is not None:
                 self.after_block(self)
-
-    def _merge(self, partial: Iterator[tuple[int, Sums]]) -> Iterator[int]:
-        for count, sums in partial:
-            self.sums.merge(sums)
-            yield count

@@ -155,15 +155,22 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     if "moments" in header:
         raise ModelFileError(f"{path} holds sums over windows, not a model: polyadic fit --moments fits one to them")
     try:
-        model = _estimator(header["estimator"])._from_file(arrays, header, tensorize, augment)
+        name = header["estimator"]
+        module = import_module(f"polyadic.{_MODULES.get(name, 'estimators')}")
+        kind = getattr(module, name) if name in _MODULES else module.WindowEstimator._kinds.get(name)
+        if kind is None:
+            raise ModelFileError(
+                f"the file contains a model of unknown type {name!r}: import the module that defines it before loading"
+            )
+        model = kind._from_file(arrays, header, tensorize, augment)
     except ModelFileError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
         raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
-    for name, value in (("tensorize", tensorize), ("augment", augment)):
-        if value is not None and getattr(model, name, None) is not value:
+    for parameter, value in (("tensorize", tensorize), ("augment", augment)):
+        if value is not None and getattr(model, parameter, None) is not value:
             raise PolyadicError(
-                f"{name} was given, but the model in {path} was not fitted with a function or module of your own"
+                f"{parameter} was given, but the model in {path} was not fitted with a function or module of your own"
             )
     return model
 
@@ -178,15 +185,3 @@ def _downloaded(address: Any) -> str:
     if repository.count("/") != 1:
         raise PolyadicError(f"a model on the hub is hf://user/repository, but the address is {address}")
     return str(hf_hub_download(repository, MODEL_FILE))
-
-
-def _estimator(name: Any) -> Any:
-    """Return the estimator class of that name: one of ours, imported on demand, or one that is already defined."""
-    if name in _MODULES:
-        return getattr(import_module(f"polyadic.{_MODULES[name]}"), name)
-    kinds = import_module("polyadic.estimators").WindowEstimator._kinds
-    if name not in kinds:
-        raise ModelFileError(
-            f"the file contains a model of unknown type {name!r}: import the module that defines it before loading"
-        )
-    return kinds[name]

@@ -7,16 +7,18 @@ A sweep updates the coefficients of all windows and every basis: once on all win
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic.core.algebra import squared_norms
-from polyadic.core.consensus import average_components
 from polyadic.core.step import TERMS, Objective, State, Statistics, Term, step
 
 __all__ = [
@@ -25,11 +27,14 @@ __all__ = [
     "Progress",
     "Settings",
     "Sweep",
+    "average_components",
     "empty_history",
     "has_converged",
     "normalise_components",
+    "pair_components",
     "plain_sweep",
     "solve",
+    "warn_of_vanished",
 ]
 
 KEPT_BYTES = 2**30
@@ -39,6 +44,7 @@ _SWEEPS_PER_CHECK = 4
 """Number of sweeps on second moments between two checks of the loss: they cost much less than a pass over the data."""
 
 History = dict[str, list[float]]
+_Floats = NDArray[np.float64]
 
 Sweep = Callable[[State, int], Tensor]
 """Runs the sweep of this number (from 0): modifies the state, and returns the terms of the objective, as `step`."""
@@ -174,7 +180,13 @@ def solve(
     """
     progress = Progress(State(start(0))) if progress is None else progress
     while True:
-        while not _is_complete(progress, settings):
+        while True:
+            losses = progress.history["loss"]
+            if progress.attempt >= settings.restarts:  # the consensus
+                if len(losses) >= settings.sweeps_per_check:
+                    break
+            elif len(losses) >= settings.max_sweeps or settings.is_converged(losses):
+                break
             _run_sweep(progress, sweep, objective)
             if after_sweep is not None:
                 after_sweep(progress)
@@ -187,14 +199,6 @@ def solve(
     assert progress.best is not None
     normalise_components(progress.best)
     return progress
-
-
-def _is_complete(progress: Progress, settings: Settings) -> bool:
-    """Return whether the current attempt is complete."""
-    losses = progress.history["loss"]
-    if progress.attempt >= settings.restarts:
-        return len(losses) >= settings.sweeps_per_check
-    return len(losses) >= settings.max_sweeps or settings.is_converged(losses)
 
 
 def _run_sweep(progress: Progress, sweep: Sweep, objective: Objective) -> None:
@@ -353,3 +357,85 @@ def normalise_components(state: State) -> None:
         Y, S = state.memory.Y[order], state.memory.S[order][:, order]
         Y = Y * signs.to(Y.dtype).reshape(-1, *[1] * (Y.ndim - 1))
         state.memory = Statistics(Y, S * signs[:, None] * signs)
+
+
+# ------------------------------------------------------------------- consensus
+
+_ALIKE = 0.7
+"""Minimum similarity of components that are averaged. Components of noise rarely reach it."""
+_MATCHINGS = 20
+
+
+def pair_components(
+    first: Sequence[_Floats], second: Sequence[_Floats]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], _Floats]:
+    """Match the components of two models, whose ranks may differ, so that the sum of their similarities is maximal.
+
+    The similarity is Tucker's congruence: the cosine between two columns, for a component the product over the modes.
+    Returns the matched components of both models and the cosines between their columns: (n,), (n,), (modes, n).
+
+    Examples
+    --------
+    >>> A = np.eye(3)[:, :2]
+    >>> a, b, cosines = pair_components([A, A], [A[:, ::-1], -A[:, ::-1]])
+    >>> a, b, cosines.tolist()
+    (array([0, 1]), array([1, 0]), [[1.0, 1.0], [-1.0, -1.0]])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    cosines = np.stack([_unit_columns(x).T @ _unit_columns(y) for x, y in zip(first, second, strict=True)])
+    a, b = linear_sum_assignment(np.abs(cosines).prod(axis=0), maximize=True)
+    return a, b, np.clip(cosines[:, a, b], -1.0, 1.0)
+
+
+def average_components(fits: Sequence[Sequence[_Floats]], losses: Sequence[float]) -> list[_Floats]:
+    """Average each component of the fit with the lowest loss with the similar components of the other fits.
+
+    The other fits are then matched with the averages, and averaged again, until the matching no longer changes. A
+    component without a match stays unchanged. Columns of the result have norm 1.
+
+    Examples
+    --------
+    >>> A = np.eye(2)
+    >>> fits = [[A, A], [A, -A[:, ::-1] @ A[:, ::-1]], [A[:, :1] @ np.ones((1, 2)), A]]
+    >>> [basis.round(3).tolist() for basis in average_components(fits, [1.0, 2.0, 3.0])]
+    [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
+    """
+    average = [_unit_columns(basis) for basis in fits[int(np.argmin(losses))]]
+    before: list[list[int]] = []
+    for _ in range(_MATCHINGS):
+        sums = [np.zeros_like(basis) for basis in average]
+        pairs = []
+        for bases in fits:
+            a, b, cosines = pair_components(average, bases)
+            alike = np.abs(cosines).prod(axis=0) >= _ALIKE
+            a, b, signs = a[alike], b[alike], np.where(cosines < 0, -1.0, 1.0)[:, alike]
+            for total, basis, sign in zip(sums, bases, signs, strict=True):
+                total[:, a] += _unit_columns(basis)[:, b] * sign
+            pairs.append([*a.tolist(), -1, *b.tolist()])
+        if pairs == before:
+            break
+        before = pairs
+        found = np.logical_or.reduce([total.any(axis=0) for total in sums])
+        average = [_unit_columns(np.where(found, total, basis)) for total, basis in zip(sums, average, strict=True)]
+    return average
+
+
+def _unit_columns(basis: _Floats) -> _Floats:
+    """Scale columns to norm 1; zero columns stay zero."""
+    norms = np.linalg.norm(basis, axis=0)
+    return basis / np.where(norms > 0, norms, 1.0)
+
+
+def warn_of_vanished(factors: Sequence[Tensor]) -> None:
+    """Warn about components with a profile that is all zero."""
+    dead = torch.stack([~factor.any(dim=0) for factor in factors]).any(dim=0)
+    if bool(dead.any()):
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(
+            f"{int(dead.sum())} of {len(dead)} components vanished, because the data do not need them. A smaller rank "
+            "gives the same fit.",
+            ConvergenceWarning,
+            stacklevel=5,  # the line that called `fit`
+        )

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,17 +25,14 @@ from polyadic.core.algebra import (
     collect,
     contract,
     gram,
+    nonnegative_solve,
     project,
     ridge_inverse,
     ridge_solve,
     squared_errors,
     squared_norms,
 )
-from polyadic.core.nonnegative import nonnegative_solve
 from polyadic.errors import PolyadicError
-
-if TYPE_CHECKING:
-    from polyadic.core.compression import Compression
 
 __all__ = [
     "TERMS",
@@ -65,13 +61,7 @@ _WATCHED = 1024
 
 
 class Term(IntEnum):
-    """Index of each term of the objective (Eqn. objective of the paper) in a vector of all terms.
-
-    Examples
-    --------
-    >>> Term.TIKHONOV.key
-    'tikhonov'
-    """
+    """Index of each term of the objective (Eqn. objective of the paper) in a vector of all terms."""
 
     FIT = 0
     FIT_AUGMENTED = 1
@@ -174,11 +164,7 @@ def initial_factors(
     device: torch.device,
     nonnegative: bool = False,
 ) -> list[Tensor]:
-    """Sample random bases with unit-norm columns, on the CPU so that every device has the same start.
-
-    Returns
-    -------
-    matrices of shapes (I, R), (J, R), … for `shape` (I, J, …)
+    """Sample random bases (I, R), (J, R), … with unit-norm columns, on the CPU so that every device starts equally.
 
     Examples
     --------
@@ -283,15 +269,7 @@ def _unstack_chunks(X: Tensor, sizes: Sequence[int], n_views: int) -> list[Tenso
 
 
 def grams_of(factors: Sequence[Tensor]) -> list[Tensor]:
-    """Compute the Gram matrix (R, R) of each factor, in float64; their Hadamard product is `gram` of all factors.
-
-    Components of real data are nearly collinear, so that the matrices would be singular in float32.
-
-    Examples
-    --------
-    >>> grams_of([torch.ones(2, 1), torch.ones(3, 1)])
-    [tensor([[2.]], dtype=torch.float64), tensor([[3.]], dtype=torch.float64)]
-    """
+    """Compute the Gram matrix (R, R) of each factor, in float64: nearly collinear ones would be singular in float32."""
     return [gram([factor.double()]) for factor in factors]
 
 
@@ -309,19 +287,14 @@ def solve_coefficients(
     adjacency: Tensor | None = None,
     watch: bool = False,
 ) -> Tensor:
-    """Solve for the coefficients of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X fixed.
+    """Solve for the coefficients (n_views · b, R) of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X.
 
     Parameters
     ----------
     M : (n_views · b, R), `project` of the stacked views
     G : (R, R), `gram` of the factors
-    start : (n_views · b, R), initial guess of the fixed-point rule; by default the least-squares solution
-    adjacency : (b, b), weights of the graph among the windows, for the graph term
-    watch : check whether the fixed-point rule converges, and warn if not
-
-    Returns
-    -------
-    (n_views · b, R)
+    start, watch : as for `step`
+    adjacency : (b, b), weights of the graph among the windows; None for the complete graph
 
     Examples
     --------
@@ -341,10 +314,7 @@ def fixed_point(
     start: Tensor | None = None,
     watch: bool = False,
 ) -> Tensor:
-    """Solve by least squares and, for β > 0, the fixed-point rule of Eqn. improved_x, given the ridge inverse (R, R).
-
-    Parameters and result as for `solve_coefficients`.
-    """
+    """Solve as `solve_coefficients`, given the ridge inverse (R, R): for β > 0 by the rule of Eqn. improved_x."""
     V, least_squares = inverse.to(M.dtype), (M.to(inverse.dtype) @ inverse).to(M.dtype)
     if objective.beta == 0 or n_views == 1:
         return least_squares
@@ -433,17 +403,12 @@ def _laplacian(adjacency: Tensor) -> Tensor:
 
 
 def loss_terms(errors: Tensor, X: Tensor, objective: Objective, adjacency: Tensor | None = None) -> Tensor:
-    """Evaluate the terms of the objective, without the Tikhonov term of the bases.
+    """Evaluate the terms of the objective without the Tikhonov term of the bases: (5,) float64, by `Term`.
 
     Parameters
     ----------
     errors : (n_views,) float64, squared error ‖T − XKᵀ‖² of each view
-    X : (n_views · b, R), coefficients of the stacked views
-    adjacency : (b, b), weights of the graph among the windows; None for the complete graph
-
-    Returns
-    -------
-    (5,) float64, by `Term`
+    X, adjacency : as in `solve_coefficients`
     """
     X, n_views = X.double(), len(errors)
     terms = X.new_zeros(len(Term))
@@ -468,7 +433,6 @@ def update_bases(
     learning_rate: float = 1.0,
     grams: Sequence[Tensor] | None = None,
     nonnegative: bool = False,
-    compression: Compression | None = None,
 ) -> list[Tensor]:
     """Update each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
 
@@ -476,33 +440,17 @@ def update_bases(
     is our interpretation.
 
     All MTTKRPs are computed from `statistics.Y`: that of the first basis by contracting all other modes, that of the
-    next one likewise, after contracting the first mode with its new basis.
-
-    Parameters
-    ----------
-    factors : matrices of shapes (I, R), (J, R), …
-    statistics : the statistics of the fixed coefficients
-    learning_rate : η, 1 for the plain least-squares update
-    grams : `grams_of` the factors, if known
-    nonnegative : whether to constrain entries to be non-negative, starting from the current bases
-    compression : the compression of `statistics.Y`; by default there is none
-
-    Returns
-    -------
-    new matrices of the same shapes
+    next one likewise, after contracting the first mode with its new basis. `grams` are `grams_of` the factors.
     """
     Y, updated = statistics.Y, list(factors)
-    inner = list(factors) if compression is None else compression.project(factors)
     known = grams_of(factors) if grams is None else list(grams)
     for mode, factor in enumerate(factors):
-        mttkrp = _mttkrp(Y, inner[mode:]).T
-        mttkrp = mttkrp if compression is None else compression.expand(mode, mttkrp)
+        mttkrp = _mttkrp(Y, factors[mode:]).T
         G = hadamard([statistics.S, *known[:mode], *known[mode + 1 :]])
         target = nonnegative_solve(G, mttkrp, factor, alpha) if nonnegative else ridge_solve(G, mttkrp, alpha)
         updated[mode] = torch.lerp(factor, target, learning_rate)
         if Y.ndim > 2:
-            basis = updated[mode] if compression is None else compression.project(updated)[mode]
-            Y, known[mode] = contract(Y, 0, basis), grams_of([updated[mode]])[0]
+            Y, known[mode] = contract(Y, 0, updated[mode]), grams_of([updated[mode]])[0]
     return updated
 
 

@@ -46,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """One axis of the tensors: its kind, name, positions, unit and labels.
+    """One axis of the tensors.
 
     Parameters
     ----------
@@ -90,13 +90,7 @@ def time_axis(samples: NDArray[Any], fs: float | None) -> Axis:
 
 
 def numbered_axes(shape: Sequence[int]) -> list[Axis]:
-    """Create axes of which only the sizes are known.
-
-    Examples
-    --------
-    >>> [axis.title for axis in numbered_axes((3, 4))]
-    ['mode 1', 'mode 2']
-    """
+    """Create axes of which only the sizes are known."""
     return [Axis("other", f"mode {number}", np.arange(1.0, size + 1)) for number, size in enumerate(shape, start=1)]
 
 
@@ -201,16 +195,7 @@ class Tensorizer(Immutable, ABC):
 
     @abstractmethod
     def transform(self, X: Tensor) -> Tensor:
-        """Transform raw windows to tensors.
-
-        Parameters
-        ----------
-        X : (b, channels, time), floating point
-
-        Returns
-        -------
-        (b, I, J, …), real and finite
-        """
+        """Transform raw windows (b, channels, time) to real, finite tensors (b, I, J, …)."""
 
     @plain_torch()
     def __call__(self, X: Tensor) -> Tensor:
@@ -245,31 +230,18 @@ class Tensorizer(Immutable, ABC):
     def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sums of `measure` over windows that lack samples, and the number of windows in each sum: (n,).
 
-        Parameters
-        ----------
-        X : (b, channels, time), with any finite values for missing samples
-        present : (b, channels, time) bool
+        Missing samples of X (b, channels, time) have any finite values; `present` is bool of the same shape.
         """
         raise PolyadicError(f"{self._what()} cannot be calibrated on windows with missing values: fill or remove them")
 
     def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
-        """Return the sums over a batch that `measured` needs of all windows: (n,) float64 on the CPU.
-
-        Parameters
-        ----------
-        X : (b, channels, time)
-        units : units of the channels, if known
-        """
+        """Return the sums over a batch (b, channels, time) that `measured` needs: (n,) float64 on the CPU."""
         raise NotImplementedError
 
     def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> Self:
         """Return a copy with what must be known before tensors can be computed set from the sums over all windows.
 
-        Parameters
-        ----------
-        sums : (n,), from `measure`, added over all batches
-        count : number of windows, of each sum (n,) if they differ
-        units : units of the channels, if known
+        `sums` (n,) are from `measure`, added over all batches; `count` is the number of windows, (n,) if these differ.
         """
         return self
 
@@ -311,28 +283,14 @@ class Tensorizer(Immutable, ABC):
         return None
 
     def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis] | None:
-        """Return the axes of the tensors, in order, or None if they are only numbered.
-
-        Parameters
-        ----------
-        sample_shape : (channels, time)
-        labels : names of the channels
-        fs : sampling rate in Hz, or None
-        """
+        """Return the axes of the tensors of windows (channels, time), in order, or None if they are only numbered."""
         return None
 
     def observed(self, present: Tensor) -> Tensor | None:
-        """Return which entries of the tensors depend on samples that are present alone.
+        """Return which entries of the tensors depend on present samples (b, channels, time) alone: (b, I, J, …) bool.
 
-        By default None: a tensorizer that lets NaN through shows it by the NaN in its tensors.
-
-        Parameters
-        ----------
-        present : (b, channels, time) bool
-
-        Returns
-        -------
-        (b, I, J, …) bool, with size 1 in modes whose entries are observed together
+        Modes whose entries are observed together have size 1. By default None: a tensorizer that lets NaN through shows
+        it by the NaN in its tensors.
         """
         return None
 
@@ -350,11 +308,7 @@ class Tensorizer(Immutable, ABC):
         return None
 
     def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
-        """Write the ONNX form.
-
-        Parameters
-        ----------
-        window : name of the input (N, channels, time) float32
+        """Write the ONNX form of `transform`, for the input `window` (N, channels, time) float32.
 
         Returns
         -------
@@ -363,15 +317,10 @@ class Tensorizer(Immutable, ABC):
         raise PolyadicError(f"{self._what()} has no ONNX form: use a tensorize whose class defines `onnx`")
 
     def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str | None:
-        """Write the ONNX form of `observed`, of masks that are the same for all entries of a row and a frame.
+        """Write the ONNX form of `observed`, if all entries of a row and a frame are observed together.
 
-        Parameters
-        ----------
-        lost : name of the samples that are missing (N, channels, time) float32: 1 or 0
-
-        Returns
-        -------
-        the name of the node with the observed frames (N, channels, frames) bool; None if there is no such form
+        `lost` names the samples that are missing, (N, channels, time) float32: 1 or 0. The result names the node with
+        the observed frames (N, channels, frames) bool; None if there is no such form.
         """
         return None
 
@@ -434,13 +383,7 @@ class ModuleTensorizer(Tensorizer):
 
 
 def as_tensorizer(tensorize: Any) -> Tensorizer | None:
-    """Convert what an estimator accepts as `tensorize` (`Tensorizer`, torch module, function, None) to a `Tensorizer`.
-
-    Examples
-    --------
-    >>> as_tensorizer(abs)
-    FunctionTensorizer(abs)
-    """
+    """Convert a torch module or a function that an estimator accepts as `tensorize` to a `Tensorizer`."""
     if tensorize is None or isinstance(tensorize, Tensorizer):
         return tensorize
     if isinstance(tensorize, torch.nn.Module):
@@ -485,17 +428,7 @@ def tensors_into(tensorizer: Tensorizer | None, batch: Tensor, T: Tensor) -> Ten
 
 
 def tensor_shape(tensorizer: Tensorizer | None, example: Tensor) -> tuple[int, ...]:
-    """Return the shape (I, J, …) of the tensor of one sample.
-
-    Parameters
-    ----------
-    example : (1, …), a sample
-
-    Examples
-    --------
-    >>> tensor_shape(None, torch.zeros(1, 4, 6))
-    (4, 6)
-    """
+    """Return the shape (I, J, …) of the tensor of one sample, `example` (1, …)."""
     known = None
     if tensorizer is not None and example.ndim == 3:
         known = tensorizer.shape(*example.shape[1:])

@@ -60,12 +60,10 @@ def _features_and_residuals(
     model: Any, windows: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Return the features (N, F), squared residuals of the tensors (N,), and which windows are flat (N,)."""
-    readout = model._fitted_readout()
     features, residuals, flat = [], [], []
     with torch.no_grad():
-        for batch in model._batches(model._samples(windows)):
-            Z, _ = model._features_of(batch, readout)
-            features.append(Z.double().cpu().numpy())
+        for batch in model._batches(model._samples(windows), features=True):
+            features.append(batch.Z.double().cpu().numpy())
             residuals.append(batch.residuals.double().cpu().numpy())
             constant = (batch.windows == batch.windows[..., :1]).flatten(1).all(dim=1)
             # Input that already holds tensors has no time axis, and so no flat windows.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.core.consensus import pair_components
+from polyadic.core.solve import pair_components
 from polyadic.errors import PolyadicError
 
 __all__ = ["Match", "match"]
