@@ -22,8 +22,8 @@ from polyadic import load
 from polyadic.data import WindowStore, folder
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
 from polyadic.data.folders import find_recordings
-from polyadic.data.readers.edf import read_edf
-from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.data.readers.edf import EdfFile
+from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, window_starts
 from polyadic.data.splits import refuse_copies
@@ -232,7 +232,7 @@ def test_the_base_time_of_a_wfdb_record_says_when_it_began(said, began, tmp_path
     header = tmp_path / "S01" / "r.hea"
     first, rest = header.read_text().split("\n", 1)
     header.write_text(f"{first} {said}\n{rest}")
-    assert read_wfdb(header).began == began
+    assert WfdbRecord(header).read().began == began
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_the_header_of_an_edf_file_says_when_it_began(date, time, began, tmp_pat
     path = tmp_path / "in" / "SC4001E0-PSG.edf"
     content = path.read_bytes()
     path.write_bytes(content[:168] + date + time + content[184:])
-    assert read_edf(path).began == began
+    assert EdfFile(path).read().began == began
 
 
 def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):

@@ -24,11 +24,12 @@ from polyadic.data.folders import (
     read_participants,
 )
 from polyadic.data.labels import is_unknown
-from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import choose_channels, ending_of, is_table, stem_of
+from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
 from polyadic.data.readers.tables import read_heads, read_table, recordings_in
+from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording, mark_missing, resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
@@ -270,16 +271,12 @@ class FolderReader:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if is_table(path):
             return self._read_table(path)
-        if ending not in (".edf", ".bdf", ".hea"):
+        file = open_signals(path)
+        if file is None:
             return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)]
-        rates = (wfdb if ending == ".hea" else edf).read_rates(path)
-        self.channels |= dict.fromkeys(rates)
-        channels, how = self._without_slow(rates, path)
-        options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
-        if ending == ".hea":
-            beside = [kind for kind in ("ann", "atr") if path.with_suffix(f".{kind}").exists()]
-            return [wfdb.read_wfdb(path, annotations=beside, **options)]
-        return [edf.read_edf(path, fs=reading.fs if reading.resample is not None else None, **options)]
+        self.channels |= dict.fromkeys(file.rates)
+        channels, how = self._without_slow(file.rates, path)
+        return [file.read(channels, reading.fs if reading.resample is not None else None, how, reading.missing)]
 
     def _read_table(self, path: Path) -> Sequence[Recording]:
         reading, heads = self.reading, read_heads(path)
@@ -332,6 +329,14 @@ class FolderReader:
         if wanted is None or recording.channels == wanted:
             return recording
         return recording.with_channels(choose_channels(recording.name, recording.channels, wanted))
+
+
+def open_signals(path: Path) -> EdfFile | WfdbRecord | None:
+    """Open a file whose header has the rate of each signal; return None for other formats."""
+    ending = ending_of(path)
+    if ending in (".edf", ".bdf"):
+        return EdfFile(path)
+    return WfdbRecord(path) if ending == ".hea" else None
 
 
 def read_recording(path: _Path, name: str | None = None, subject: str | None = None, **options: Any) -> Recording:

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from polyadic._util.files import digest
 from polyadic._util.version import __version__
 from polyadic.data.channels import numbered_channels, unit_factors, unknown_units
 from polyadic.data.reading import listed
-from polyadic.data.recordings import Recording, SignalFaults, cut_windows, observed_windows
+from polyadic.data.recordings import Recording, cut_windows, observed_windows
 from polyadic.data.store import DESCRIPTION, INDEX, SAMPLES, VERSION, Header, WindowStore, checksum, is_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
@@ -124,16 +124,13 @@ class StoreWriter:
         part : part of a published split that the recording belongs to
         subject_from : where the subject was found; see `polyadic.data.subjects`
         """
-        rates = dict(zip(recording.channels, recording.rates, strict=False))
         recording = self._with_channels(recording)
         entry: dict[str, Any] = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from}
         entry["part"] = part
-        if rates:
-            entry["rates"] = rates
         if recording.began:
             entry["began"] = recording.began
         batches = self._cut_batches(recording, np.asarray(starts, np.int64), labels)
-        return self._write(entry, recording.fs, batches, recording.limits)
+        return self._write(entry, recording.fs, batches)
 
     def _with_channels(self, recording: Recording) -> Recording:
         """Return a recording with the channels of the store, in its units; channels that it lacks are NaN."""
@@ -163,8 +160,7 @@ class StoreWriter:
             signal[rows] = values * gains
             return signal
 
-        limits = None if recording.limits is None else expand(recording.limits)
-        return replace(recording.apply(expand, header.channels, header.units), limits=limits)
+        return recording.apply(expand, header.channels, header.units)
 
     def _cut_batches(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any]) -> Iterator[_Batch]:
         """Yield batches of windows, read from the recording block by block."""
@@ -210,9 +206,7 @@ class StoreWriter:
         """List a file or recording as skipped in the store, with the reason."""
         self._skipped[name] = reason
 
-    def _write(
-        self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch], limits: NDArray[Any] | None = None
-    ) -> int:
+    def _write(self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch]) -> int:
         """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
         header, name = self.header, entry["name"]
         if name in self._recordings:
@@ -224,7 +218,8 @@ class StoreWriter:
                 "with --pattern"
             )
         self._file.seek(self._head + self._count * header.window_bytes)
-        content, faults = hashlib.sha256(), SignalFaults(header.channels, limits)
+        content, missing = hashlib.sha256(), np.zeros(len(header.channels), np.int64)
+        low, high = np.full((2, len(header.channels)), np.nan)
         columns, count, empty = [], 0, 0
         for batch, starts, labels in batches:
             with np.errstate(over="ignore"):
@@ -233,7 +228,9 @@ class StoreWriter:
                 raise DataError(f"{name}: samples must be finite or NaN (missing), but some are infinite")
             if len(labels) and not (labels.min() >= -1 and labels.max() < len(header.classes)):
                 raise DataError(f"{name}: labels must lie between -1 and {len(header.classes) - 1}")
-            faults.update(windows.swapaxes(0, 1).reshape(windows.shape[1], -1))
+            missing += np.isnan(windows).sum(axis=(0, 2))
+            low = np.fmin(low, np.fmin.reduce(windows, axis=(0, 2)))
+            high = np.fmax(high, np.fmax.reduce(windows, axis=(0, 2)))
             kept = observed_windows(windows)
             samples = windows[kept].tobytes()
             try:
@@ -251,7 +248,14 @@ class StoreWriter:
         content.update(count.to_bytes(8, "little"))
         self._index += columns
         self._count += count
-        counts = {"windows": count, "empty": empty, "quality": faults.counts(), "content": content.hexdigest()}
+        present = (count + empty) * header.length - missing
+        faults = {"nan": missing, "flat": np.where(low == high, present, 0)}
+        quality = {
+            kind: {channel: int(many) for channel, many in zip(header.channels, counts, strict=True) if many}
+            for kind, counts in faults.items()
+            if counts.any()
+        }
+        counts = {"windows": count, "empty": empty, "quality": quality, "content": content.hexdigest()}
         self._recordings[name] = entry | counts
         return count
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from polyadic.data.labels import is_unknown
-from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import check_file, decode_text, is_table
+from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.tables import read_heads, read_texts
+from polyadic.data.readers.wfdb import read_annotations
 from polyadic.data.reading import listed
 from polyadic.data.recordings import LATEST, Annotation, Recording
 from polyadic.errors import DataError
@@ -94,13 +95,14 @@ def read_scoring(path: Path, recording: Recording, source: Path, seconds: float)
     """
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
-        if source.suffix.lower() in (".edf", ".bdf") and edf.read_start(path) != edf.read_start(source):
+        scored = EdfFile(path)
+        if source.suffix.lower() in (".edf", ".bdf") and scored.start != EdfFile(source).start:
             raise DataError(f"{path.name} does not belong to {source.name}: they begin at different times")
-        return edf.read_annotations(path)
+        return scored.annotations
     if is_table(path) and {"onset", "duration"} & {head.lower() for head in read_heads(path)}:
         return read_events(path, None)
     if source.suffix.lower() == ".hea" and suffix not in (".csv", ".tsv", ".txt"):
-        return wfdb.read_annotations(path, recording)
+        return read_annotations(path, recording.duration)
     return _read_lines(path, recording, seconds)
 
 
