@@ -90,75 +90,33 @@ def write_store(
     if labels or reading.channels is None or reader.reading.subject_column is not None:
         survey.read_all(on_error)
     channels = survey.choose_channels(reading, check_classes)
-    resolved = _with_classes(reading, survey, check_classes) if labels else reading
-    reader.reading = cutting = resolved if labels else reader.reading
-    written = _write(reader, store, resolved, channels, survey, on_error, force, progress)
-    unknown = [] if check_classes else survey.unknown_classes(cutting)
-    written.notes = (*unknown, *survey.sentences(cutting, written, reader.notes))
-    return written
-
-
-def _write(
-    reader: FolderReader,
-    store: str | os.PathLike[str],
-    described: Reading,
-    channels: tuple[str, ...],
-    survey: _Survey,
-    on_error: OnError,
-    force: bool,
-    progress: OnRecording | None,
-) -> WindowStore:
-    """Write the windows of all files to a store; the first recording sets the sampling rate."""
-    reading, skipped = reader.reading, dict(reader.left_out)
-    windows = read = 0
+    if labels:
+        reader.reading = reading = _with_classes(reading, survey, check_classes)
+    skipped, done = dict(reader.left_out), 0
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
-            try:
-                loaded = []
-                for recording, subject_from in reader.load(path):
-                    length = samples_in(reading.seconds, recording.fs)
-                    starts = _starts(recording, reading, length)
-                    labels = label_windows(
-                        recording,
-                        starts,
-                        length,
-                        reading.class_numbers,
-                        reading.min_share,
-                        by_moments=survey.by_moments,
-                    )
-                    loaded.append((recording, subject_from, starts, labels))
-            except MissingExtraError:  # not the fault of the recording
-                raise
-            except (PolyadicError, OSError) as error:
-                if on_error == "raise":
-                    raise
-                reason = str(error)
-                if isinstance(error, OSError) and error.filename is not None:
-                    reason = f"{Path(str(error.filename)).name}: {error.strerror}"
-                skipped[reader.name_of(path)] = reason
-                loaded = []
-            for recording, subject_from, starts, labels in loaded:
-                if writer is None:
+            for recording, subject_from, starts, classes in _cut(reader, path, survey.by_moments, on_error, skipped):
+                if writer is None:  # the first recording sets the sampling rate
                     units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
                     header = Header(
                         recording.fs,
                         channels,
                         tuple(units.get(channel, "") for channel in channels),
                         samples_in(reading.seconds, recording.fs),
-                        reading.class_names,
-                        settings={"reading": described.to_json()},
+                        reader.reading.class_names,
+                        settings={"reading": reading.to_json()},
                     )
                     writer = stack.enter_context(StoreWriter(store, header, force=force))
                 try:  # an OSError here, such as a full disk, is not the fault of the recording
-                    windows += writer.add(recording, starts, labels, subject_from=subject_from)
+                    writer.add(recording, starts, classes, subject_from=subject_from)
                 except DataError as error:
                     if on_error == "raise":
                         raise
                     skipped[recording.name] = str(error)
-            read += path.stat().st_size if path.exists() else 0
+            done += path.stat().st_size if path.exists() else 0
             if progress is not None:
-                progress(reader.name_of(path), number, len(reader.files), windows, read)
+                progress(reader.name_of(path), number, len(reader.files), writer.n_windows if writer else 0, done)
         if writer is None:
             name = reader.name_of(reader.files[0])
             if len(reader.files) == 1:
@@ -169,7 +127,38 @@ def _write(
         for name, reason in skipped.items():
             writer.skip(name, reason)
     reader.notes |= writer.notes
-    return WindowStore(store)
+    written = WindowStore(store)
+    unknown = [] if check_classes else survey.unknown_classes(reader.reading)
+    written.notes = (*unknown, *survey.sentences(reader.reading, written))
+    return written
+
+
+def _cut(
+    reader: FolderReader, path: Path, by_moments: bool, on_error: OnError, skipped: dict[str, str]
+) -> list[tuple[Recording, str, NDArray[np.int64], NDArray[np.int32]]]:
+    """Return the recordings of a file, each with where its subject was found, and starts and classes of its windows.
+
+    A file that cannot be read is an error, or is added to `skipped` with the reason.
+    """
+    reading, cut = reader.reading, []
+    try:
+        for recording, subject_from in reader.load(path):
+            length = samples_in(reading.seconds, recording.fs)
+            starts = _starts(recording, reading, length)
+            numbers, share = reading.class_numbers, reading.min_share
+            classes = label_windows(recording, starts, length, numbers, share, by_moments=by_moments)
+            cut.append((recording, subject_from, starts, classes))
+    except MissingExtraError:  # not the fault of the recording
+        raise
+    except (PolyadicError, OSError) as error:
+        if on_error == "raise":
+            raise
+        reason = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{Path(str(error.filename)).name}: {error.strerror}"
+        skipped[reader.name_of(path)] = reason
+        return []
+    return cut
 
 
 def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
@@ -348,10 +337,10 @@ class _Survey:
             f"{listed(unknown)}. Scores are without {'them' if windows != 1 else 'it'}"
         ]
 
-    def sentences(self, reading: Reading, store: WindowStore, notes: dict[str, list[str]]) -> tuple[str, ...]:
+    def sentences(self, reading: Reading, store: WindowStore) -> list[str]:
         """Return notes on how the recordings were read."""
         found = []
-        for note, files in notes.items():
+        for note, files in self.reader.notes.items():
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
@@ -381,7 +370,7 @@ class _Survey:
         elif named:
             found.append(f"annotations without duration label no window if others have a duration: {listed(named)}")
         found += [f"{listed(names)} are the same recording under several names" for names in store.identical()]
-        return tuple(found)
+        return found
 
 
 def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:

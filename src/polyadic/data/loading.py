@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -33,18 +32,11 @@ from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording, mark_missing, resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["FolderReader", "OnError", "read_recording"]
 
 OnError = Literal["raise", "skip"]
-
-_PACKAGES = {
-    **dict.fromkeys((".edf", ".bdf"), ("edfio", "edf")),
-    ".hea": ("wfdb", "wfdb"),
-    **dict.fromkeys((".vhdr", ".set", ".fif", ".fif.gz"), ("mne", "mne")),
-}
-"""Package that reads a format, and the extra that installs it; other formats are tables."""
 
 _SLOW = 4
 """A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
@@ -74,12 +66,6 @@ class FolderReader:
         for name, count in Counter(map(self.name_of, self.files)).items():
             if count > 1:
                 raise DataError(f"recordings must have different names, but {name!r} occurs twice")
-        for path in self.files:  # before anything is computed
-            package, extra = _PACKAGES.get(ending_of(path), ("pandas", ""))
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtraError(
-                    f"{path.name} needs the package {package}, which is not installed: pip install 'polyadic[{extra}]'"
-                )
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
         self._participant_labels = self._find_participant_labels()

@@ -66,6 +66,7 @@ class StoreWriter:
 
     Attributes
     ----------
+    n_windows : number of windows written so far
     notes : notes on units that are unknown on one side and on missing channels, each with the names of the recordings
     """
 
@@ -76,7 +77,7 @@ class StoreWriter:
         self._recordings: dict[str, dict[str, Any]] = {}
         self._skipped: dict[str, str] = {}
         self._index: list[tuple[NDArray[Any], ...]] = []
-        self._count = 0
+        self.n_windows = 0
         self._folder = self.path.with_name(f".{self.path.name}.writing")
         shutil.rmtree(self._folder, ignore_errors=True)  # from a writer that was killed
         self._folder.mkdir(parents=True)
@@ -85,7 +86,7 @@ class StoreWriter:
 
     def _npy_head(self) -> bytes:
         """Return the header of `samples.npy`; numpy leaves room for a larger first axis, so that its size is fixed."""
-        file, shape = io.BytesIO(), (self._count, len(self.header.channels), self.header.length)
+        file, shape = io.BytesIO(), (self.n_windows, len(self.header.channels), self.header.length)
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         return file.getvalue()
 
@@ -217,7 +218,7 @@ class StoreWriter:
                 f"{min(fs or np.inf, header.fs):g} --resample polyphase resamples all to one rate, or select files "
                 "with --pattern"
             )
-        self._file.seek(self._head + self._count * header.window_bytes)
+        self._file.seek(self._head + self.n_windows * header.window_bytes)
         content, missing = hashlib.sha256(), np.zeros(len(header.channels), np.int64)
         low, high = np.full((2, len(header.channels)), np.nan)
         columns, count, empty = [], 0, 0
@@ -247,7 +248,7 @@ class StoreWriter:
             return 0
         content.update(count.to_bytes(8, "little"))
         self._index += columns
-        self._count += count
+        self.n_windows += count
         present = (count + empty) * header.length - missing
         faults = {"nan": missing, "flat": np.where(low == high, present, 0)}
         quality = {
@@ -266,7 +267,7 @@ class StoreWriter:
                 f"no recording has a window of {self.header.length / self.header.fs:g} s, so the store would be empty: "
                 "choose shorter windows (--seconds)"
             )
-        self._file.truncate(self._head + self._count * self.header.window_bytes)
+        self._file.truncate(self._head + self.n_windows * self.header.window_bytes)
         self._file.seek(0)
         self._file.write(self._npy_head())
         self._file.flush()
@@ -279,7 +280,7 @@ class StoreWriter:
             "version": VERSION,
             "polyadic": __version__,
             **asdict(self.header),
-            "windows": self._count,
+            "windows": self.n_windows,
             "recordings": list(self._recordings.values()),
             "skipped": [{"name": name, "reason": reason} for name, reason in self._skipped.items()],
             "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths},

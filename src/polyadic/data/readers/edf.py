@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.data.readers.common import SignalFile, as_unit, check_file, decode_text
+from polyadic.data.readers.common import SignalFile, as_unit, check_file, decode_text, import_package
 from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
-from polyadic.errors import DataError, MissingExtraError
+from polyadic.errors import DataError
 
 _IDENTIFICATION = slice(88, 168)
 """Bytes of the recording identification in the header; copies written by polyadic are marked at its end."""
@@ -44,10 +44,7 @@ class EdfFile(SignalFile):
         if self._head[:8].rstrip() != b"0" and self._head[:8] != b"\xffBIOSEMI":
             raise DataError(f"{self.name}: must begin with '0' (EDF) or '\\xffBIOSEMI' (BDF), but is another file")
         self.start = decode_text(self._head[_START])
-        try:
-            import edfio
-        except ImportError as error:
-            raise MissingExtraError("EDF files need the package edfio: pip install 'polyadic[edf]'") from error
+        edfio = import_package("edfio", self.name)
         read = edfio.read_bdf if self._head[0] == 0xFF else edfio.read_edf
         try:
             with warnings.catch_warnings():

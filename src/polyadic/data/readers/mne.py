@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import check_file, choose_channels
+from polyadic.data.readers.common import check_file, choose_channels, import_package
 from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
 from polyadic.data.windows import Windows
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["from_epochs", "from_raw", "read_mne"]
 
@@ -92,10 +92,7 @@ def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
 
     Volts are converted to microvolts, the unit of EEG in these files and in EDF. Samples are read when they are needed.
     """
-    try:
-        import mne
-    except ImportError as error:
-        raise MissingExtraError(f"{path.name} needs the package mne: pip install 'polyadic[mne]'") from error
+    mne = import_package("mne", path.name)
     check_file(path)
     try:
         with warnings.catch_warnings():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import SignalFile, as_unit, check_file, decode_text
+from polyadic.data.readers.common import SignalFile, as_unit, check_file, decode_text, import_package
 from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
 from polyadic.errors import DataError, MissingExtraError
 
@@ -98,7 +97,7 @@ class WfdbRecord(SignalFile):
 
     def _read_frames(self, numbers: Sequence[int], first: int, stop: int) -> list[NDArray[Any]]:
         """Read the samples of each signal from frame `first` to `stop`, NaN where they are missing."""
-        wfdb, signals, unknown = import_wfdb(), self._signals, self._header.sig_len is None
+        wfdb, signals, unknown = import_package("wfdb", self.name), self._signals, self._header.sig_len is None
         several = {signals.samps_per_frame[number] for number in numbers} != {1}
         # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
         whole = unknown or any(signals.fmt[number] == "8" for number in numbers)
@@ -146,23 +145,12 @@ class WfdbRecord(SignalFile):
         )
 
 
-def import_wfdb() -> Any:
-    """Import the wfdb package without the deprecation warnings that its import causes."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import wfdb
-    except ImportError:
-        raise MissingExtraError("WFDB records need the package wfdb: pip install 'polyadic[wfdb]'") from None
-    return wfdb
-
-
 # ---------------------------------------------------------------- headers
 
 
 def read_header(path: Path) -> Any:
     """Read a header with wfdb, as its `Record` or `MultiRecord`; names and units may be in UTF-8 or Latin-1."""
-    lines, wfdb = _header_lines(path), import_wfdb()
+    lines, wfdb = _header_lines(path), import_package("wfdb", path.name)
     try:
         header = wfdb.rdheader(str(path.absolute().with_suffix("")))
     except Exception as error:
