@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
-from polyadic.data.loading import FolderReader, OnError
+from polyadic.data.loading import KEPT_BYTES, FolderReader, OnError
 from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
@@ -260,7 +260,8 @@ class _Survey:
     lasting: set[str] = field(default_factory=set)
 
     def read_all(self, on_error: OnError) -> None:
-        """Add all recordings."""
+        """Add all recordings; tables that fit into memory are parsed once."""
+        self.reader.room = KEPT_BYTES
         for path in self.reader.files:
             try:
                 for recording, _ in self.reader.load(path):
@@ -268,6 +269,7 @@ class _Survey:
             except (DataError, OSError):
                 if on_error == "raise":
                     raise
+        self.reader.room = 0
 
     def add(self, recording: Recording, reading: Reading) -> None:
         """Add one recording."""

@@ -182,14 +182,10 @@ def mark_missing(recording: Recording, value: float | None) -> Recording:
 def window_starts(
     recording: Recording, length: int, step: int | None = None, offset: float | None = None, phase: float | None = None
 ) -> NDArray[np.int64]:
-    """Return the first samples of all complete windows, each within one segment: (n,).
+    """Return the first samples of all complete windows of `length`, each within one segment, `step` apart: (n,).
 
-    Parameters
-    ----------
-    length, step : samples in a window, and from one window to the next; `length` if None
-    offset : seconds from the start of the recording to the first window
-    phase : time in seconds at which a window begins; all others are a whole number of steps before or after it. If
-        neither `offset` nor `phase` is given, windows begin at the start of each segment
+    `offset` is the start of the first window in seconds. `phase` is a time at which a window begins, all others a whole
+    number of steps before or after it. By default windows begin at the start of each segment.
     """
     step = step or length
     clock = offset if offset is not None else phase
@@ -256,8 +252,7 @@ def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArra
 def resample_recording(recording: Recording, fs: float, how: str | None, owner: str) -> Recording:
     """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
 
-    Samples in a file are repeated when they are read, and filtered all at once. `owner` is what is resampled, for error
-    messages; without a method (`how`), another rate is an error.
+    Samples in a file are repeated when they are read, and filtered all at once. `owner` is named in error messages.
     """
     factor = fs / recording.fs
     if math.isclose(factor, 1, rel_tol=1e-6):
@@ -297,13 +292,9 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
 def at_one_rate(
     file: str, channels: Sequence[Recording], fs: float | None, how: str | Mapping[str, str | None] | None
 ) -> Recording:
-    """Join recordings of one channel each, which may have several rates, to a recording at one rate.
+    """Join recordings of one channel each to one at the rate `fs`, by default that of the fastest.
 
-    Parameters
-    ----------
-    file : file name, for error messages
-    fs : target rate in Hz; the highest rate of the channels if None
-    how : "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ
+    `how` is "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ.
     """
     target = float(max(one.fs for one in channels) if fs is None else fs)
     rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)

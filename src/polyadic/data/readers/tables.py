@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import re
+import shlex
 import warnings
 import zlib
 from collections.abc import Collection, Sequence
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from polyadic.data.channels import split_unit
 from polyadic.data.labels import as_text, is_unknown
 from polyadic.data.readers.common import check_file, choose_channels, ending_of
-from polyadic.data.reading import Reading, close_match, listed, shell_word
+from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Annotation, Recording, Segment, clock_time
 from polyadic.errors import DataError, MissingExtraError
 
@@ -60,14 +61,13 @@ _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 def read_heads(path: Path) -> tuple[str, ...]:
     """Return the column names of a table, without an unnamed first column; () if the file is not a table."""
     try:
-        state = path.stat()
-        return _heads_of(path, state.st_mtime_ns, state.st_size)
+        return _heads_of(path, path.stat().st_mtime_ns)
     except (DataError, csv.Error, OSError):
         return ()
 
 
 @lru_cache(maxsize=4096)  # names are needed often, and some formats must be read as a whole for them
-def _heads_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
+def _heads_of(path: Path, changed: int) -> tuple[str, ...]:
     if ending_of(path) in _FORMATS:
         return tuple(map(str, _read(path, ()).columns))
     heads = _split_heads(_decoded(path, _SAMPLE))[1]
@@ -187,7 +187,7 @@ def typed_frame(
                 row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
                 hint = "; numbers must have decimal points, not commas" if _NUMBER.fullmatch(cell) else ""
                 if row == 0 and not hint:
-                    use = f"use --label {shell_word(name)}; --channel selects the signals"
+                    use = f"use --label {shlex.quote(name)}; --channel selects the signals"
                     hint = f"; if the column {name!r} has labels, {use}"
                 raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")
     return pd.DataFrame(columns)
@@ -229,10 +229,8 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     if channels is not None and heads:
         channels = tuple(heads[place] for place in choose_channels(path.name, heads, channels))
     bare = {_TIME_UNIT.sub("", head.lower()): head for head in heads}
-    usual = (
-        heads[0] if heads and heads[0].lower() == "t" else next((bare[name] for name in _TIMES if name in bare), None)
-    )
-    time = reading.time or usual
+    first = heads[:1] if heads[:1] in (("t",), ("T",)) else ()
+    time = reading.time or next(iter([*first, *(bare[name] for name in _TIMES if name in bare)]), None)
     reading = replace(reading, channels=channels, time=None if time in (channels or ()) else time)
     texts = {column for column in (reading.label, reading.subject_column, reading.time) if column is not None}
     frame = _read(path, texts)
@@ -240,7 +238,7 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     found = dict(sorted({option: column for column, (option, _) in reversed(looks.items())}.items()))  # the first ones
     if looks and not guess:
         what = ", and ".join(f"the column {column!r} looks like {looks[column][1]}" for column in found.values())
-        use = " ".join(f"{option} {shell_word(column)}" for option, column in found.items())
+        use = " ".join(f"{option} {shlex.quote(column)}" for option, column in found.items())
         raise DataError(
             f"{path.name}: {what}, and would be read as a signal: use {use} if "
             f"{'it is one' if len(found) == 1 else 'they are'}, or select the signals with --channel"
