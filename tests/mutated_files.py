@@ -19,7 +19,7 @@ from polyadic import ATD, SALS
 from polyadic._util import model_files
 from polyadic.augment import Jitter
 from polyadic.data import Header, StoreWriter, WindowStore, synthetic
-from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.arrays import open_windows
 from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.recordings import Recording
@@ -171,7 +171,7 @@ def _npz(folder: Path) -> None:
 
 
 def _read_npz(folder: Path, only_bytes: bool) -> None:
-    windows = read_arrays(folder / "w.npz")
+    windows = open_windows(folder / "w.npz")
     assert len(windows.X.shape) == 3
     assert len(windows.label) == len(windows.subject) == len(windows.X)
 

@@ -27,7 +27,7 @@ from polyadic.cli import app
 from polyadic.cli.info import describe
 from polyadic.data import Windows, WindowStore, folder, read_recording, synthetic
 from polyadic.data.channels import match_signals
-from polyadic.data.readers.arrays import open_windows, read_arrays
+from polyadic.data.readers.arrays import open_windows
 from polyadic.data.store_writer import write_windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
@@ -323,7 +323,7 @@ def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_declared_size
     path = deflated(tmp_path / "w.npz", 288 * 2**20)
     assert path.stat().st_size < 2**21
     with pytest.raises(DataError, match=r"w\.npz: X would take 302 MB.*np\.savez"):
-        read_arrays(path)
+        open_windows(path)
 
 
 PEAK = """

@@ -299,7 +299,6 @@ def write_windows(
     windows: Windows,
     path: str | os.PathLike[str],
     *,
-    settings: dict[str, Any] | None = None,
     force: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
@@ -310,7 +309,6 @@ def write_windows(
     Parameters
     ----------
     path : folder of the store
-    settings : as for `polyadic.data.Header`
     force : whether to replace an existing store, once the new one is complete
     progress : called after each recording
     """
@@ -320,7 +318,7 @@ def write_windows(
         raise PolyadicError("fs must be known for a store: give the sampling rate in Hz")
     _, n_channels, length = windows.shape
     channels, units = windows.channels or numbered_channels(n_channels), windows.units or ("",) * n_channels
-    header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset, settings or {})
+    header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset)
     # By name: concatenated windows may have the same recording several times in their tables.
     index = windows.index
     names, code = np.unique(np.where(index.names == "", index.subjects, index.names), return_inverse=True)

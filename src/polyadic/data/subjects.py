@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from polyadic.errors import PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 FOLDER = "folder names"
 FILE = "file names"
@@ -50,9 +50,7 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     if not entities and any(sign.isdigit() for sign in root) and _BIDS.fullmatch(root):
         entities = [root]
     if len(set(entities)) > 1:
-        raise PolyadicError(
-            f"{path} names two subjects: choose one with a regular expression with one group (--subject)"
-        )
+        raise DataError(f"{path} names two subjects: choose one with a regular expression with one group (--subject)")
     if entities:
         return Subject(entities[0], ENTITY)
     *folders, name = path.split("/")
