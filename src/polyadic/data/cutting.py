@@ -321,16 +321,15 @@ class _Survey:
         """Whether moments label windows, because no annotation that may be a class has a duration."""
         return bool(self.moments) and not self.lasting
 
-    def classes_found(self) -> list[str]:
-        """Return the default classes: the texts that cover windows, or the moments that recur within a recording."""
-        if not self.by_moments:
-            return sorted(text for text, windows in self.covering.items() if windows)
-        return sorted(text for text, windows in self.marking.items() if windows and self.moments[text] > 1)
+    @property
+    def n_windows(self) -> Counter[str]:
+        """Number of windows that each annotation text labels."""
+        return +(self.marking if self.by_moments else self.covering)
 
     def unknown_classes(self, reading: Reading) -> list[str]:
         """Return a note on the windows of classes that a model does not know."""
-        counts = self.marking if self.by_moments else self.covering
-        unknown = sorted(text for text, windows in counts.items() if windows and text not in reading.class_numbers)
+        counts = self.n_windows
+        unknown = sorted(counts.keys() - reading.class_numbers.keys())
         if not unknown or not reading.classes:
             return []
         windows = sum(counts[text] for text in unknown)
@@ -376,9 +375,9 @@ class _Survey:
 
 
 def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
-    """Return the description with its classes: those given, or all texts that cover windows."""
+    """Return the description with its classes: those given, or the texts that cover windows or recur as moments."""
     if not reading.classes:
-        names = survey.classes_found()
+        names = sorted(text for text in survey.n_windows if not survey.by_moments or survey.moments[text] > 1)
         if len(names) > _MOST_CLASSES:
             many = f"{len(names)} annotation texts cover windows, too many for classes: select some with --class"
             survey.reader.note(many, "labels are left out")

@@ -125,12 +125,10 @@ class StoreWriter:
         part : part of a published split that the recording belongs to
         subject_from : where the subject was found; see `polyadic.data.subjects`
         """
-        recording = self._with_channels(recording)
-        entry: dict[str, Any] = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from}
-        entry["part"] = part
+        entry = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from, "part": part}
         if recording.began:
             entry["began"] = recording.began
-        batches = self._cut_batches(recording, np.asarray(starts, np.int64), labels)
+        batches = self._cut_batches(self._with_channels(recording), np.asarray(starts, np.int64), labels)
         return self._write(entry, recording.fs, batches)
 
     def _with_channels(self, recording: Recording) -> Recording:

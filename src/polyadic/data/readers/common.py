@@ -93,13 +93,7 @@ def is_table(path: Path) -> bool:
 
 
 def common_ending(file: str) -> str:
-    """Return the end of a file name that files of the same kind most likely share.
-
-    Examples
-    --------
-    >>> common_ending("SC4001EC-Hypnogram.edf"), common_ending("S1_events.csv"), common_ending("S1.csv")
-    ('-Hypnogram.edf', '_events.csv', '.csv')
-    """
+    """Return the end of a file name that files of the same kind most likely share, such as "-Hypnogram.edf"."""
     match = re.search(r"[-_][A-Za-z]+\.\w+$", file) or re.search(r"\.\w+(?:\.gz)?$", file)
     return match[0] if match else file
 
@@ -127,11 +121,6 @@ def decode_text(raw: bytes) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         return raw.decode("latin-1")
-
-
-def as_unit(text: str) -> str:
-    """Return a unit with "u" for the micro sign, as the standards write it."""
-    return text.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
 
 
 def choose_channels(file: str, names: Sequence[str], channels: Sequence[str] | None) -> list[int]:

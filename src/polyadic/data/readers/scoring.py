@@ -27,13 +27,7 @@ _NOTHING = ("n/a", "nan", "na", "")
 
 
 def matches(path: str, pattern: str | None) -> bool:
-    """Whether a path relative to the folder that is read, or its file name, matches a pattern.
-
-    Examples
-    --------
-    >>> matches("S01/night-Hypnogram.edf", "*-Hypnogram.edf"), matches("S01/a.csv", "S02/*")
-    (True, False)
-    """
+    """Whether a path relative to the folder that is read, or its file name, matches a pattern."""
     if pattern is None:
         return False
     wanted = pattern.replace("{name}", "*")
@@ -45,10 +39,8 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
 
     The text that matches the * of the pattern must be a prefix of the name of the recording, followed by its end or by
     a character that is not a letter or digit. In the names of EDF files, the prefix may end in a letter where the
-    recording has a digit, as in Sleep-EDF. Files in the folder of the recording take precedence.
-
-    Instead of *, {name} in the pattern stands for the whole name of the recording. `files` match the pattern, below the
-    folder `base`.
+    recording has a digit, as in Sleep-EDF. {name} instead of * stands for the whole name of the recording. `files`
+    match the pattern, below the folder `base`; those in the folder of the recording take precedence.
     """
     fitting: dict[Path, int] = {}
     for file in files:
@@ -87,11 +79,10 @@ def _key(file: Path, base: Path, pattern: str) -> str:
 
 
 def read_scoring(path: Path, recording: Recording, source: Path, seconds: float) -> tuple[Annotation, ...]:
-    """Read the labels of a recording from a scoring file.
+    """Read the labels of a recording, whose file is `source`, from a scoring file.
 
     It is an EDF+ file with annotations, a table of onset, duration and label, a WFDB annotation file, or a text file
-    with one stage per line, for which the length of a window in seconds is tried as the length of an epoch. `source` is
-    the file of the recording.
+    with one stage per line, for which the length of a window in seconds is tried as the length of an epoch.
     """
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
