@@ -31,20 +31,15 @@ _TAL = re.compile(rb"([+-]\d{1,12}(?:\.\d*)?)(?:\x15(\d{1,12}(?:\.\d*)?)?)?\x14(
 
 
 class EdfFile(SignalFile):
-    """An EDF, EDF+ or BDF file; the samples of EDF files stay on disk, those of BDF files are in memory.
-
-    `start` is the start date and time in the format of the header: "dd.mm.yyhh.mm.ss".
-    """
+    """An EDF, EDF+ or BDF file; the samples of EDF files stay on disk, those of BDF files are in memory."""
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
         self.name, self._stem = path.name, path.stem
         check_file(path)
-        with path.open("rb") as stream:
-            self._head = stream.read(256)
+        self._head = _read_head(path)
         if self._head[:8].rstrip() != b"0" and self._head[:8] != b"\xffBIOSEMI":
             raise DataError(f"{self.name}: must begin with '0' (EDF) or '\\xffBIOSEMI' (BDF), but is another file")
-        self.start = decode_text(self._head[_START])
         edfio = import_package("edfio", self.name)
         read = edfio.read_bdf if self._head[0] == 0xFF else edfio.read_edf
         try:
@@ -134,7 +129,7 @@ class EdfFile(SignalFile):
         a date, midnight also means unknown.
         """
         try:
-            start = datetime.strptime(self.start, "%d.%m.%y%H.%M.%S")
+            start = datetime.strptime(decode_text(self._head[_START]), "%d.%m.%y%H.%M.%S")
         except ValueError:
             return ""
         stated = re.match(rb"Startdate \d\d-[A-Z]{3}-(\d{4}) ", self._head[_IDENTIFICATION])
@@ -179,6 +174,16 @@ def _text(field: str) -> str:
     return decode_text(field.encode("latin-1")).strip()
 
 
+def _read_head(path: str | Path) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(256)
+
+
+def begin_together(path: str | Path, other: str | Path) -> bool:
+    """Whether two files have the same start date and time in their headers."""
+    return _read_head(path)[_START] == _read_head(other)[_START]
+
+
 def mark_copy(content: bytes) -> bytes:
     """Mark the content of an EDF+ or BDF+ file as written by polyadic, in the recording identification."""
     stated = content[_IDENTIFICATION].rstrip() or b"Startdate X X X X"
@@ -189,5 +194,4 @@ def mark_copy(content: bytes) -> bytes:
 
 def is_marked(path: str | Path) -> bool:
     """Whether a file is a copy of a recording that polyadic wrote."""
-    with Path(path).open("rb") as file:
-        return file.read(256)[_IDENTIFICATION].rstrip().endswith(_MARK)
+    return _read_head(path)[_IDENTIFICATION].rstrip().endswith(_MARK)

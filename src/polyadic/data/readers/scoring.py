@@ -11,7 +11,7 @@ import numpy as np
 
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers.common import check_file, decode_text, is_table
-from polyadic.data.readers.edf import EdfFile
+from polyadic.data.readers.edf import EdfFile, begin_together
 from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.data.readers.wfdb import read_annotations
 from polyadic.data.reading import listed
@@ -86,10 +86,10 @@ def read_scoring(path: Path, recording: Recording, source: Path, seconds: float)
     """
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
-        scored = EdfFile(path)
-        if source.suffix.lower() in (".edf", ".bdf") and scored.start != EdfFile(source).start:
+        annotations = EdfFile(path).annotations
+        if source.suffix.lower() in (".edf", ".bdf") and not begin_together(path, source):
             raise DataError(f"{path.name} does not belong to {source.name}: they begin at different times")
-        return scored.annotations
+        return annotations
     if is_table(path) and {"onset", "duration"} & {head.lower() for head in read_heads(path)}:
         return read_events(path, None)
     if source.suffix.lower() == ".hea" and suffix not in (".csv", ".tsv", ".txt"):
