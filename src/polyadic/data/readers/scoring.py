@@ -112,24 +112,18 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
         raise DataError(
             f"{path.name} must have the columns onset, duration and {column or 'label'}, but has {listed(heads)}"
         )
-    try:
-        frame = read_texts(path)
-    except DataError as error:
-        if "at least one sample" in str(error):
-            return ()
-        raise
-    times = {}
+    frame = read_texts(path)
+    times = []
     for name in ("onset", "duration"):
-        cells = (
-            frame[named[name]].str.lower().str.replace(",", ".") if name in named else frame[label].map(lambda _: "")
-        )
+        cells = frame[named[name]].str.lower().str.replace(",", ".") if name in named else pd.Series("0", frame.index)
         cells = cells.where(~cells.isin(_NOTHING), "0") if name == "duration" else cells
-        times[name] = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
-    valid = (np.abs(times["onset"]) <= LATEST) & (times["duration"] >= 0) & (times["duration"] <= LATEST)
+        times.append(pd.to_numeric(cells, errors="coerce").to_numpy(np.float64))
+    onsets, durations = times
+    valid = (np.abs(onsets) <= LATEST) & (durations >= 0) & (durations <= LATEST)
     if not valid.all():
         line = int(np.argmin(valid)) + 2
         raise DataError(f"{path.name}, line {line}: onset and duration must be numbers of seconds, at most {LATEST:g}")
-    rows = zip(times["onset"].tolist(), times["duration"].tolist(), frame[label], strict=True)
+    rows = zip(onsets.tolist(), durations.tolist(), frame[label], strict=True)
     annotations = (Annotation(*row) for row in rows if row[2].lower() not in _NOTHING and not is_unknown(row[2]))
     return tuple(sorted(annotations, key=lambda annotation: annotation.onset))
 
@@ -148,23 +142,19 @@ def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annota
 
 
 def _epoch_length(lines: int, recording: Recording, window: float, file: str) -> float:
-    """Return the epoch length in seconds: the window length, a common length or a whole number of seconds.
+    """Return the epoch length in seconds: that of a window, a common one, or whole seconds that fill the recording.
 
     The epochs must leave less than one epoch at the end of the recording. A length that leaves nothing is preferred.
     """
     seconds, slack = recording.signal.shape[1] / recording.fs, 0.5 / recording.fs
-    most = int(seconds // lines + 1) if lines else 0
-    for lengths in ({window, *_EPOCHS}, {float(length) for length in range(1, most + 1)}):
-        fitting = sorted(size for size in lengths if lines and lines * size <= seconds + slack < (lines + 1) * size)
-        filling = [size for size in fitting if lines * size >= seconds - slack]
-        if len(fitting) == 1 or filling:
-            return (filling or fitting)[0]
-        if fitting:
-            raise DataError(
-                f"{file} has {lines} lines, which may be epochs of {fitting[0]:g} or of {fitting[-1]:g} s in the "
-                f"{seconds:g} s of {recording.name}: give a table of onset, duration and label instead"
-            )
+    usual = {window, *_EPOCHS}
+    fitting = sorted(size for size in usual if lines and lines * size <= seconds + slack < (lines + 1) * size)
+    lengths = fitting or [float(round(seconds / max(lines, 1)))]
+    filling = [size for size in lengths if size and abs(lines * size - seconds) <= slack]
+    if len(fitting) == 1 or filling:
+        return (filling or fitting)[0]
+    which = f"may be epochs of {fitting[0]:g} or of {fitting[-1]:g} s" if fitting else "fit no usual epoch length"
     raise DataError(
-        f"{file} has {lines} lines, which do not fit epochs of a whole number of seconds in the {seconds:g} s of "
-        f"{recording.name}: give a table of onset, duration and label instead"
+        f"{file} has {lines} lines, which {which} in the {seconds:g} s of {recording.name}: give a table of onset, "
+        "duration and label instead"
     )

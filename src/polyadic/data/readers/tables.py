@@ -76,8 +76,10 @@ def _heads_of(path: Path, changed: int) -> tuple[str, ...]:
 
 def read_texts(path: Path) -> pd.DataFrame:
     """Read all columns of a table as text, "" for empty cells."""
-    heads = read_heads(path)
-    return typed_frame(_read(path, heads), path.name, heads)
+    import pandas as pd
+
+    frame = _read(path, read_heads(path))
+    return pd.DataFrame({head: [as_text(cell).strip() for cell in frame[head]] for head in frame.columns}, dtype=str)
 
 
 def _read(path: Path, texts: Collection[str]) -> pd.DataFrame:
