@@ -295,28 +295,25 @@ def recordings_in(
     subject need not be contiguous; windows do not cross from one block of rows to the next.
     """
     if by is None:
-        return [_recording(frame, np.arange(len(frame)), reading, None, file, name, name)]
-    values = frame[by].to_numpy(str)
-    people = list(dict.fromkeys(values.tolist()))
+        return [_recording(frame, reading, None, file, name, name)]
+    people = {str(who): rows for who, rows in frame.groupby(by, sort=False)}
     for who in filter(is_unknown, people):
-        line = int(np.flatnonzero(values == who)[0]) + 2
-        raise DataError(f"{file}, line {line}: the column {by!r} must name a subject")
+        raise DataError(f"{file}, line {people[who].index[0] + 2}: the column {by!r} must name a subject")
     names = {who: name if len(people) == 1 else f"{name}/{who}" for who in people}
-    return [_recording(frame, np.flatnonzero(values == who), reading, by, file, names[who], who) for who in people]
+    return [_recording(rows, reading, by, file, names[who], who) for who, rows in people.items()]
 
 
-def _recording(
-    frame: pd.DataFrame, rows: NDArray[np.intp], reading: Reading, by: str | None, file: str, name: str, who: str
-) -> Recording:
-    fs, time, resample = reading.fs, reading.time, reading.resample
+def _recording(frame: pd.DataFrame, reading: Reading, by: str | None, file: str, name: str, who: str) -> Recording:
+    """Return a recording of some rows of a table, by whose index they are contiguous or not."""
+    fs, time, resample, rows = reading.fs, reading.time, reading.resample, frame.index.to_numpy()
     channels = tuple(reading.channels or (head for head in frame.columns if head not in {reading.label, time, by}))
-    values = frame[list(channels)].to_numpy(np.float64)[rows].T
+    values = frame[list(channels)].to_numpy(np.float64).T
     if reading.missing is not None:
         values = np.where(np.isclose(values, reading.missing, rtol=1e-6, atol=0), np.nan, values)
-    labels = None if reading.label is None else frame[reading.label].to_numpy(str)[rows]
+    labels = None if reading.label is None else frame[reading.label].to_numpy(str)
     edges, began = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist()], ""
     if time is not None:
-        times, began = _read_times(frame[time].to_numpy(str)[rows].tolist(), time, file)
+        times, began = _read_times(frame[time], file)
         try:
             fs, segments = _rate_and_segments(times, rows, edges, fs if resample is None else None, file)
         except DataError:
@@ -359,29 +356,25 @@ def _labelled(recording: Recording, labels: NDArray[np.str_]) -> Recording:
 # --------------------------------------------------------------------------------------------------------------- times
 
 
-def _read_times(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float64], str]:
-    """Parse times into seconds, and return them with the first as a date, or "".
+def _read_times(cells: pd.Series[str], file: str) -> tuple[NDArray[np.float64], str]:
+    """Parse a column of times into seconds, and return them with the first as a date, or "".
 
     Dates and times in ms, us or ns become relative to the first.
     """
     import pandas as pd
 
-    wanted = f"{file}: the time column must have two or more times in seconds and none missing"
-    if "" in cells or len(cells) < 2:
-        raise DataError(wanted)
-    if not all(map(_is_number, numbers := [cell.replace(",", ".") for cell in cells])):
-        dates = pd.to_datetime(pd.Series(cells), errors="coerce", format="ISO8601")
-        if dates.isna().any():
-            row = int(np.argmax(dates.isna()))
+    times = pd.to_numeric(cells.str.replace(",", "."), errors="coerce").to_numpy(np.float64)
+    if len(cells) < 2 or (cells == "").any() or np.isinf(times).any():
+        raise DataError(f"{file}: the time column must have two or more times in seconds and none missing")
+    if np.isnan(times).any():
+        dates = pd.to_datetime(cells, errors="coerce", format="ISO8601")
+        for row in dates.index[dates.isna()]:
             raise DataError(
                 f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
                 f"{cells[row]!r}"
             )
-        return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0])
-    times = np.array(numbers, np.float64)
-    if not np.isfinite(times).all():
-        raise DataError(wanted)
-    unit = _TIME_UNIT.search(f" {column.lower()}")
+        return (dates - dates.iloc[0]).dt.total_seconds().to_numpy(), clock_time(dates.iloc[0])
+    unit = _TIME_UNIT.search(f" {cells.name}".lower())
     scale = _SCALES.get(unit[1], 1.0) if unit else 1.0
     for size, smaller in () if scale != 1 else _EPOCHS:
         if size <= abs(times[0]) < size * 1e3 and size <= abs(times[-1]) < size * 1e3:
