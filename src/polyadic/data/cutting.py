@@ -202,17 +202,16 @@ def windows_of_frame(
     by = recording or subject
     signals = wanted or tuple(name for name in table.columns if name not in texts)
     reading = replace(reading, channels=signals, label=label)
+    owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
     pieces, columns = [], []
     for piece in recordings_in(table, reading, "the data frame", "", by):
         length = samples_in(reading.seconds, piece.fs)
         starts = _starts(piece, reading, length)
         classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
         numbers = label_windows(piece, starts, length, classes, reading.min_share)
-        people = {""} if by is None or subject is None else {*table[subject][table[by] == piece.subject]}
+        people = owners.get(piece.subject, [""])
         if len(people) > 1:
-            raise PolyadicError(
-                f"a recording must have one subject, but {piece.subject!r} has {listed(sorted(people))}"
-            )
+            raise PolyadicError(f"a recording must have one subject, but {piece.subject!r} has {listed(people)}")
         windows = cut_windows(piece.signal, starts, length)
         kept = observed_windows(windows)
         pieces.append(windows[kept])
