@@ -181,7 +181,8 @@ def typed_frame(
     columns: dict[str, Any] = {}
     for name, (_, column) in zip(heads, frame.items(), strict=True):
         if name in texts:
-            columns[name] = [as_text(value).strip() for value in column]
+            codes, values = pd.factorize(column, use_na_sentinel=False)  # most texts occur many times
+            columns[name] = np.array([as_text(value).strip() for value in values], object)[codes]
         elif channels is None or name in channels:
             columns[name] = numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
             wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
