@@ -264,7 +264,9 @@ class FolderReader:
             return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)]
         self.channels |= dict.fromkeys(file.rates)
         channels, how = self._without_slow(file.rates, path)
-        return [file.read(channels, reading.fs if reading.resample is not None else None, how, reading.missing)]
+        # Signals of several rates are resampled one by one; others together, so that a record is read once for all.
+        several = reading.resample is not None and len(set(file.rates.values())) > 1
+        return [file.read(channels, reading.fs if several else None, how, reading.missing)]
 
     def _read_table(self, path: Path) -> Sequence[Recording]:
         if path in self._tables:
