@@ -234,7 +234,7 @@ def test_samples_that_are_read_later_are_the_same(data_folder: Path, name: str) 
     assert isinstance(later.signal, Unread)
     assert (later.signal.dtype, later.segments) == (whole.signal.dtype, whole.segments)
     count = later.signal.shape[1]
-    parts = [later.read(first, min(first + 9973, count)) for first in range(0, count, 9973)]
+    parts = [later.read(first, min(first + 99_973, count)) for first in range(0, count, 99_973)]
     values = np.concatenate(parts, axis=1)
     np.testing.assert_array_equal(values, whole.signal)
 
