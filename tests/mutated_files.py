@@ -19,9 +19,9 @@ from polyadic import ATD, SALS
 from polyadic._util import model_files
 from polyadic.augment import Jitter
 from polyadic.data import Header, StoreWriter, WindowStore, synthetic
-from polyadic.data.readers.arrays import read_arrays
-from polyadic.data.readers.edf import read_annotations, read_edf
-from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.data.readers.arrays import open_windows
+from polyadic.data.readers.edf import EdfFile
+from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.recordings import Recording
 from polyadic.evaluate.classifier import WindowClassifier
 from polyadic.spectral import STFT
@@ -142,8 +142,9 @@ def _edf(folder: Path) -> None:
 
 
 def _read_edf(folder: Path) -> Any:
-    read_annotations(folder / "r.edf")
-    return read_edf(folder / "r.edf").in_memory()
+    file = EdfFile(folder / "r.edf")
+    assert file.annotations is not None
+    return file.read().in_memory()
 
 
 def _wfdb(folder: Path) -> None:
@@ -170,7 +171,7 @@ def _npz(folder: Path) -> None:
 
 
 def _read_npz(folder: Path, only_bytes: bool) -> None:
-    windows = read_arrays(folder / "w.npz")
+    windows = open_windows(folder / "w.npz")
     assert len(windows.X.shape) == 3
     assert len(windows.label) == len(windows.subject) == len(windows.X)
 
@@ -180,7 +181,7 @@ TARGETS = {
     "checkpoint": _checkpoint(),
     "store": _store(),
     "EDF": _recording(_edf, _read_edf),
-    "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations=["atr"]).in_memory()),
+    "WFDB": _recording(_wfdb, lambda folder: WfdbRecord(folder / "r").read().in_memory()),
     "CSV": _recording(_csv, lambda folder: read_csv(folder / "r.csv")),
     "npz": Target(_npz, _read_npz),
 }

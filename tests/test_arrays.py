@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from people import read_csv
 
-from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.arrays import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import DataError, PolyadicError
 
@@ -27,7 +27,7 @@ def save(path, **arrays):
 def test_an_npy_file_is_read_as_it_was_written(dtype, order, tmp_path):
     X = np.asarray(values(dtype=np.float64).astype(np.dtype(dtype)), order=order)
     np.save(tmp_path / "a.npy", X)
-    windows = read_arrays(tmp_path / "a.npy")
+    windows = open_windows(tmp_path / "a.npy")
     assert np.array_equal(windows.X, X)
     assert windows.X.dtype == X.dtype.newbyteorder("=")
     assert windows.X.dtype.isnative
@@ -49,7 +49,7 @@ def test_every_column_of_an_npz_file_is_read(write, tmp_path):
         "something": np.zeros(3),
     }
     write(tmp_path / "a.npz", **columns)
-    windows = read_arrays(str(tmp_path / "a.npz"))
+    windows = open_windows(str(tmp_path / "a.npz"))
     assert windows.X.dtype == np.int16
     assert windows.label.dtype == np.int32
     assert windows.start.dtype == np.int64
@@ -65,10 +65,10 @@ def test_every_column_of_an_npz_file_is_read(write, tmp_path):
 @pytest.mark.parametrize("kind", [str, bytes])
 def test_labels_that_are_texts_take_their_place_among_the_classes(kind, tmp_path):
     texts = np.array(["sit", "walk", "", "sit", "lie", "walk"]).astype(np.dtype(kind))
-    windows = read_arrays(save(tmp_path / "a.npz", X=values(), y=texts))
+    windows = open_windows(save(tmp_path / "a.npz", X=values(), y=texts))
     assert windows.classes == ("lie", "sit", "walk")
     assert windows.label.tolist() == [1, 2, -1, 1, 0, 2]
-    ordered = read_arrays(save(tmp_path / "b.npz", X=values(), y=texts, classes=["walk", "sit", "lie"]))
+    ordered = open_windows(save(tmp_path / "b.npz", X=values(), y=texts, classes=["walk", "sit", "lie"]))
     assert ordered.classes == ("walk", "sit", "lie")
     assert ordered.label.tolist() == [1, 0, -1, 1, 2, 0]
 
@@ -86,7 +86,7 @@ def test_parts_are_joined_with_train_first(tmp_path):
         exp_pos_test=np.array([[9, 5], [9, 69], [10, 0]]),
         fs=np.array([50.0]),
     )
-    windows = read_arrays(path)
+    windows = open_windows(path)
     assert np.array_equal(windows.X, np.concatenate([train, test]))
     assert windows.part.tolist() == ["train"] * 4 + ["test"] * 3
     assert windows.label.tolist() == [-1, -1, -1, -1, 1, 0, 1]
@@ -125,7 +125,7 @@ WRONG = {
 def test_arrays_that_do_not_fit_are_named(case, tmp_path):
     arrays, message = WRONG[case]
     with pytest.raises(DataError, match=message) as caught:
-        read_arrays(save(tmp_path / "a.npz", **arrays))
+        open_windows(save(tmp_path / "a.npz", **arrays))
     assert "a.npz" in str(caught.value)
 
 
@@ -157,14 +157,14 @@ def test_damaged_headers_are_refused_before_memory_is_taken(case, packed, tmp_pa
     else:
         path.write_bytes(BAD_NPY[case])
     with pytest.raises(DataError, match=r"^a.np[yz]"):
-        read_arrays(path)
+        open_windows(path)
 
 
 def test_other_files_are_refused_by_name(tmp_path):
     with pytest.raises(PolyadicError, match=r"path must end in .npz, .npy or .mat, but is a.csv"):
-        read_arrays(tmp_path / "a.csv")
+        open_windows(tmp_path / "a.csv")
     with pytest.raises(DataError, match="does not exist"):
-        read_arrays(tmp_path / "a.npz")
+        open_windows(tmp_path / "a.npz")
     with pytest.raises(DataError, match="does not exist"):
         read_csv(tmp_path / "a.csv", fs=1)
 
@@ -218,7 +218,7 @@ def test_a_short_row_and_a_blank_row_are_missing_values(tmp_path):
 
 
 def test_a_single_string_of_units_is_the_unit_of_every_channel(tmp_path):
-    windows = read_arrays(save(tmp_path / "a.npz", X=X, units="uV", channels=["x", "y"]))
+    windows = open_windows(save(tmp_path / "a.npz", X=X, units="uV", channels=["x", "y"]))
     assert windows.units == ("uV", "uV")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 
 import numpy as np
+import people
 import pytest
 import trees
 
-from polyadic.data import folder
+from polyadic.data import cutting, folder, loading
+from polyadic.data.readers.tables import read_table
 from polyadic.errors import DataError
 
 
@@ -69,3 +71,16 @@ def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
     np.testing.assert_allclose(store.read(np.arange(10)).transpose(0, 2, 1).reshape(500, 2), table, rtol=1e-6)
     trees.ptb_xl(tmp_path / "ptb")
     assert folder(tmp_path / "ptb" / "records500", tmp_path / "t", seconds=1).shape == (40, 12, 500)
+
+
+@pytest.mark.parametrize("room", [2**20, 0])
+def test_tables_that_fit_into_memory_are_parsed_once_with_the_same_windows(tmp_path, monkeypatch, room):
+    people.wearables(tmp_path / "in", 2)
+    parsed = []
+    monkeypatch.setattr(cutting, "KEPT_BYTES", room)
+    monkeypatch.setattr(
+        loading, "read_table", lambda path, *rest: (parsed.append(path.name), read_table(path, *rest))[1]
+    )
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    assert parsed == ["p01.csv", "p02.csv"] * (1 if room else 2)
+    assert np.bincount(store.index.label).tolist() == [8, 8, 8]

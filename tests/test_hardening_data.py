@@ -21,13 +21,13 @@ from command_line import python
 from problems import paper
 from typer.testing import CliRunner
 
-from paper.baselines import STL, UMLDA, ReferenceCNN
+from paper.baselines import STL, UMLDA
 from polyadic import SALS, load
 from polyadic.cli import app
 from polyadic.cli.info import describe
 from polyadic.data import Windows, WindowStore, folder, read_recording, synthetic
 from polyadic.data.channels import match_signals
-from polyadic.data.readers.arrays import open_windows, read_arrays
+from polyadic.data.readers.arrays import open_windows
 from polyadic.data.store_writer import write_windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
@@ -125,7 +125,7 @@ def test_a_classifier_learns_no_class_from_windows_without_a_label(kind: str) ->
     np.testing.assert_array_equal(model.predict_proba(SIGNALS.X), reference.predict_proba(SIGNALS.X))
 
 
-@pytest.mark.parametrize("baseline", [UMLDA(1, max_iter=2), STL(max_iter=500), ReferenceCNN(max_epochs=1)])
+@pytest.mark.parametrize("baseline", [UMLDA(1, max_iter=2), STL(max_iter=500)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_supervised_baselines_learn_no_class_from_windows_without_a_label(baseline: Any) -> None:
     from sklearn.base import clone
@@ -319,11 +319,13 @@ def deflated(path: Path, size: int) -> Path:
     return path
 
 
-def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_declared_size(tmp_path: Path) -> None:
-    path = deflated(tmp_path / "w.npz", 288 * 2**20)
-    assert path.stat().st_size < 2**21
-    with pytest.raises(DataError, match=r"w\.npz: X would take 302 MB.*np\.savez"):
-        read_arrays(path)
+def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_declared_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polyadic.data.readers.common._HARMLESS_BYTES", 2**20)
+    path = deflated(tmp_path / "w.npz", 8 * 2**20)
+    with pytest.raises(DataError, match=r"w\.npz: X would take 8 MB.*np\.savez"):
+        open_windows(path)
 
 
 PEAK = """
@@ -348,13 +350,9 @@ print((max(seen) - before) * 1024)
 
 
 @LINUX
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("w.npy", "float32"), ("w.npz", "int16")],
-)
-def test_preparing_a_file_of_arrays_takes_a_fraction_of_its_size(tmp_path: Path, name: str, dtype: str) -> None:
-    X = np.random.default_rng(0).integers(-99, 99, (4000, 4, 4096 if dtype == "int16" else 2048)).astype(dtype)
-    np.save(tmp_path / "w.npy", X) if name == "w.npy" else np.savez(tmp_path / "w.npz", X=X)
-    assert int(python(PEAK, name, cwd=tmp_path).stdout) < 0.7 * X.nbytes
+def test_preparing_a_file_of_arrays_takes_a_fraction_of_its_size(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).integers(-99, 99, (3600, 4, 4096), np.int16)
+    np.savez(tmp_path / "w.npz", X=X)
+    assert int(python(PEAK, "w.npz", cwd=tmp_path).stdout) < 0.7 * X.nbytes
     store = WindowStore(tmp_path / "out.store")
     np.testing.assert_array_equal(store.read(np.arange(100)), X[:100])

@@ -20,7 +20,7 @@ from polyadic import SALS
 from polyadic._util.files import harmless
 from polyadic.cli import app
 from polyadic.data import synthetic
-from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import DataError
 
 SOURCE = Path(polyadic.__file__).parent
@@ -47,7 +47,7 @@ def test_names_that_leave_the_folder_are_never_written(name: str, tmp_path: Path
         archive.writestr(name, b"outside")
     before = everything(tmp_path)
     with pytest.raises(DataError, match="X, or X_train and X_test"):
-        read_arrays(inner / "w.npz")
+        open_windows(inner / "w.npz")
     assert everything(tmp_path) == before
     assert not Path("/tmp/polyadic-outside.txt").exists()
 
@@ -63,11 +63,11 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from polyadic.errors import DataError
-from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.arrays import open_windows
 size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + 100 * 2**20, size + 100 * 2**20))
 try:
-    read_arrays(sys.argv[1])
+    open_windows(sys.argv[1])
 except DataError as error:
     assert not isinstance(error.__cause__, MemoryError), error
     print(error)
@@ -111,7 +111,7 @@ def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> N
     names = ["[/b]x", "[red]y", "z\x1b[31m\x07"]
     windows = np.random.default_rng(0).normal(size=(8, 3, 32))
     np.savez(tmp_path / "w.npz", X=windows, channels=np.array(names), fs=10.0)
-    paper(SALS, 2, max_sweeps=1, batch_size=4).fit(read_arrays(tmp_path / "w.npz")).save(tmp_path / "m.safetensors")
+    paper(SALS, 2, max_sweeps=1, batch_size=4).fit(open_windows(tmp_path / "w.npz")).save(tmp_path / "m.safetensors")
     for file in ("w.npz", "m.safetensors"):
         shown = CliRunner().invoke(app, ["info", str(tmp_path / file)])
         assert shown.exit_code == 0, shown.output

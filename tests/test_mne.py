@@ -7,7 +7,6 @@ import pytest
 
 from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import Annotation, window_starts
-from polyadic.errors import PolyadicError
 
 FS = 50.0
 
@@ -30,10 +29,10 @@ def annotate(raw, onsets, durations, texts, **arguments):
 
 def test_values_names_and_units_are_those_of_the_raw():
     raw, values = raw_of()
-    recording = from_raw(raw, name="night", subject="A")
+    recording = from_raw(raw)
     assert recording.signal.dtype == np.float32
     assert np.array_equal(recording.signal, values.astype(np.float32))
-    assert (recording.name, recording.subject, recording.fs) == ("night", "A", FS)
+    assert (recording.name, recording.subject, recording.fs) == ("raw", "raw", FS)
     assert recording.channels == ("Fpz", "Pz", "HEOG", "STI")
     assert recording.units == ("V", "V", "V", "")
     assert not np.isnan(recording.signal).any()
@@ -122,15 +121,9 @@ def test_epochs_are_windows_with_the_names_of_their_events(preload):
     assert set(windows.subject) == {""}
 
 
-def test_metadata_of_epochs_give_labels_and_subjects():
+def test_metadata_of_epochs_give_subjects():
     pandas = pytest.importorskip("pandas")
     epochs, _ = epochs_of(tmax=0.0)
     epochs.drop_bad(verbose="ERROR")
-    epochs.metadata = pandas.DataFrame({"hand": ["left", "right", "left", "left"], "subject": ["s1", "s1", "s2", "s2"]})
-    windows = from_epochs(epochs, label="hand")
-    assert windows.classes == ("left", "right")
-    assert windows.label.tolist() == [0, 1, 0, 0]
-    assert windows.subject.tolist() == ["s1", "s1", "s2", "s2"]
-    assert from_epochs(epochs).classes == ("stop", "go")
-    with pytest.raises(PolyadicError, match="label must be a column of the metadata, hand, subject"):
-        from_epochs(epochs, label="foot")
+    epochs.metadata = pandas.DataFrame({"subject": ["s1", "s1", "s2", "s2"]})
+    assert from_epochs(epochs).subject.tolist() == ["s1", "s1", "s2", "s2"]

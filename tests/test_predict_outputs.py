@@ -17,9 +17,9 @@ from command_line import polyadic
 from polyadic._util.files import harmless
 from polyadic.cli.files import Labelled, check_label_texts, write_labels
 from polyadic.data.folders import find_recordings
-from polyadic.data.readers.edf import read_annotations, read_edf
+from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.scoring import read_events
-from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.errors import PolyadicError
 
 QUICK = ("--rank", 4, "--sweeps", 5, "--probe", "plain")
@@ -50,14 +50,14 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     assert [float(row["start"]) for row in rows] == [float(event["onset"]) for event in events]
     assert {float(event["duration"]) for event in events} == {5.0}
     assert all(float(row["confidence"]) == max(float(v) for k, v in row.items() if k.startswith("p(")) for row in rows)
-    before, after = read_annotations(night), read_annotations(tmp_path / "n.edf")
+    before, after = EdfFile(night).annotations, EdfFile(tmp_path / "n.edf").annotations
     classes = {row["label"] for row in rows}
     assert [one.text for one in after if one.text in classes] == [row["label"] for row in rows]
     assert [one for one in after if one.text not in classes] == [one for one in before if one.text not in classes]
     channels = ["EEG Fpz-Cz", "EEG Pz-Oz"]
     assert np.array_equal(
-        read_edf(night, channels=channels).in_memory().signal,
-        read_edf(tmp_path / "n.edf", channels=channels).in_memory().signal,
+        EdfFile(night).read(channels).in_memory().signal,
+        EdfFile(tmp_path / "n.edf").read(channels).in_memory().signal,
     )
 
 
@@ -81,11 +81,11 @@ def test_labels_are_read_back_from_every_format_or_refused_with_one_that_can_hol
         found = read_events(out, None)
         texts = [harmless(text) for text in texts]
     elif ending == ".edf":
-        found = read_annotations(out)
+        found = EdfFile(out).annotations
     else:
         for name in ("r.hea", "r.dat"):
             shutil.copy(data.with_name(name), tmp_path / name)
-        found = read_wfdb(tmp_path / "r", annotations=["atr"]).annotations
+        found = WfdbRecord(tmp_path / "r").read().annotations
         texts = [f"({text}" for text in texts]
     assert [(one.onset, one.text) for one in found if one.text in texts] == [(2.0 * n, t) for n, t in enumerate(texts)]
 

@@ -89,13 +89,11 @@ def test_nothing_to_prepare_is_an_error(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-def test_recordings_of_one_name_and_an_existing_store_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_an_existing_store_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     folder(good(tmp_path / "in"), tmp_path / "s", seconds=2)
-    (tmp_path / "in" / "r1.bdf").write_bytes(b"")
+    (tmp_path / "in" / "r1.edf").write_bytes(b"")
     with pytest.raises(PolyadicError, match="already exists"):
         folder(tmp_path / "in", tmp_path / "s", seconds=2)
-    with pytest.raises(DataError, match="different names, but 'r1' occurs twice"):
-        folder(tmp_path / "in", tmp_path / "s", seconds=2, on_error="skip", force=True)
     assert len(folder(tmp_path / "in" / "r3.edf", tmp_path / "s", seconds=2, force=True)) == 3
 
 
@@ -122,12 +120,12 @@ def cut(names_: list[str], dtype: str = "float32", **options: Any) -> Windows:
 def test_cut_windows_are_written_recording_by_recording(tmp_path: Path, dtype: str) -> None:
     windows = cut(["b1", "a1", "b1", "a2"], dtype, label=["x", "y", "y", ""], part=["train", "test", "train", "test"])
     told: list[Any] = []
-    store = write_windows(windows, tmp_path / "s", settings={"a": 1}, progress=lambda *step: told.append(step))
+    store = write_windows(windows, tmp_path / "s", progress=lambda *step: told.append(step))
     store.verify()
     order = [1, 3, 0, 2]
     np.testing.assert_array_equal(store.read(np.arange(4)), windows.X[order].astype(np.float32))
     for column in ("recording", "subject", "part", "label", "start"):
         assert getattr(store.windows, column).tolist() == getattr(windows, column)[order].tolist()
-    assert (store.classes, store.settings, store.fs) == (("x", "y"), {"a": 1}, 10)
+    assert (store.classes, store.fs) == (("x", "y"), 10)
     assert store.channels == ("channel 1", "channel 2")
     assert [step[:4] for step in told] == [("a1", 1, 3, 1), ("a2", 2, 3, 2), ("b1", 3, 3, 4)]

@@ -100,7 +100,8 @@ def test_epochs_have_a_length_that_is_common_or_that_fills_the_recording(lines, 
 
 
 @pytest.mark.parametrize(
-    ("lines", "seconds", "which"), [(3, 98, "25 or of 30"), (2, 101, "34 or of 50"), (500, 98, ""), (0, 98, "")]
+    ("lines", "seconds", "which"),
+    [(3, 98, "25 or of 30"), (2, 101, "fit no usual"), (500, 98, ""), (0, 98, "")],
 )
 def test_epochs_of_an_unclear_length_are_refused(lines, seconds, which, tmp_path):
     with pytest.raises(DataError, match=rf"n\.txt has {lines} lines, which .*{which}.*: give a table of onset"):

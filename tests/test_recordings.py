@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from polyadic.data.recordings import (
     Annotation,
     Recording,
     Segment,
-    SignalFaults,
     Unread,
     cut_windows,
     mark_missing,
@@ -144,28 +142,6 @@ def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
     segments = (Segment(0, 0.0), Segment(20, 100.0))
     recording = recorded(np.zeros(40, np.int16), segments=segments, annotations=(Annotation(1, 100, "W"),))
     assert label_windows(recording, window_starts(recording, 10), 10, CLASSES).tolist() == [-1, 0, 0, -1]
-
-
-# --------------------------------------------------------------------- quality
-
-
-@SHARED
-@given(data=st.data())
-def test_quality_equals_a_plain_count(data):
-    samples = data.draw(st.lists(st.integers(-3, 3), min_size=1, max_size=8))
-    gone = data.draw(st.lists(st.booleans(), min_size=len(samples), max_size=len(samples)))
-    recording = recorded(np.where(gone, np.nan, samples), limits=np.array([[-3, 2]], np.float32))
-    faults = SignalFaults(recording.channels, recording.limits)
-    for part in recording.blocks():
-        faults.update(part)
-    found = faults.counts()
-    left = [sample for sample, absent in zip(samples, gone, strict=True) if not absent]
-    flat = len(left) if len(set(left)) == 1 else 0
-    sides = (lambda value: value <= -3, lambda value: value >= 2)
-    runs = [len(list(run)) for side in sides for at_limit, run in groupby(left, side) if at_limit]
-    clipped = 0 if flat else sum(length for length in runs if length >= 3)
-    counts = [found.get(kind, {}).get("c0", 0) for kind in ("nan", "flat", "clipped")]
-    assert counts == [sum(gone), flat, clipped]
 
 
 # ----------------------------------------------------------------------- rates

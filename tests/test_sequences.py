@@ -15,7 +15,7 @@ from command_line import polyadic
 
 from polyadic import CPD, export, load, plot, tune
 from polyadic.data import Windows
-from polyadic.data.readers.edf import read_annotations
+from polyadic.data.readers.edf import EdfFile
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.evaluate.sequences import (
@@ -351,7 +351,7 @@ def test_smoothed_stages_of_a_night_are_annotations_of_a_copy(nights):
     found = {}
     for out, words in (("along.edf", ()), ("alone.edf", ("--no-along",))):
         polyadic("predict", "model.safetensors", "new.edf", "-o", out, *words, cwd=folder)
-        notes = read_annotations(folder / out)
+        notes = EdfFile(folder / out).annotations
         assert [note.onset for note in notes] == [EPOCH * number for number in range(len(truth))]
         found[out] = [note.text for note in notes]
     right = {out: np.mean(np.array(names) == truth) for out, names in found.items()}

@@ -170,21 +170,20 @@ def test_a_channel_that_a_recording_lacks_is_missing_by_name(tmp_path: Path) -> 
 
 
 def test_quality_is_recorded_and_summed_over_recordings(tmp_path: Path) -> None:
-    flat, clipped = recording(0).signal.copy(), recording(1).signal.copy()
+    flat, holed = recording(0).signal.copy(), recording(1).signal.copy()
     flat[2] = 5
-    clipped[0] = np.clip(np.arange(40), 3, 39)  # touches its highest value once, stays at its lowest for four samples
-    limits = np.array([[3, 39], [-100, 100], [-100, 100]], np.float32)
+    holed[0, 3:7] = np.nan
     with StoreWriter(tmp_path / "s", HEADER) as writer:
         writer.add(recording(0, signal=flat), *places(0))
-        writer.add(recording(1, signal=clipped, limits=limits), *places(1))
+        writer.add(recording(1, signal=holed), *places(1))
         writer.add(recording(2, signal=flat), *places(2))
     store = WindowStore(tmp_path / "s")
     assert [entry["quality"] for entry in store.recordings] == [
-        {"flat": {"EOG": 18}},  # the samples of its windows
-        {"clipped": {"C3": 4}},
+        {"flat": {"EOG": 18}},  # the samples of its windows, which overlap
+        {"nan": {"C3": 7}},
         {"flat": {"EOG": 30}},
     ]
-    assert store.quality() == {"flat": {"EOG": 2}, "clipped": {"C3": 1}}
+    assert store.quality() == {"flat": {"EOG": 2}, "nan": {"C3": 1}}
 
 
 def test_a_recording_without_windows_is_skipped_and_noted(tmp_path: Path) -> None:

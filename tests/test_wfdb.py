@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polyadic.data.readers import wfdb as reader
-from polyadic.data.readers.wfdb import read_rates
+from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.recordings import Recording, Unread
 from polyadic.errors import DataError, PolyadicError
 
@@ -39,8 +38,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def read_wfdb(path: str | Path, **options: Any) -> Recording:
-    return reader.read_wfdb(path, **options).in_memory()
+def read_wfdb(path: str | Path, annotations: tuple[str, ...] = (), **options: Any) -> Recording:
+    return WfdbRecord(path, annotations).read(**options).in_memory()
 
 
 def digits_of(bits: int, samples: int = 50, signals: int = 3) -> np.ndarray:
@@ -120,18 +119,6 @@ def test_signals_may_be_in_several_files(wfdb: Any, tmp_path: Path) -> None:
         read_wfdb(tmp_path / "r")
 
 
-def test_limits_are_those_of_the_device_without_the_digit_for_missing_values(wfdb: Any, tmp_path: Path) -> None:
-    write(wfdb, tmp_path, fmt="212")
-    edit(tmp_path / "r.hea", "200.0(0)/mV 12 0", "200.0(0)/mV 11 1024")
-    limits = read_wfdb(tmp_path / "r").limits
-    assert limits is not None
-    np.testing.assert_allclose(limits[:2], [[1 / 200, 2047 / 200], [-2057 / 100, 2037 / 100]], rtol=1e-6)
-    edit(tmp_path / "r.hea", "mV 11 1024", "mV 0 1024")
-    again = read_wfdb(tmp_path / "r").limits
-    assert again is not None
-    assert np.isnan(again[0]).all()
-
-
 def test_skewed_signals_are_shifted_as_the_library_does(wfdb: Any, tmp_path: Path) -> None:
     write(wfdb, tmp_path)
     edit(tmp_path / "r.hea", "r.dat 16 100", "r.dat 16:7 100")
@@ -196,7 +183,7 @@ def test_every_genuine_record_is_read_as_the_library_reads_it_or_refused_with_th
                 wfdb.rdrecord(str(record))
             counts["refused"] += 1
             continue
-        rates = set(read_rates(path).values())
+        rates = set(WfdbRecord(path).rates.values())
         if len(rates) > 1:
             with pytest.raises(DataError, match="--resample hold repeats"):
                 read_wfdb(record)
@@ -234,7 +221,7 @@ def _compare_held(wfdb: Any, path: Path) -> None:
 )
 def test_packed_skewed_mixed_and_segmented_records_are_read(wfdb: Any, data_folder: Path, name: str) -> None:
     path = data_folder / "wfdb" / name
-    if len(set(read_rates(path.with_suffix(".hea")).values())) > 1:
+    if len(set(WfdbRecord(path).rates.values())) > 1:
         _compare_held(wfdb, path)
     else:
         _compare(read_wfdb(path), wfdb.rdrecord(str(path)))
@@ -243,10 +230,12 @@ def test_packed_skewed_mixed_and_segmented_records_are_read(wfdb: Any, data_fold
 @pytest.mark.parametrize("name", ["100", "100skew", "100-no-len", "test01_00s_frame", "multi-segment/041s/041s"])
 def test_samples_that_are_read_later_are_the_same(data_folder: Path, name: str) -> None:
     path = data_folder / "wfdb" / name
-    whole, later = read_wfdb(path, resample="hold"), reader.read_wfdb(path, resample="hold")
+    whole, later = read_wfdb(path, resample="hold"), WfdbRecord(path).read(resample="hold")
     assert isinstance(later.signal, Unread)
     assert (later.signal.dtype, later.segments) == (whole.signal.dtype, whole.segments)
-    values = np.concatenate(list(later.blocks(9973)), axis=1)
+    count = later.signal.shape[1]
+    parts = [later.read(first, min(first + 99_973, count)) for first in range(0, count, 99_973)]
+    values = np.concatenate(parts, axis=1)
     np.testing.assert_array_equal(values, whole.signal)
 
 
@@ -270,7 +259,7 @@ def test_genuine_annotations_are_those_of_the_library(
     (tmp_path / f"{name}.hea").write_text(f"{name} 1 250 {samples}\nz.dat 80 200 8 0 0 0 0 I\n")
     (tmp_path / "z.dat").write_bytes(bytes([128]) * samples)
     (tmp_path / f"{name}.{extension}").symlink_to(file)
-    got = read_wfdb(tmp_path / name, annotations=[extension]).annotations
+    got = read_wfdb(tmp_path / name, annotations=(extension,)).annotations
     fs = expected.fs or 250
     assert [round(each.onset * fs) for each in got] == expected.sample.tolist()
     assert all(each.text for each in got)
@@ -287,7 +276,7 @@ def test_annotations_know_long_gaps_own_symbols_and_their_own_rate(wfdb: Any, tm
         fs=1e6,
         custom_labels=[("W", "wake stage")],
     )
-    got = read_wfdb(tmp_path / "r", annotations=["atr"]).annotations
+    got = read_wfdb(tmp_path / "r", annotations=("atr",)).annotations
     assert [(each.onset, each.text) for each in got] == [(4e-6, "W"), (0.4, "N"), (0.400001, "W")]
 
 
@@ -298,7 +287,7 @@ def word(code: int, low: int) -> bytes:
 def test_a_comment_at_the_start_that_hangs_the_library_is_skipped(wfdb: Any, tmp_path: Path) -> None:
     write(wfdb, tmp_path)
     (tmp_path / "r.atr").write_bytes(word(22, 0) + word(63, 6) + b"## hi!" + word(1, 3) + word(0, 0))
-    got = read_wfdb(tmp_path / "r", annotations=["atr"]).annotations
+    got = read_wfdb(tmp_path / "r", annotations=("atr",)).annotations
     assert [tuple(each) for each in got] == [(0.03, 0.0, "N")]
 
 
@@ -316,7 +305,7 @@ def test_damaged_annotations_are_refused(wfdb: Any, tmp_path: Path, data: bytes,
     write(wfdb, tmp_path)
     (tmp_path / "r.atr").write_bytes(data)
     with pytest.raises(DataError, match=rf"^r\.atr: .*{message}"):
-        read_wfdb(tmp_path / "r", annotations=["atr"])
+        read_wfdb(tmp_path / "r", annotations=("atr",))
 
 
 # ---------------------------------------------------------------- damage

@@ -278,9 +278,10 @@ def _write_wfdb(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
 
     import numpy as np
 
-    from polyadic.data.readers.wfdb import import_wfdb, read_header
+    from polyadic.data.readers.common import import_package
+    from polyadic.data.readers.wfdb import read_header
 
-    wfdb, fs = import_wfdb(), read_header(data).fs
+    wfdb, fs = import_package("wfdb", data.name), read_header(data).fs
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wfdb.wrann(

@@ -279,12 +279,10 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
 
 def _rates(path: Path) -> dict[str, float]:
     """Return the sampling rate of each channel by the header of a file; empty if its format has none."""
-    from polyadic.data.readers import edf, wfdb
-    from polyadic.data.readers.common import ending_of
+    from polyadic.data.loading import open_signals
 
-    if ending_of(path) in (".edf", ".bdf"):
-        return edf.read_rates(path)
-    return wfdb.read_rates(path) if ending_of(path) == ".hea" else {}
+    file = open_signals(path)
+    return {} if file is None else file.rates
 
 
 def _count_rates(files: Sequence[Path]) -> dict[str, int]:
@@ -331,14 +329,15 @@ def _table(path: Path, given: Mapping[str, Any]) -> Facts:
 
 
 def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
+    import numpy as np
+
     from polyadic.data import read_recording
-    from polyadic.data.readers import edf
     from polyadic.data.readers.common import ending_of, is_table
-    from polyadic.data.recordings import SignalFaults
+    from polyadic.data.readers.edf import EdfFile
 
     rates, columns = _rates(path), dict[str, Any]()
     if not rates and ending_of(path) in (".edf", ".bdf"):
-        return {"kind": "annotations", "annotations": dict(Counter(note.text for note in edf.read_annotations(path)))}
+        return {"kind": "annotations", "annotations": dict(Counter(note.text for note in EdfFile(path).annotations))}
     if is_table(path):
         parts, columns = _read_table(path, given)
     else:
@@ -348,8 +347,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         parts = [read_recording(path, channels=given.get("channels"), resample=how, keep_slow=how)]
     found, samples = parts[0], sum(part.signal.shape[1] for part in parts)
     units = dict(zip(found.channels, found.units, strict=True))
-    faults = SignalFaults(found.channels)
-    faults.update(found.signal)
+    low, high = np.fmin.reduce(found.signal, axis=1), np.fmax.reduce(found.signal, axis=1)
     return {
         "kind": "recording",
         "channels": list(found.channels),
@@ -359,7 +357,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         "seconds": samples / found.fs,
         "samples": samples,
         "type": str(found.signal.dtype),
-        "flat_channels": list(faults.counts().get("flat", {})),
+        "flat_channels": [name for name, flat in zip(found.channels, low == high, strict=True) if flat],
         **({"began": found.began} if found.began else {}),
         **columns,
         "annotations": dict(Counter(note.text for part in parts for note in part.annotations)),

@@ -97,15 +97,11 @@ def label_windows(
     *,
     by_moments: bool = False,
 ) -> NDArray[np.int32]:
-    """Return the class of each window, or `UNLABELLED`: the class that covers most of it, or has most moments in it.
+    """Return the class of each window of `length` at `starts`, or `UNLABELLED`: (n,).
 
-    Parameters
-    ----------
-    starts, length : (n,), first samples of the windows, and their number of samples
-    classes : class number of each annotation text; other texts are ignored
-    min_share : minimum share of a window that its class must cover, by default all of it; with `by_moments`, minimum
-        share of its moments, by default any. No other class may have as much
-    by_moments : whether annotations without duration label windows, rather than those with a duration
+    It is the class that covers most of the window, at least `min_share` of it (by default all), or with `by_moments`
+    the class of most annotations without duration in it, at least `min_share` of them (by default any). No other class
+    may have as much. `classes` are the class numbers of annotation texts; other texts are ignored.
     """
     numbers = np.array(sorted(set(classes.values())), np.int32)
     if not len(numbers) or not len(starts):

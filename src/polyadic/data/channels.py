@@ -40,12 +40,17 @@ _OTHER_UNITS = (
 )
 """Units that are recognised in the names of table columns, but not converted."""
 
-_SPELLING = str.maketrans({"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "u", "²": "2"})
+_MICRO = str.maketrans(dict.fromkeys("\N{MICRO SIGN}\N{GREEK SMALL LETTER MU}", "u"))
 
 
 def numbered_channels(count: int) -> tuple[str, ...]:
     """Return the names that a store gives to unnamed channels: "channel 1", "channel 2", …"""
     return tuple(f"channel {number + 1}" for number in range(count))
+
+
+def as_unit(text: str) -> str:
+    """Return a unit with "u" for the micro sign, as the standards write it."""
+    return text.strip().translate(_MICRO)
 
 
 def conversion_factor(unit: str, target: str) -> float | None:
@@ -69,7 +74,7 @@ def conversion_factor(unit: str, target: str) -> float | None:
 
 def _spelled(unit: str) -> str:
     """Return a unit in one spelling: "m/s^2", "m/s²" and "m/s/s" are "m/s2"."""
-    plain = re.sub(r"[\s^*]", "", unit).translate(_SPELLING)
+    plain = re.sub(r"[\s^*]", "", as_unit(unit)).replace("²", "2")
     return plain.replace("m/s/s", "m/s2").replace("°/s", "deg/s")
 
 
@@ -82,7 +87,7 @@ def split_unit(head: str) -> tuple[str, str]:
     (('ax', 'm/s2'), ('EEG Fpz-Cz', 'uV'), ('EEG (left)', ''))
     """
     match = re.fullmatch(r"(.*\S)\s*[\[(]([^\])]+)[\])]", head)
-    unit = match[2].strip().translate(str.maketrans("µμ", "uu")) if match else ""
+    unit = as_unit(match[2]) if match else ""
     known = unit in _OTHER_UNITS or _spelled(unit) in _SIZES
     return (match[1], unit) if match and known else (head, "")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
-from polyadic.data.loading import FolderReader, OnError
+from polyadic.data.loading import KEPT_BYTES, FolderReader, OnError
 from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
@@ -90,75 +90,33 @@ def write_store(
     if labels or reading.channels is None or reader.reading.subject_column is not None:
         survey.read_all(on_error)
     channels = survey.choose_channels(reading, check_classes)
-    resolved = _with_classes(reading, survey, check_classes) if labels else reading
-    reader.reading = cutting = resolved if labels else reader.reading
-    written = _write(reader, store, resolved, channels, survey, on_error, force, progress)
-    unknown = [] if check_classes else survey.unknown_classes(cutting)
-    written.notes = (*unknown, *survey.sentences(cutting, written, reader.notes))
-    return written
-
-
-def _write(
-    reader: FolderReader,
-    store: str | os.PathLike[str],
-    described: Reading,
-    channels: tuple[str, ...],
-    survey: _Survey,
-    on_error: OnError,
-    force: bool,
-    progress: OnRecording | None,
-) -> WindowStore:
-    """Write the windows of all files to a store; the first recording sets the sampling rate."""
-    reading, skipped = reader.reading, dict(reader.left_out)
-    windows = read = 0
+    if labels:
+        reader.reading = reading = _with_classes(reading, survey, check_classes)
+    skipped, done = dict(reader.left_out), 0
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
-            try:
-                loaded = []
-                for recording, subject_from in reader.load(path):
-                    length = samples_in(reading.seconds, recording.fs)
-                    starts = _starts(recording, reading, length)
-                    labels = label_windows(
-                        recording,
-                        starts,
-                        length,
-                        reading.class_numbers,
-                        reading.min_share,
-                        by_moments=survey.by_moments,
-                    )
-                    loaded.append((recording, subject_from, starts, labels))
-            except MissingExtraError:  # not the fault of the recording
-                raise
-            except (PolyadicError, OSError) as error:
-                if on_error == "raise":
-                    raise
-                reason = str(error)
-                if isinstance(error, OSError) and error.filename is not None:
-                    reason = f"{Path(str(error.filename)).name}: {error.strerror}"
-                skipped[reader.name_of(path)] = reason
-                loaded = []
-            for recording, subject_from, starts, labels in loaded:
-                if writer is None:
+            for recording, subject_from, starts, classes in _cut(reader, path, survey.by_moments, on_error, skipped):
+                if writer is None:  # the first recording sets the sampling rate
                     units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
                     header = Header(
                         recording.fs,
                         channels,
                         tuple(units.get(channel, "") for channel in channels),
                         samples_in(reading.seconds, recording.fs),
-                        reading.class_names,
-                        settings={"reading": described.to_json()},
+                        reader.reading.class_names,
+                        settings={"reading": reading.to_json()},
                     )
                     writer = stack.enter_context(StoreWriter(store, header, force=force))
                 try:  # an OSError here, such as a full disk, is not the fault of the recording
-                    windows += writer.add(recording, starts, labels, subject_from=subject_from)
+                    writer.add(recording, starts, classes, subject_from=subject_from)
                 except DataError as error:
                     if on_error == "raise":
                         raise
                     skipped[recording.name] = str(error)
-            read += path.stat().st_size if path.exists() else 0
+            done += path.stat().st_size if path.exists() else 0
             if progress is not None:
-                progress(reader.name_of(path), number, len(reader.files), windows, read)
+                progress(reader.name_of(path), number, len(reader.files), writer.n_windows if writer else 0, done)
         if writer is None:
             name = reader.name_of(reader.files[0])
             if len(reader.files) == 1:
@@ -169,7 +127,38 @@ def _write(
         for name, reason in skipped.items():
             writer.skip(name, reason)
     reader.notes |= writer.notes
-    return WindowStore(store)
+    written = WindowStore(store)
+    unknown = [] if check_classes else survey.unknown_classes(reader.reading)
+    written.notes = (*unknown, *survey.sentences(reader.reading, written))
+    return written
+
+
+def _cut(
+    reader: FolderReader, path: Path, by_moments: bool, on_error: OnError, skipped: dict[str, str]
+) -> list[tuple[Recording, str, NDArray[np.int64], NDArray[np.int32]]]:
+    """Return the recordings of a file, each with where its subject was found, and starts and classes of its windows.
+
+    A file that cannot be read is an error, or is added to `skipped` with the reason.
+    """
+    reading, cut = reader.reading, []
+    try:
+        for recording, subject_from in reader.load(path):
+            length = samples_in(reading.seconds, recording.fs)
+            starts = _starts(recording, reading, length)
+            numbers, share = reading.class_numbers, reading.min_share
+            classes = label_windows(recording, starts, length, numbers, share, by_moments=by_moments)
+            cut.append((recording, subject_from, starts, classes))
+    except MissingExtraError:  # not the fault of the recording
+        raise
+    except (PolyadicError, OSError) as error:
+        if on_error == "raise":
+            raise
+        reason = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{Path(str(error.filename)).name}: {error.strerror}"
+        skipped[reader.name_of(path)] = reason
+        return []
+    return cut
 
 
 def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
@@ -213,17 +202,16 @@ def windows_of_frame(
     by = recording or subject
     signals = wanted or tuple(name for name in table.columns if name not in texts)
     reading = replace(reading, channels=signals, label=label)
+    owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
     pieces, columns = [], []
     for piece in recordings_in(table, reading, "the data frame", "", by):
         length = samples_in(reading.seconds, piece.fs)
         starts = _starts(piece, reading, length)
         classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
         numbers = label_windows(piece, starts, length, classes, reading.min_share)
-        people = {""} if by is None or subject is None else {*table[subject][table[by] == piece.subject]}
+        people = owners.get(piece.subject, [""])
         if len(people) > 1:
-            raise PolyadicError(
-                f"a recording must have one subject, but {piece.subject!r} has {listed(sorted(people))}"
-            )
+            raise PolyadicError(f"a recording must have one subject, but {piece.subject!r} has {listed(people)}")
         windows = cut_windows(piece.signal, starts, length)
         kept = observed_windows(windows)
         pieces.append(windows[kept])
@@ -271,7 +259,8 @@ class _Survey:
     lasting: set[str] = field(default_factory=set)
 
     def read_all(self, on_error: OnError) -> None:
-        """Add all recordings."""
+        """Add all recordings; tables that fit into memory are parsed once."""
+        self.reader.room = KEPT_BYTES
         for path in self.reader.files:
             try:
                 for recording, _ in self.reader.load(path):
@@ -279,6 +268,7 @@ class _Survey:
             except (DataError, OSError):
                 if on_error == "raise":
                     raise
+        self.reader.room = 0
 
     def add(self, recording: Recording, reading: Reading) -> None:
         """Add one recording."""
@@ -330,16 +320,15 @@ class _Survey:
         """Whether moments label windows, because no annotation that may be a class has a duration."""
         return bool(self.moments) and not self.lasting
 
-    def classes_found(self) -> list[str]:
-        """Return the default classes: the texts that cover windows, or the moments that recur within a recording."""
-        if not self.by_moments:
-            return sorted(text for text, windows in self.covering.items() if windows)
-        return sorted(text for text, windows in self.marking.items() if windows and self.moments[text] > 1)
+    @property
+    def n_windows(self) -> Counter[str]:
+        """Number of windows that each annotation text labels."""
+        return +(self.marking if self.by_moments else self.covering)
 
     def unknown_classes(self, reading: Reading) -> list[str]:
         """Return a note on the windows of classes that a model does not know."""
-        counts = self.marking if self.by_moments else self.covering
-        unknown = sorted(text for text, windows in counts.items() if windows and text not in reading.class_numbers)
+        counts = self.n_windows
+        unknown = sorted(counts.keys() - reading.class_numbers.keys())
         if not unknown or not reading.classes:
             return []
         windows = sum(counts[text] for text in unknown)
@@ -348,10 +337,10 @@ class _Survey:
             f"{listed(unknown)}. Scores are without {'them' if windows != 1 else 'it'}"
         ]
 
-    def sentences(self, reading: Reading, store: WindowStore, notes: dict[str, list[str]]) -> tuple[str, ...]:
+    def sentences(self, reading: Reading, store: WindowStore) -> list[str]:
         """Return notes on how the recordings were read."""
         found = []
-        for note, files in notes.items():
+        for note, files in self.reader.notes.items():
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
@@ -381,13 +370,13 @@ class _Survey:
         elif named:
             found.append(f"annotations without duration label no window if others have a duration: {listed(named)}")
         found += [f"{listed(names)} are the same recording under several names" for names in store.identical()]
-        return tuple(found)
+        return found
 
 
 def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
-    """Return the description with its classes: those given, or all texts that cover windows."""
+    """Return the description with its classes: those given, or the texts that cover windows or recur as moments."""
     if not reading.classes:
-        names = survey.classes_found()
+        names = sorted(text for text in survey.n_windows if not survey.by_moments or survey.moments[text] > 1)
         if len(names) > _MOST_CLASSES:
             many = f"{len(names)} annotation texts cover windows, too many for classes: select some with --class"
             survey.reader.note(many, "labels are left out")

@@ -12,6 +12,7 @@ from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import common_ending, ending_of, is_table, stem_of
 from polyadic.data.readers.scoring import matches
 from polyadic.data.readers.tables import read_heads, read_texts
+from polyadic.data.reading import listed
 from polyadic.errors import DataError
 
 ENDINGS = (
@@ -48,10 +49,9 @@ class FolderFiles(NamedTuple):
 
 
 def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] = "raise") -> FolderFiles:
-    """Find all files in a folder and its subfolders.
+    """Find all files in a folder and its subfolders, except hidden ones and those in subfolders that cannot be listed.
 
-    Hidden files and folders (names that begin with a dot) are left out, and, with `on_error="skip"`, subfolders that
-    cannot be listed. Links to files and folders are followed after everything else, but nothing is read twice.
+    Links to files and folders are followed after everything else, but nothing is read twice.
     """
     base = Path(root)
     if not base.is_dir():
@@ -113,18 +113,16 @@ def find_recordings(
         and path.name != "participants.tsv"  # known, and read where it is needed
     ]
     reasons = {path: _why_no_recording(path) for path in files}
-    candidates = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
-    copies = [path for path in candidates if edf.is_marked(path)]
-    originals = {path.parent for path in candidates if path not in copies}
-    copies = [path for path in copies if path.parent in originals]
+    copied = {path: edf.is_marked(path) for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()}
+    originals = {path.parent for path, copy in copied.items() if not copy}
+    copies = [path for path, copy in copied.items() if copy and path.parent in originals]
     reasons |= dict.fromkeys(copies, "a copy with labels, written by polyadic")
     segments = wfdb.find_segments(path for path in files if ending_of(path) == ".hea")
     reasons |= {segment: f"a segment of {record}, read as part of it" for segment, record in segments.items()}
     left_out |= {names[path]: reason for path, reason in reasons.items() if reason}
     files = [path for path in files if not reasons[path]]
     unread = [] if layout or pattern is not None else [names[path] for path in _unread(every, known)]
-    unread = [name for name in unread if not matches(name, scoring)]
-    if unread:
+    if unread := [name for name in unread if not matches(name, scoring)]:
         more = f" and {len(unread) - _SHOWN:,} more" if len(unread) > _SHOWN else ""
         left_out[", ".join(unread[:_SHOWN]) + more] = "not in a format that polyadic reads as recordings"
     if not files:
@@ -138,13 +136,13 @@ def _unread(files: Sequence[Path], recordings: Sequence[Path]) -> list[Path]:
     """Return the files that are neither recordings nor belong to one of their folder: signals, markers, annotations."""
     stems = {(path.parent, stem_of(path)) for path in recordings}
     headers = {path.parent for path in recordings if ending_of(path) == ".hea"}
-    unread = []
-    for path in files:
-        beside_header = path.parent in headers and path.suffix.lower() in (".dat", ".mat")
+
+    def belongs(path: Path) -> bool:
         prefixes = (path.name[: dot.start()] for dot in re.finditer(r"\.", path.name))
-        if not beside_header and not any((path.parent, prefix) in stems for prefix in prefixes):
-            unread.append(path)
-    return unread
+        signals = path.parent in headers and path.suffix.lower() in (".dat", ".mat")
+        return signals or any((path.parent, prefix) in stems for prefix in prefixes)
+
+    return [path for path in files if not belongs(path)]
 
 
 def _why_no_recording(path: Path) -> str:
@@ -192,10 +190,9 @@ def read_participants(root: Path) -> dict[str, dict[str, str]]:
     people: dict[str, tuple[int, dict[str, str]]] = {}
     for number, row in enumerate(read_texts(path).to_dict("records"), 2):
         first, known = people.setdefault(row["participant_id"].removeprefix("sub-"), (number, row))
-        differing = [column for column in known if known[column] != row[column] and column != "participant_id"]
-        if differing:
+        if differing := [column for column in known if known[column] != row[column] and column != "participant_id"]:
             raise DataError(
                 f"participants.tsv: rows {first} and {number} both describe {row['participant_id']!r} and differ in "
-                f"{', '.join(map(repr, differing))}: remove one of them"
+                f"{listed(differing)}: remove one of them"
             )
     return {name: row for name, (_, row) in people.items()}

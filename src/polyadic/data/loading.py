@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,29 +22,26 @@ from polyadic.data.folders import (
     read_participants,
 )
 from polyadic.data.labels import is_unknown
-from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import choose_channels, ending_of, is_table, stem_of
+from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.mne import read_mne
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
 from polyadic.data.readers.tables import read_heads, read_table, recordings_in
+from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording, mark_missing, resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["FolderReader", "OnError", "read_recording"]
 
 OnError = Literal["raise", "skip"]
 
-_PACKAGES = {
-    **dict.fromkeys((".edf", ".bdf"), ("edfio", "edf")),
-    ".hea": ("wfdb", "wfdb"),
-    **dict.fromkeys((".vhdr", ".set", ".fif", ".fif.gz"), ("mne", "mne")),
-}
-"""Package that reads a format, and the extra that installs it; other formats are tables."""
-
 _SLOW = 4
 """A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
+
+KEPT_BYTES = 256 * 2**20
+"""Maximum size of the tables that are kept in memory from the survey of a folder until their windows are cut."""
 
 _Path = str | os.PathLike[str]
 
@@ -61,6 +56,7 @@ class FolderReader:
     files, left_out : recordings of the folder, and other files with the reason why they are not read
     notes : notes on how files were read, each with the names of the files
     channels : names of all channels in the files that were loaded, also of those that were not requested
+    room : bytes of samples of tables that may be kept in memory until they are loaded again
     """
 
     def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
@@ -70,15 +66,8 @@ class FolderReader:
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.notes: dict[str, list[str]] = {}
         self.channels: dict[str, None] = {}
-        for name, count in Counter(map(self.name_of, self.files)).items():
-            if count > 1:
-                raise DataError(f"recordings must have different names, but {name!r} occurs twice")
-        for path in self.files:  # before anything is computed
-            package, extra = _PACKAGES.get(ending_of(path), ("pandas", ""))
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtraError(
-                    f"{path.name} needs the package {package}, which is not installed: pip install 'polyadic[{extra}]'"
-                )
+        self.room = 0
+        self._tables: dict[Path, list[Recording]] = {}
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
         self._participant_labels = self._find_participant_labels()
@@ -270,18 +259,18 @@ class FolderReader:
             raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if is_table(path):
             return self._read_table(path)
-        if ending not in (".edf", ".bdf", ".hea"):
+        file = open_signals(path)
+        if file is None:
             return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)]
-        rates = (wfdb if ending == ".hea" else edf).read_rates(path)
-        self.channels |= dict.fromkeys(rates)
-        channels, how = self._without_slow(rates, path)
-        options: dict[str, Any] = {"channels": channels, "resample": how, "missing": reading.missing}
-        if ending == ".hea":
-            beside = [kind for kind in ("ann", "atr") if path.with_suffix(f".{kind}").exists()]
-            return [wfdb.read_wfdb(path, annotations=beside, **options)]
-        return [edf.read_edf(path, fs=reading.fs if reading.resample is not None else None, **options)]
+        self.channels |= dict.fromkeys(file.rates)
+        channels, how = self._without_slow(file.rates, path)
+        # Signals of several rates are resampled one by one; others together, so that a record is read once for all.
+        several = reading.resample is not None and len(set(file.rates.values())) > 1
+        return [file.read(channels, reading.fs if several else None, how, reading.missing)]
 
     def _read_table(self, path: Path) -> Sequence[Recording]:
+        if path in self._tables:
+            return self._tables.pop(path)
         reading, heads = self.reading, read_heads(path)
         names = [split_unit(head)[0] for head in heads]
         self.channels |= dict.fromkeys(names)
@@ -292,7 +281,12 @@ class FolderReader:
         by = reading.subject_column if self._has_subject_column(path) else None
         described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
         frame, described = read_table(path, described)
-        return recordings_in(frame, described, path.name, self.name_of(path), by)
+        found = recordings_in(frame, described, path.name, self.name_of(path), by)
+        size = sum(recording.signal.nbytes for recording in found)
+        if size <= self.room:
+            self._tables[path] = found
+            self.room -= size
+        return found
 
     def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[Sequence[str] | None, dict[str, str | None]]:
         """Return the channels to read, and the method to resample each; slow ones are left out unless they are named.
@@ -332,6 +326,14 @@ class FolderReader:
         if wanted is None or recording.channels == wanted:
             return recording
         return recording.with_channels(choose_channels(recording.name, recording.channels, wanted))
+
+
+def open_signals(path: Path) -> EdfFile | WfdbRecord | None:
+    """Open a file whose header has the rate of each signal; return None for other formats."""
+    ending = ending_of(path)
+    if ending in (".edf", ".bdf"):
+        return EdfFile(path)
+    return WfdbRecord(path) if ending == ".hea" else None
 
 
 def read_recording(path: _Path, name: str | None = None, subject: str | None = None, **options: Any) -> Recording:

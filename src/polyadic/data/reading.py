@@ -204,13 +204,7 @@ def takes_reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def option_name(field: str) -> str:
-    """Return the command-line option that sets a field.
-
-    Examples
-    --------
-    >>> option_name("min_share"), option_name("channels")
-    ('--min-share', '--channel')
-    """
+    """Return the command-line option that sets a field, such as --min-share."""
     flags = {item.name: item.metadata.get("flag") for item in fields(Reading)}
     return flags.get(field) or f"--{field.replace('_', '-')}"
 
@@ -225,37 +219,27 @@ def parse_classes(given: Iterable[Any] | Mapping[str, Sequence[str]]) -> Classes
     """
     if isinstance(given, str):
         raise PolyadicError(f"classes must be a list of strings, but is the string {given!r}")
-    entries: list[tuple[str, list[str]]] = []
+    classes: dict[str, list[str]] = {}
+    owners: dict[str, str] = {}
     for word in given.items() if isinstance(given, Mapping) else given:
         if isinstance(word, tuple):  # parsed already, or an entry of a mapping
-            name, texts = word
-            entries.append((str(name), [texts] if isinstance(texts, str) else [str(text) for text in texts]))
-            continue
-        name, equals, merged = str(word).partition("=")
-        entries.append((name.strip(), [text.strip() for text in merged.split("|")]) if equals else (word, [word]))
-    merged_texts: dict[str, list[str]] = {}
-    for name, texts in entries:
+            name, texts = str(word[0]), [word[1]] if isinstance(word[1], str) else [str(text) for text in word[1]]
+        else:
+            name, equals, merged = str(word).partition("=")
+            name, texts = (name.strip(), [text.strip() for text in merged.split("|")]) if equals else (word, [word])
         if not name or "" in texts:
             raise PolyadicError(f"a class must be TEXT or NAME=TEXT|TEXT, but is {name + '=' + '|'.join(texts)!r}")
-        merged_texts.setdefault(name, []).extend(texts)
-    owners: dict[str, str] = {}
-    for name, texts in merged_texts.items():
         for text in texts:
             if owners.setdefault(text, name) != name:
                 raise PolyadicError(
                     f"an annotation must have one class, but {text!r} is in {owners[text]!r} and {name!r}"
                 )
-    return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in merged_texts.items())
+        classes.setdefault(name, []).extend(texts)
+    return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in classes.items())
 
 
 def parse_renames(given: Iterable[Any] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Parse renamed channels given as "OLD=NEW", as pairs, or as a mapping.
-
-    Examples
-    --------
-    >>> parse_renames(["AX=ax"])
-    (('AX', 'ax'),)
-    """
+    """Parse renamed channels given as "OLD=NEW", as pairs, or as a mapping: pairs of the old and the new name."""
     pairs = []
     for word in given.items() if isinstance(given, Mapping) else [given] if isinstance(given, str) else given:
         old, _, new = word.partition("=") if isinstance(word, str) else (str(word[0]), "", str(word[1]))
@@ -285,26 +269,9 @@ def close_match(name: str, names: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Return names in quotes, separated by commas; a long list is cut off after `most` names.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c"], most=2)
-    "'a', 'b', … (3 in all)"
-    """
+    """Return names in quotes, separated by commas; a long list is cut off after `most` names."""
     every = list(names)
     return ", ".join(map(repr, every[:most])) + (f", … ({len(every)} in all)" if len(every) > most else "")
-
-
-def shell_word(name: str) -> str:
-    """Return a name as it is typed on a command line, in quotes if necessary.
-
-    Examples
-    --------
-    >>> shell_word("stage"), shell_word("sleep stage")
-    ('stage', "'sleep stage'")
-    """
-    return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
 
 
 def is_pattern(text: str) -> bool:

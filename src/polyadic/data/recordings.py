@@ -56,7 +56,7 @@ class Unread:
     ndim = 2
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise PolyadicError("the samples are still in the file: use in_memory(), read() or blocks() of the recording")
+        raise PolyadicError("the samples are still in the file: use in_memory() or read() of the recording")
 
     __getitem__ = __array__
 
@@ -74,8 +74,6 @@ class Recording:
     signal : (channels, samples) float32, NaN where samples are missing; `Unread` if they are in the file
     annotations : annotations in order of onset
     segments : parts between gaps, in order; the first begins at sample 0
-    limits : (channels, 2), minimum and maximum of the device, NaN if unknown; None if unknown for all channels
-    rates : sampling rates in Hz at which channels were recorded, if they were resampled to `fs`; otherwise empty
     began : start date and time in ISO 8601, or only the time; "" if unknown
     """
 
@@ -87,8 +85,6 @@ class Recording:
     signal: Any
     annotations: tuple[Annotation, ...] = ()
     segments: tuple[Segment, ...] = (Segment(0, 0.0),)
-    limits: NDArray[np.float32] | None = None
-    rates: tuple[float, ...] = ()
     began: str = ""
 
     def __post_init__(self) -> None:
@@ -140,11 +136,6 @@ class Recording:
         """Return the recording with all its samples in memory."""
         return replace(self, signal=self.read(0, self.signal.shape[1])) if isinstance(self.signal, Unread) else self
 
-    def blocks(self, size: int = 1 << 18) -> Iterator[_Signal]:
-        """Yield the samples in blocks of at most `size`, (channels, n) each."""
-        count = self.signal.shape[1]
-        return (self.read(first, min(first + size, count)) for first in range(0, count, size))
-
     def apply(
         self,
         change: Callable[[_Signal], _Signal],
@@ -162,11 +153,7 @@ class Recording:
         """Return the recording with the channels at these places, in this order."""
         rows = list(places)
         names, units = ([given[row] for row in rows] for given in (self.channels, self.units))
-        return replace(
-            self.apply(lambda signal: np.ascontiguousarray(signal[rows]), names, units),
-            limits=None if self.limits is None else self.limits[rows],
-            rates=tuple(self.rates[row] for row in rows) if self.rates else (),
-        )
+        return self.apply(lambda signal: np.ascontiguousarray(signal[rows]), names, units)
 
     def elapsed_samples(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Convert positions in the signal, (n,), to samples elapsed since the start of the recording, with gaps: (n,).
@@ -195,17 +182,11 @@ def mark_missing(recording: Recording, value: float | None) -> Recording:
 def window_starts(
     recording: Recording, length: int, step: int | None = None, offset: float | None = None, phase: float | None = None
 ) -> NDArray[np.int64]:
-    """Return the first samples of all complete windows, each within one segment: (n,).
+    """Return the first samples of all complete windows of `length`, each within one segment, `step` apart: (n,).
 
-    Parameters
-    ----------
-    length, step : samples in a window, and from one window to the next; `length` if None
-    offset : seconds from the start of the recording to the first window
-    phase : time in seconds at which a window begins; all others are a whole number of steps before or after it. If
-        neither `offset` nor `phase` is given, windows begin at the start of each segment
+    `offset` is the start of the first window in seconds. `phase` is a time at which a window begins, all others a whole
+    number of steps before or after it. By default windows begin at the start of each segment.
     """
-    if length < 1 or (step is not None and step < 1):
-        raise PolyadicError(f"length and step of windows must be at least one sample, but are {length} and {step}")
     step = step or length
     clock = offset if offset is not None else phase
     pieces = []
@@ -232,46 +213,6 @@ def observed_windows(windows: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which windows have at least one sample that is not missing: (n,)."""
     observed: NDArray[np.bool_] = ~np.isnan(windows).all(axis=(1, 2))
     return observed
-
-
-class SignalFaults:
-    """Counter of missing, flat and clipped samples of each channel, over blocks of samples.
-
-    Missing samples count as "nan". A channel is flat if it never changes; then all its samples count. Samples are
-    clipped if three or more in a row, within a block, are at a limit of the device: a signal may reach it once.
-
-    `limits` are (channels, 2), minimum and maximum of the device; None if unknown.
-    """
-
-    def __init__(self, channels: Sequence[str], limits: NDArray[Any] | None = None) -> None:
-        self.channels, self.limits = channels, limits
-        self.missing, self.present, self.clipped = np.zeros((3, len(channels)), np.int64)
-        self.low, self.high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
-
-    def update(self, signal: NDArray[Any]) -> None:
-        """Add a block of samples, (channels, samples)."""
-        for number, row in enumerate(signal):
-            present = row[np.isfinite(row)]
-            self.missing[number] += len(row) - len(present)
-            self.present[number] += len(present)
-            self.low[number] = min(self.low[number], present.min(initial=np.inf))
-            self.high[number] = max(self.high[number], present.max(initial=-np.inf))
-            if self.limits is not None:
-                low, high = self.limits[number]
-                for at_limit in (present <= low, present >= high):
-                    changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
-                    runs = changes[1::2] - changes[::2]
-                    self.clipped[number] += runs[runs >= 3].sum()
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Return the number of missing, flat and clipped samples by channel; kinds without any are left out."""
-        flat = np.where(self.low == self.high, self.present, 0)
-        kinds = {"nan": self.missing, "flat": flat, "clipped": np.where(flat > 0, 0, self.clipped)}
-        return {
-            kind: {name: int(count) for name, count in zip(self.channels, counts, strict=True) if count}
-            for kind, counts in kinds.items()
-            if counts.any()
-        }
 
 
 # ------------------------------------------------------------------------------------------------------ sampling rates
@@ -311,8 +252,7 @@ def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArra
 def resample_recording(recording: Recording, fs: float, how: str | None, owner: str) -> Recording:
     """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
 
-    Samples in a file are repeated when they are read, and filtered all at once. `owner` is what is resampled, for error
-    messages; without a method (`how`), another rate is an error.
+    Samples in a file are repeated when they are read, and filtered all at once. `owner` is named in error messages.
     """
     factor = fs / recording.fs
     if math.isclose(factor, 1, rel_tol=1e-6):
@@ -345,7 +285,6 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
         fs=float(fs),
         signal=Unread((len(recording.channels), firsts[-1]), read),
         segments=tuple(Segment(first, one.onset) for first, one in zip(firsts, recording.segments, strict=False)),
-        rates=recording.rates or (recording.fs,) * len(recording.channels),
     )
     return changed if isinstance(recording.signal, Unread) else changed.in_memory()
 
@@ -353,13 +292,9 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
 def at_one_rate(
     file: str, channels: Sequence[Recording], fs: float | None, how: str | Mapping[str, str | None] | None
 ) -> Recording:
-    """Join recordings of one channel each, which may have several rates, to a recording at one rate.
+    """Join recordings of one channel each to one at the rate `fs`, by default that of the fastest.
 
-    Parameters
-    ----------
-    file : file name, for error messages
-    fs : target rate in Hz; the highest rate of the channels if None
-    how : "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ
+    `how` is "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ.
     """
     target = float(max(one.fs for one in channels) if fs is None else fs)
     rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
@@ -368,14 +303,11 @@ def at_one_rate(
         way = how.get(one.channels[0]) if isinstance(how, Mapping) else how
         rows.append(resample_recording(one, target, way, f"{file} ({rates}) has a channel that"))
     size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
-    unknown = np.full((1, 2), np.nan, np.float32)
     return replace(
         rows[0],
         channels=tuple(row.channels[0] for row in rows),
         units=tuple(row.units[0] for row in rows),
         signal=Unread((len(rows), size), lambda first, stop: np.concatenate([row.read(first, stop) for row in rows])),
-        limits=np.concatenate([unknown if row.limits is None else row.limits for row in rows]),
-        rates=tuple(one.fs for one in channels) if any(row.rates for row in rows) else (),
     )
 
 

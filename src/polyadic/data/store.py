@@ -155,20 +155,12 @@ class WindowStore:
         return [same for same in names.values() if len(same) > 1]
 
     def quality(self) -> dict[str, dict[str, int]]:
-        """Return how many recordings have missing, flat or clipped samples, by kind and channel."""
+        """Return how many recordings have missing samples or a constant channel, by kind and channel."""
         totals: dict[str, Counter[str]] = {}
         for recording in self.recordings:
             for kind, channels in recording["quality"].items():
                 totals.setdefault(kind, Counter()).update(channels.keys())
         return {kind: dict(counts) for kind, counts in totals.items()}
-
-    def recorded_rates(self) -> dict[str, dict[str, int]]:
-        """Return the original sampling rates of resampled channels: by channel, the number of recordings per rate."""
-        totals: dict[str, Counter[str]] = {}
-        for recording in self.recordings:
-            for channel, rate in recording.get("rates", {}).items():
-                totals.setdefault(channel, Counter())[f"{rate:g} Hz"] += 1
-        return {channel: dict(counts) for channel, counts in totals.items()}
 
 
 def is_store(folder: Path) -> bool:

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from polyadic._util.files import digest
 from polyadic._util.version import __version__
 from polyadic.data.channels import numbered_channels, unit_factors, unknown_units
 from polyadic.data.reading import listed
-from polyadic.data.recordings import Recording, SignalFaults, cut_windows, observed_windows
+from polyadic.data.recordings import Recording, cut_windows, observed_windows
 from polyadic.data.store import DESCRIPTION, INDEX, SAMPLES, VERSION, Header, WindowStore, checksum, is_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
@@ -66,6 +66,7 @@ class StoreWriter:
 
     Attributes
     ----------
+    n_windows : number of windows written so far
     notes : notes on units that are unknown on one side and on missing channels, each with the names of the recordings
     """
 
@@ -76,7 +77,7 @@ class StoreWriter:
         self._recordings: dict[str, dict[str, Any]] = {}
         self._skipped: dict[str, str] = {}
         self._index: list[tuple[NDArray[Any], ...]] = []
-        self._count = 0
+        self.n_windows = 0
         self._folder = self.path.with_name(f".{self.path.name}.writing")
         shutil.rmtree(self._folder, ignore_errors=True)  # from a writer that was killed
         self._folder.mkdir(parents=True)
@@ -85,7 +86,7 @@ class StoreWriter:
 
     def _npy_head(self) -> bytes:
         """Return the header of `samples.npy`; numpy leaves room for a larger first axis, so that its size is fixed."""
-        file, shape = io.BytesIO(), (self._count, len(self.header.channels), self.header.length)
+        file, shape = io.BytesIO(), (self.n_windows, len(self.header.channels), self.header.length)
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         return file.getvalue()
 
@@ -124,16 +125,11 @@ class StoreWriter:
         part : part of a published split that the recording belongs to
         subject_from : where the subject was found; see `polyadic.data.subjects`
         """
-        rates = dict(zip(recording.channels, recording.rates, strict=False))
-        recording = self._with_channels(recording)
-        entry: dict[str, Any] = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from}
-        entry["part"] = part
-        if rates:
-            entry["rates"] = rates
+        entry = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from, "part": part}
         if recording.began:
             entry["began"] = recording.began
-        batches = self._cut_batches(recording, np.asarray(starts, np.int64), labels)
-        return self._write(entry, recording.fs, batches, recording.limits)
+        batches = self._cut_batches(self._with_channels(recording), np.asarray(starts, np.int64), labels)
+        return self._write(entry, recording.fs, batches)
 
     def _with_channels(self, recording: Recording) -> Recording:
         """Return a recording with the channels of the store, in its units; channels that it lacks are NaN."""
@@ -163,8 +159,7 @@ class StoreWriter:
             signal[rows] = values * gains
             return signal
 
-        limits = None if recording.limits is None else expand(recording.limits)
-        return replace(recording.apply(expand, header.channels, header.units), limits=limits)
+        return recording.apply(expand, header.channels, header.units)
 
     def _cut_batches(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any]) -> Iterator[_Batch]:
         """Yield batches of windows, read from the recording block by block."""
@@ -210,9 +205,7 @@ class StoreWriter:
         """List a file or recording as skipped in the store, with the reason."""
         self._skipped[name] = reason
 
-    def _write(
-        self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch], limits: NDArray[Any] | None = None
-    ) -> int:
+    def _write(self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch]) -> int:
         """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
         header, name = self.header, entry["name"]
         if name in self._recordings:
@@ -223,8 +216,9 @@ class StoreWriter:
                 f"{min(fs or np.inf, header.fs):g} --resample polyphase resamples all to one rate, or select files "
                 "with --pattern"
             )
-        self._file.seek(self._head + self._count * header.window_bytes)
-        content, faults = hashlib.sha256(), SignalFaults(header.channels, limits)
+        self._file.seek(self._head + self.n_windows * header.window_bytes)
+        content, missing = hashlib.sha256(), np.zeros(len(header.channels), np.int64)
+        low, high = np.full((2, len(header.channels)), np.nan)
         columns, count, empty = [], 0, 0
         for batch, starts, labels in batches:
             with np.errstate(over="ignore"):
@@ -233,7 +227,9 @@ class StoreWriter:
                 raise DataError(f"{name}: samples must be finite or NaN (missing), but some are infinite")
             if len(labels) and not (labels.min() >= -1 and labels.max() < len(header.classes)):
                 raise DataError(f"{name}: labels must lie between -1 and {len(header.classes) - 1}")
-            faults.update(windows.swapaxes(0, 1).reshape(windows.shape[1], -1))
+            missing += np.isnan(windows).sum(axis=(0, 2))
+            low = np.fmin(low, np.fmin.reduce(windows, axis=(0, 2)))
+            high = np.fmax(high, np.fmax.reduce(windows, axis=(0, 2)))
             kept = observed_windows(windows)
             samples = windows[kept].tobytes()
             try:
@@ -250,8 +246,15 @@ class StoreWriter:
             return 0
         content.update(count.to_bytes(8, "little"))
         self._index += columns
-        self._count += count
-        counts = {"windows": count, "empty": empty, "quality": faults.counts(), "content": content.hexdigest()}
+        self.n_windows += count
+        present = (count + empty) * header.length - missing
+        faults = {"nan": missing, "flat": np.where(low == high, present, 0)}
+        quality = {
+            kind: {channel: int(many) for channel, many in zip(header.channels, counts, strict=True) if many}
+            for kind, counts in faults.items()
+            if counts.any()
+        }
+        counts = {"windows": count, "empty": empty, "quality": quality, "content": content.hexdigest()}
         self._recordings[name] = entry | counts
         return count
 
@@ -262,7 +265,7 @@ class StoreWriter:
                 f"no recording has a window of {self.header.length / self.header.fs:g} s, so the store would be empty: "
                 "choose shorter windows (--seconds)"
             )
-        self._file.truncate(self._head + self._count * self.header.window_bytes)
+        self._file.truncate(self._head + self.n_windows * self.header.window_bytes)
         self._file.seek(0)
         self._file.write(self._npy_head())
         self._file.flush()
@@ -275,7 +278,7 @@ class StoreWriter:
             "version": VERSION,
             "polyadic": __version__,
             **asdict(self.header),
-            "windows": self._count,
+            "windows": self.n_windows,
             "recordings": list(self._recordings.values()),
             "skipped": [{"name": name, "reason": reason} for name, reason in self._skipped.items()],
             "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths},
@@ -294,7 +297,6 @@ def write_windows(
     windows: Windows,
     path: str | os.PathLike[str],
     *,
-    settings: dict[str, Any] | None = None,
     force: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
@@ -305,7 +307,6 @@ def write_windows(
     Parameters
     ----------
     path : folder of the store
-    settings : as for `polyadic.data.Header`
     force : whether to replace an existing store, once the new one is complete
     progress : called after each recording
     """
@@ -315,7 +316,7 @@ def write_windows(
         raise PolyadicError("fs must be known for a store: give the sampling rate in Hz")
     _, n_channels, length = windows.shape
     channels, units = windows.channels or numbered_channels(n_channels), windows.units or ("",) * n_channels
-    header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset, settings or {})
+    header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset)
     # By name: concatenated windows may have the same recording several times in their tables.
     index = windows.index
     names, code = np.unique(np.where(index.names == "", index.subjects, index.names), return_inverse=True)

@@ -46,14 +46,11 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     """
     if pattern is not None:
         return Subject(find_in_path(pattern, path), PATTERN)
-    entities = list(dict.fromkeys(_BIDS.findall(path)))
-    if not entities and any(sign.isdigit() for sign in root):
-        entities = [root] if _BIDS.fullmatch(root) else []
-    if len(entities) > 1:
-        raise DataError(
-            f"{path} names two subjects, {' and '.join(entities)}: choose the subject with a "
-            "regular expression with one group (--subject, or subject=)"
-        )
+    entities = _BIDS.findall(path)
+    if not entities and any(sign.isdigit() for sign in root) and _BIDS.fullmatch(root):
+        entities = [root]
+    if len(set(entities)) > 1:
+        raise DataError(f"{path} names two subjects: choose one with a regular expression with one group (--subject)")
     if entities:
         return Subject(entities[0], ENTITY)
     *folders, name = path.split("/")
@@ -61,13 +58,7 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
 
 
 def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
-    r"""Return what the group of a regular expression, given by the option `what`, matches in a path.
-
-    Examples
-    --------
-    >>> find_in_path(r"E(\d)", "S01/E3.csv")
-    '3'
-    """
+    """Return what the group of a regular expression, given by the option `what`, matches in a path."""
     try:
         found = re.search(pattern, path)
         name = None if found is None else found[1]
@@ -102,22 +93,13 @@ def is_simple_pattern(pattern: str) -> bool:
 
 
 def join_sources(sources: Iterable[str]) -> str:
-    """Return where subjects were found, given one source per recording; the most frequent source comes first.
-
-    Examples
-    --------
-    >>> join_sources([FOLDER, ENTITY, ENTITY]), join_sources([])
-    ('sub- names in paths and folder names', 'nothing')
-    """
+    """Return where subjects were found, given one source per recording; the most frequent source comes first."""
     counts = Counter(source or "the recordings" for source in sources)
     return " and ".join(source for source, _ in counts.most_common()) or "nothing"
 
 
 def note_on_files(index: Any) -> str:
-    """Return a note if every file is taken as a subject although the names show subjects with several files, or "".
-
-    `index` is the `polyadic.data.windows.Index` of the windows.
-    """
+    """Return a note if every file is taken as a subject although the names show subjects with several files, or ""."""
     names = sorted(set(index.names[index.present()].tolist()))
     by_file = index.subjects_from == FILE and index.n_subjects == len(names)
     suggested = suggest_pattern(names) if by_file else None

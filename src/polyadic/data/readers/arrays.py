@@ -22,8 +22,6 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Concatenated, Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["ARRAYS", "open_windows", "read_arrays"]
-
 ARRAYS = (".npz", ".npy", ".mat")
 """Extensions of files of windows."""
 
@@ -37,23 +35,11 @@ _KEYS |= {f"{key}_{part}" for key in ("X", *_COLUMNS) for part in ("train", "tes
 
 
 def open_windows(path: str | os.PathLike[str], *, fs: float | None = None) -> Windows:
-    """Open the windows of a store (a folder), or of a `.npz`, `.npy` or `.mat` file.
+    """Open the windows of a store (a folder), of a `.npz` or `.mat` file, or of a `.npy` file that contains only X.
 
     `fs` is the sampling rate in Hz, in place of the one in the file; not for a store, which knows its sampling rate.
-    """
-    if Path(path).is_dir():
-        if fs is not None:
-            raise PolyadicError(f"fs is only for files of arrays: the store {Path(path).name} has a sampling rate")
-        return WindowStore(path).windows
-    windows = read_arrays(path)
-    windows.fs = windows.fs if fs is None else fs
-    return windows
 
-
-def read_arrays(path: str | os.PathLike[str]) -> Windows:
-    """Read windows from a `.npz` or `.mat` file, or from a `.npy` file that contains only X.
-
-    The file contains `X` (N, channels, time), NaN for missing samples, and optionally `y` or `label`, `subject`,
+    A file contains `X` (N, channels, time), NaN for missing samples, and optionally `y` or `label`, `subject`,
     `recording` and `start`, each (N,). Data with a predefined split contains `X_train` and `X_test` instead, with
     optional `y_…`, `label_…`, `subject_…` and `exp_pos_…` (N, 2), the recording and the first sample. A column that is
     present in one part only is unknown in the other. `fs`, `channels`, `units` and `classes` are optional; labels may
@@ -63,6 +49,10 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
     damaged, contains Python objects, or would take far more memory than its size is an error.
     """
     path = Path(path)
+    if path.is_dir():
+        if fs is not None:
+            raise PolyadicError(f"fs is only for files of arrays: the store {path.name} has a sampling rate")
+        return WindowStore(path).windows
     suffix = path.suffix.lower()
     if suffix not in ARRAYS:
         raise PolyadicError(f"path must end in {', '.join(ARRAYS[:-1])} or {ARRAYS[-1]}, but is {path.name}")
@@ -72,8 +62,10 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
             warnings.simplefilter("ignore")  # about headers of old versions, which are either read or rejected
             if suffix == ".npy":
                 with path.open("rb") as file:
-                    return _build_windows({"X": _load(file, path, size, 0)})
-            return _build_windows(_read_npz(path, size) if suffix == ".npz" else _read_mat(path, size))
+                    arrays = {"X": _load(file, path, size, 0)}
+            else:
+                arrays = _read_npz(path, size) if suffix == ".npz" else _read_mat(path, size)
+            return _build_windows(arrays if fs is None else {**arrays, "fs": np.array(fs)})
     except PolyadicError as error:
         raise DataError(f"{path.name}: {error}") from error
     except PermissionError:

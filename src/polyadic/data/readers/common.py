@@ -1,19 +1,79 @@
-"""What readers share: kinds of files, text of any encoding, the choice of channels, limits on the use of memory."""
+"""What readers share: files of several signals, text of any encoding, the choice of channels, limits on memory."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from polyadic.data.reading import close_match, listed
-from polyadic.errors import DataError, PolyadicError
+from polyadic.data.recordings import Recording, at_one_rate, mark_missing
+from polyadic.errors import DataError, MissingExtraError
 
-_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
 _HARMLESS_BYTES = 256 * 2**20
 _HARMLESS_RATIO = 100
 """Compressed data may take this many bytes of memory, or this many times the size of the file if that is more."""
+
+
+class SignalFile(ABC):
+    """An open file whose signals may have different sampling rates.
+
+    Attributes
+    ----------
+    name : file name, for error messages
+    labels : names of the signals, in the order of the file
+    rates : sampling rate of each signal in Hz, by name
+    """
+
+    name: str
+    labels: list[str]
+    rates: dict[str, float]
+
+    @abstractmethod
+    def rows(self, numbers: Sequence[int]) -> list[Recording]:
+        """Return some signals as recordings of one channel, whose samples are read when they are needed."""
+
+    def read(
+        self,
+        channels: Sequence[str] | None = None,
+        fs: float | None = None,
+        resample: str | Mapping[str, str | None] | None = None,
+        missing: float | None = None,
+    ) -> Recording:
+        """Return the signals at one rate; samples are read when they are needed.
+
+        Parameters
+        ----------
+        channels : names of channels to read, in this order; all if None
+        fs, resample : as for `polyadic.data.recordings.at_one_rate`
+        missing : value of missing samples, besides the marks of the format
+        """
+        if not self.labels:
+            raise DataError(
+                f"{self.name}: must have signals, but has only annotations: if it scores another recording, use "
+                f"--scoring '*{common_ending(self.name)}'"
+            )
+        rows = self.rows(choose_channels(self.name, self.labels, channels))
+        return at_one_rate(self.name, [mark_missing(row, missing) for row in rows], fs, resample)
+
+
+def import_package(name: str, file: str) -> Any:
+    """Import the package that a file needs, which is an extra or a part of one, without the warnings of its import."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
+    except ImportError as error:
+        extra = {"edfio": "edf"}.get(name, name)
+        raise MissingExtraError(
+            f"{file} needs the package {name}, which is not installed: pip install 'polyadic[{extra}]'"
+        ) from error
 
 
 def ending_of(path: Path) -> str:
@@ -29,17 +89,11 @@ def stem_of(path: Path) -> str:
 
 def is_table(path: Path) -> bool:
     """Whether a file is a table by its extension."""
-    return ending_of(path) in _TABLES
+    return ending_of(path) in TABLES
 
 
 def common_ending(file: str) -> str:
-    """Return the end of a file name that files of the same kind most likely share.
-
-    Examples
-    --------
-    >>> common_ending("SC4001EC-Hypnogram.edf"), common_ending("S1_events.csv"), common_ending("S1.csv")
-    ('-Hypnogram.edf', '_events.csv', '.csv')
-    """
+    """Return the end of a file name that files of the same kind most likely share, such as "-Hypnogram.edf"."""
     match = re.search(r"[-_][A-Za-z]+\.\w+$", file) or re.search(r"\.\w+(?:\.gz)?$", file)
     return match[0] if match else file
 
@@ -62,28 +116,15 @@ def check_inflation(name: str, declared: int, size: int, advice: str = "save it 
 
 
 def decode_text(raw: bytes) -> str:
-    """Decode bytes as UTF-8 or, if they are invalid, as Latin-1, in which every byte is a character.
-
-    Examples
-    --------
-    >>> decode_text("°C".encode()), decode_text("°C".encode("latin-1"))
-    ('°C', '°C')
-    """
+    """Decode bytes as UTF-8 or, if they are invalid, as Latin-1, in which every byte is a character."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         return raw.decode("latin-1")
 
 
-def as_unit(text: str) -> str:
-    """Return a unit with "u" for the micro sign, as the standards write it."""
-    return text.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
-
-
 def choose_channels(file: str, names: Sequence[str], channels: Sequence[str] | None) -> list[int]:
     """Return the positions of the requested channels that a file has; of all channels if None."""
-    if isinstance(channels, str) or (channels is not None and len(set(channels)) != len(channels)):
-        raise PolyadicError(f"channels must be a list of distinct names, but is {channels!r}")
     wanted = [name for name in (names if channels is None else channels) if name in names]
     if not wanted:
         asked = list(channels or ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from polyadic.data.readers.common import as_unit, check_file, choose_channels, common_ending, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, Unread, at_one_rate, clock_time, mark_missing
-from polyadic.errors import DataError, MissingExtraError
+from polyadic.data.channels import as_unit
+from polyadic.data.readers.common import SignalFile, check_file, decode_text, import_package
+from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
+from polyadic.errors import DataError
 
 _IDENTIFICATION = slice(88, 168)
 """Bytes of the recording identification in the header; copies written by polyadic are marked at its end."""
@@ -30,41 +30,45 @@ _TAL = re.compile(rb"([+-]\d{1,12}(?:\.\d*)?)(?:\x15(\d{1,12}(?:\.\d*)?)?)?\x14(
 """Onset, duration, and texts separated by \\x14."""
 
 
-class _File:
-    """A file as edfio opens it; the signals of EDF files are still on disk, those of BDF files in memory."""
+class EdfFile(SignalFile):
+    """An EDF, EDF+ or BDF file; the samples of EDF files stay on disk, those of BDF files are in memory."""
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        self.name, self.stem = path.name, path.stem
+        self.name, self._stem = path.name, path.stem
         check_file(path)
-        with path.open("rb") as stream:
-            self.head = stream.read(256)
-        if self.head[:8].rstrip() != b"0" and self.head[:8] != b"\xffBIOSEMI":
+        self._head = _read_head(path)
+        if self._head[:8].rstrip() != b"0" and self._head[:8] != b"\xffBIOSEMI":
             raise DataError(f"{self.name}: must begin with '0' (EDF) or '\\xffBIOSEMI' (BDF), but is another file")
-        try:
-            import edfio
-        except ImportError as error:
-            raise MissingExtraError("EDF files need the package edfio: pip install 'polyadic[edf]'") from error
-        read = edfio.read_bdf if self.head[0] == 0xFF else edfio.read_edf
+        edfio = import_package("edfio", self.name)
+        read = edfio.read_bdf if self._head[0] == 0xFF else edfio.read_edf
         try:
             with warnings.catch_warnings():
                 # edfio warns about truncated files, and about records left open (-1) while a file is being written.
                 warnings.simplefilter("error")
                 warnings.filterwarnings("ignore", r"\w+ header indicates -1 ")
                 edf: Any = read(path, header_encoding="latin-1")
-            self.signals: list[Any] = list(edf.signals)
-            self.annotated: list[Any] = list(edf._annotation_signals)
-            self.labels = [_text(signal.label) for signal in self.signals]
-            self.units = [as_unit(_text(signal.physical_dimension)) for signal in self.signals]
-            self.rates = [float(signal.sampling_frequency) for signal in self.signals]
-            self.records, self.duration = edf.num_data_records, edf.data_record_duration
+            self._signals: list[Any] = list(edf.signals)
+            self._annotated: list[Any] = list(edf._annotation_signals)
+            self.labels = [_text(signal.label) for signal in self._signals]
+            self._units = [as_unit(_text(signal.physical_dimension)) for signal in self._signals]
+            rates = [float(signal.sampling_frequency) for signal in self._signals]
+            self._records, self._duration = edf.num_data_records, edf.data_record_duration
         except Exception as error:  # edfio raises many types on damaged headers
             raise DataError(f"{self.name}: the file is damaged or incomplete: {str(error).split('. ')[0]}") from error
-        if not all(0 < rate < np.inf for rate in self.rates):
-            raise DataError(f"{self.name}: data records of {self.duration:g} s do not give a valid sampling rate")
+        if not all(0 < rate < np.inf for rate in rates):
+            raise DataError(f"{self.name}: data records of {self._duration:g} s do not give a valid sampling rate")
+        self.rates = dict(zip(self.labels, rates, strict=True))
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """The annotations in order of onset, such as those of a hypnogram."""
+        if not self._annotated:
+            raise DataError(f"{self.name}: must have an annotation signal, but has none")
+        return self._times[2]
 
     @cached_property
-    def times(self) -> tuple[float, list[float | None], tuple[Annotation, ...]]:
+    def _times(self) -> tuple[float, list[float | None], tuple[Annotation, ...]]:
         """The onset of the first sample, the onsets of the data records or None, and the annotations.
 
         The first is in seconds after the start time of the file, the others from the first sample, or from the start
@@ -72,8 +76,8 @@ class _File:
         """
         onsets: list[Decimal | None] = []
         parsed = []
-        for number, signal in enumerate(self.annotated):
-            for record, raw in enumerate(signal.digital.reshape(self.records, -1)):
+        for number, signal in enumerate(self._annotated):
+            for record, raw in enumerate(signal.digital.reshape(self._records, -1)):
                 kept = None  # of timekeeping: the first annotation of a record is empty, and has the record's onset
                 for place, part in enumerate(filter(None, raw.tobytes().split(b"\x00"))):
                     match = _TAL.fullmatch(part)
@@ -86,7 +90,7 @@ class _File:
                     parsed += [(Decimal(onset), duration, text.strip()) for text in texts.split("\x14")]
                 onsets += [kept] if number == 0 else []
         zero = next(iter(onsets), None) or Decimal(0)
-        if zero >= 1 and not self.signals:
+        if zero >= 1 and not self._signals:
             zero = Decimal(0)  # start times are whole seconds, so a larger offset is the onset of an annotation
         annotations = [
             Annotation(float(onset - zero), float(duration or 0), text)
@@ -96,44 +100,50 @@ class _File:
         shifted = [None if onset is None else float(onset - zero) for onset in onsets]
         return float(zero), shifted, tuple(sorted(annotations, key=lambda annotation: annotation.onset))
 
-    def segments(self, fs: float) -> list[tuple[int, float]]:
-        """Return the first record and the onset in seconds of each segment; gaps exceed half a sample at rate `fs`."""
-        kind = self.head[193:197]
-        onsets = [onset for onset in self.times[1] if onset is not None]
-        complete = bool(onsets) and len(onsets) == self.records
+    def _segments(self, fs: float) -> list[tuple[int, float]]:
+        """Return the first record and the onset in seconds of each segment; gaps exceed half a sample at rate `fs`.
+
+        A file that declares itself continuous (EDF+C) has no gaps.
+        """
+        kind = self._head[193:197]
+        onsets = [onset for onset in self._times[1] if onset is not None]
+        complete = bool(onsets) and len(onsets) == self._records
         if kind == b"DF+D" and not complete:
             raise DataError(f"{self.name}: data records of a discontinuous file must have onsets, but some do not")
         if kind == b"DF+C" or not complete:
             return [(0, 0.0)]
-        gaps = np.diff(onsets) - self.duration
+        gaps = np.diff(onsets) - self._duration
         if (back := np.flatnonzero(gaps < -0.5 / fs)).size:
             record = int(back[0])
             raise DataError(
                 f"{self.name}: data record {record + 2} must begin after the previous record ends at "
-                f"{onsets[record] + self.duration:g} s, but begins at {onsets[record + 1]:g} s"
+                f"{onsets[record] + self._duration:g} s, but begins at {onsets[record + 1]:g} s"
             )
         return [(0, onsets[0]), *((int(record), onsets[record]) for record in np.flatnonzero(gaps > 0.5 / fs) + 1)]
 
     @property
-    def began(self) -> str:
+    def _began(self) -> str:
         """When the first sample was recorded; "" if unknown.
 
         In EDF+, the date 01.01.85 means unknown, and the recording identification has the year in four digits. Without
         a date, midnight also means unknown.
         """
         try:
-            start = datetime.strptime(self.head[_START].decode("latin-1"), "%d.%m.%y%H.%M.%S")
+            start = datetime.strptime(decode_text(self._head[_START]), "%d.%m.%y%H.%M.%S")
         except ValueError:
             return ""
-        stated = re.match(rb"Startdate \d\d-[A-Z]{3}-(\d{4}) ", self.head[_IDENTIFICATION])
+        stated = re.match(rb"Startdate \d\d-[A-Z]{3}-(\d{4}) ", self._head[_IDENTIFICATION])
         year = int(stated[1]) if stated else start.year % 100 + (1900 if start.year % 100 >= 85 else 2000)
         if stated or (start.day, start.month, year) != (1, 1, 1985):
-            return clock_time(start.replace(year=year), self.times[0])
-        return clock_time(start.time(), self.times[0]) if start.time().isoformat() != "00:00:00" else ""
+            return clock_time(start.replace(year=year), self._times[0])
+        return clock_time(start.time(), self._times[0]) if start.time().isoformat() != "00:00:00" else ""
 
-    def row(self, number: int, segments: Sequence[tuple[int, float]]) -> Recording:
-        """Return a signal as a recording of one channel, whose samples are read when they are needed."""
-        signal, fs = self.signals[number], self.rates[number]
+    def rows(self, numbers: Sequence[int]) -> list[Recording]:
+        segments = self._segments(max(self._signals[number].sampling_frequency for number in numbers))
+        return [self._row(number, segments) for number in numbers]
+
+    def _row(self, number: int, segments: Sequence[tuple[int, float]]) -> Recording:
+        signal, fs = self._signals[number], float(self._signals[number].sampling_frequency)
         try:
             (low, high), (bottom, top) = signal.digital_range, signal.physical_range
             scale = (top - bottom) / (high - low)
@@ -142,24 +152,21 @@ class _File:
         if not scale:
             raise DataError(f"{self.name}: the ranges of {self.labels[number]!r} must be numbers and not empty")
 
-        def values(digits: NDArray[Any]) -> NDArray[np.float32]:
+        def read(first: int, stop: int) -> Any:
+            digits = signal.get_digital_slice(first / fs, stop / fs)[None]
             return np.asarray((digits - float(low)) * scale + bottom, np.float32)
 
         count = signal.samples_per_data_record
         return Recording(
-            name=self.stem,
-            subject=self.stem,
+            name=self._stem,
+            subject=self._stem,
             fs=fs,
             channels=(self.labels[number],),
-            units=(self.units[number],),
-            signal=Unread(
-                (1, self.records * count),
-                lambda first, stop: values(signal.get_digital_slice(first / fs, stop / fs)[None]),
-            ),
-            annotations=self.times[2],
+            units=(self._units[number],),
+            signal=Unread((1, self._records * count), read),
+            annotations=self._times[2],
             segments=tuple(Segment(record * count, onset) for record, onset in segments),
-            limits=np.sort(values(np.array([[low, high]])), axis=1),
-            began=self.began,
+            began=self._began,
         )
 
 
@@ -167,53 +174,14 @@ def _text(field: str) -> str:
     return decode_text(field.encode("latin-1")).strip()
 
 
-def read_edf(
-    path: str | Path,
-    *,
-    channels: Sequence[str] | None = None,
-    fs: float | None = None,
-    resample: str | Mapping[str, str | None] | None = None,
-    missing: float | None = None,
-) -> Recording:
-    """Open an EDF, EDF+ or BDF file; samples are read when they are needed.
-
-    A file that declares itself continuous (EDF+C) is read without gaps.
-
-    Parameters
-    ----------
-    channels : names of channels to read, in this order; all signals except annotations if None
-    fs, resample : as for `polyadic.data.recordings.at_one_rate`
-    missing : value of missing samples
-    """
-    file = _File(path)
-    if not file.signals:
-        raise DataError(
-            f"{file.name}: must have signals, but has only annotations: if it scores another recording, use "
-            f"--scoring '*{common_ending(file.name)}'"
-        )
-    chosen = choose_channels(file.name, file.labels, channels)
-    segments = file.segments(max(file.rates[number] for number in chosen))
-    rows = [mark_missing(file.row(number, segments), missing) for number in chosen]
-    return at_one_rate(file.name, rows, fs, resample)
+def _read_head(path: str | Path) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(256)
 
 
-def read_annotations(path: str | Path) -> tuple[Annotation, ...]:
-    """Read the annotations of an EDF+ or BDF+ file, such as a hypnogram, in order of onset."""
-    file = _File(path)
-    if not file.annotated:
-        raise DataError(f"{file.name}: must have an annotation signal, but has none")
-    return file.times[2]
-
-
-def read_rates(path: str | Path) -> dict[str, float]:
-    """Read the sampling rate in Hz of every channel, by name; empty if the file has only annotations."""
-    file = _File(path)
-    return dict(zip(file.labels, file.rates, strict=True))
-
-
-def read_start(path: str | Path) -> str:
-    """Read the start date and time of a file, in the format of the header: "dd.mm.yyhh.mm.ss"."""
-    return decode_text(_File(path).head[_START])
+def begin_together(path: str | Path, other: str | Path) -> bool:
+    """Whether two files have the same start date and time in their headers."""
+    return _read_head(path)[_START] == _read_head(other)[_START]
 
 
 def mark_copy(content: bytes) -> bytes:
@@ -226,5 +194,4 @@ def mark_copy(content: bytes) -> bytes:
 
 def is_marked(path: str | Path) -> bool:
     """Whether a file is a copy of a recording that polyadic wrote."""
-    with Path(path).open("rb") as file:
-        return file.read(256)[_IDENTIFICATION].rstrip().endswith(_MARK)
+    return _read_head(path)[_IDENTIFICATION].rstrip().endswith(_MARK)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import check_file, choose_channels
+from polyadic.data.readers.common import check_file, choose_channels, import_package
 from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
 from polyadic.data.windows import Windows
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError
 
 __all__ = ["from_epochs", "from_raw", "read_mne"]
 
@@ -35,25 +35,15 @@ _SUBJECTS = ("subject", "subject_id", "participant_id")
 """Metadata columns that may contain the subject."""
 
 
-def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> Recording:
-    """Convert an `mne.io.Raw` to a recording, with all its channels.
+def from_raw(raw: Any) -> Recording:
+    """Convert an `mne.io.Raw` to a recording, with all its channels, named after its file.
 
     Onsets of annotations are relative to the first sample. Samples that an annotation marks as bad (`BAD…`) are
     missing; if it has channel names, in these channels only. No window crosses an `EDGE boundary`, where two files were
     concatenated.
-
-    Parameters
-    ----------
-    raw : the object to convert
-    name : name of the recording; by default the file name without its extension
-    subject : name of the subject; by default the identifier in `raw.info`, or else the name of the recording
     """
-    if not hasattr(raw, "n_times") or not hasattr(raw, "get_data"):
-        raise PolyadicError(f"raw must be an mne.io.Raw, but is a {type(raw).__name__}")
-    if name is None:
-        name = next((Path(file).stem for file in raw.filenames if file is not None), "raw")
-    subject = subject if subject is not None else (_subject(raw) or name)
-    return _recording(raw, name, subject, range(len(raw.ch_names)), "V").in_memory()
+    name = next((Path(file).stem for file in raw.filenames if file is not None), "raw")
+    return _recording(raw, name, _subject(raw) or name, range(len(raw.ch_names)), "V").in_memory()
 
 
 def _recording(raw: Any, name: str, subject: str, places: Sequence[int], volt: str) -> Recording:
@@ -92,10 +82,7 @@ def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
 
     Volts are converted to microvolts, the unit of EEG in these files and in EDF. Samples are read when they are needed.
     """
-    try:
-        import mne
-    except ImportError as error:
-        raise MissingExtraError(f"{path.name} needs the package mne: pip install 'polyadic[mne]'") from error
+    mne = import_package("mne", path.name)
     check_file(path)
     try:
         with warnings.catch_warnings():
@@ -106,43 +93,28 @@ def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
     return _recording(raw, path.name, path.name, choose_channels(path.name, raw.ch_names, channels), "uV")
 
 
-def from_epochs(epochs: Any, label: str | None = None, subject: str | None = None) -> Windows:
+def from_epochs(epochs: Any) -> Windows:
     """Convert an `mne.Epochs` to windows: X (N, channels, time) float32, labelled with the names of the events.
 
-    Classes are ordered by event code. Epochs that MNE has dropped are left out.
-
-    Parameters
-    ----------
-    epochs : the object to convert
-    label : column of `epochs.metadata` with the labels, which replace the events
-    subject : column of `epochs.metadata` with the subjects; by default `subject`, `subject_id` or `participant_id` if
-        there is such a column, else the identifier in `epochs.info`
+    Classes are ordered by event code. Epochs that MNE has dropped are left out. The subject is in a column `subject`,
+    `subject_id` or `participant_id` of the metadata, or else in `epochs.info`.
     """
-    if not hasattr(epochs, "event_id") or not hasattr(epochs, "get_data"):
-        raise PolyadicError(f"epochs must be an mne.Epochs, but is a {type(epochs).__name__}")
     X = np.asarray(epochs.get_data(verbose="ERROR"), dtype=np.float32)
     if not len(X):
         raise DataError("epochs must contain at least one epoch that was not dropped, but contain none")
-    metadata = getattr(epochs, "metadata", None)
-    columns = () if metadata is None else tuple(map(str, metadata.columns))
-    for name, column in (("label", label), ("subject", subject)):
-        if column is not None and column not in columns:
-            raise PolyadicError(f"{name} must be a column of the metadata, {', '.join(columns)}, but is {column!r}")
-    subject = subject or next((name for name in _SUBJECTS if name in columns), None)
-    own = _subject(epochs)
-    people = metadata[subject].tolist() if metadata is not None and subject is not None else None
+    metadata, own = getattr(epochs, "metadata", None), _subject(epochs)
+    column = next((name for name in _SUBJECTS if metadata is not None and name in metadata), None)
+    people = None if own is None else [own] * len(X)
     events = {int(code): str(event) for event, code in reversed(epochs.event_id.items())}
     codes = sorted(events)
     return Windows(
         X,
         float(epochs.info["sfreq"]),
-        label=metadata[label].tolist()
-        if metadata is not None and label is not None
-        else np.searchsorted(codes, epochs.events[:, 2]),
-        subject=people if people is not None else None if own is None else np.full(len(X), own),
+        label=np.searchsorted(codes, epochs.events[:, 2]),
+        subject=metadata[column].tolist() if metadata is not None and column is not None else people,
         channels=tuple(epochs.ch_names),
         units=tuple(_UNITS.get(kind, "") for kind in epochs.get_channel_types()),
-        classes=() if label is not None else tuple(events[code] for code in codes),
+        classes=tuple(events[code] for code in codes),
     )
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from polyadic.data.labels import is_unknown
-from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import check_file, decode_text, is_table
+from polyadic.data.readers.edf import EdfFile, begin_together
 from polyadic.data.readers.tables import read_heads, read_texts
+from polyadic.data.readers.wfdb import read_annotations
 from polyadic.data.reading import listed
 from polyadic.data.recordings import LATEST, Annotation, Recording
 from polyadic.errors import DataError
@@ -26,13 +27,7 @@ _NOTHING = ("n/a", "nan", "na", "")
 
 
 def matches(path: str, pattern: str | None) -> bool:
-    """Whether a path relative to the folder that is read, or its file name, matches a pattern.
-
-    Examples
-    --------
-    >>> matches("S01/night-Hypnogram.edf", "*-Hypnogram.edf"), matches("S01/a.csv", "S02/*")
-    (True, False)
-    """
+    """Whether a path relative to the folder that is read, or its file name, matches a pattern."""
     if pattern is None:
         return False
     wanted = pattern.replace("{name}", "*")
@@ -44,10 +39,8 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
 
     The text that matches the * of the pattern must be a prefix of the name of the recording, followed by its end or by
     a character that is not a letter or digit. In the names of EDF files, the prefix may end in a letter where the
-    recording has a digit, as in Sleep-EDF. Files in the folder of the recording take precedence.
-
-    Instead of *, {name} in the pattern stands for the whole name of the recording. `files` match the pattern, below the
-    folder `base`.
+    recording has a digit, as in Sleep-EDF. {name} instead of * stands for the whole name of the recording. `files`
+    match the pattern, below the folder `base`; those in the folder of the recording take precedence.
     """
     fitting: dict[Path, int] = {}
     for file in files:
@@ -86,21 +79,21 @@ def _key(file: Path, base: Path, pattern: str) -> str:
 
 
 def read_scoring(path: Path, recording: Recording, source: Path, seconds: float) -> tuple[Annotation, ...]:
-    """Read the labels of a recording from a scoring file.
+    """Read the labels of a recording, whose file is `source`, from a scoring file.
 
     It is an EDF+ file with annotations, a table of onset, duration and label, a WFDB annotation file, or a text file
-    with one stage per line, for which the length of a window in seconds is tried as the length of an epoch. `source` is
-    the file of the recording.
+    with one stage per line, for which the length of a window in seconds is tried as the length of an epoch.
     """
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
-        if source.suffix.lower() in (".edf", ".bdf") and edf.read_start(path) != edf.read_start(source):
+        annotations = EdfFile(path).annotations
+        if source.suffix.lower() in (".edf", ".bdf") and not begin_together(path, source):
             raise DataError(f"{path.name} does not belong to {source.name}: they begin at different times")
-        return edf.read_annotations(path)
+        return annotations
     if is_table(path) and {"onset", "duration"} & {head.lower() for head in read_heads(path)}:
         return read_events(path, None)
     if source.suffix.lower() == ".hea" and suffix not in (".csv", ".tsv", ".txt"):
-        return wfdb.read_annotations(path, recording)
+        return read_annotations(path, recording.duration)
     return _read_lines(path, recording, seconds)
 
 
@@ -119,24 +112,18 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
         raise DataError(
             f"{path.name} must have the columns onset, duration and {column or 'label'}, but has {listed(heads)}"
         )
-    try:
-        frame = read_texts(path)
-    except DataError as error:
-        if "at least one sample" in str(error):
-            return ()
-        raise
-    times = {}
+    frame = read_texts(path)
+    times = []
     for name in ("onset", "duration"):
-        cells = (
-            frame[named[name]].str.lower().str.replace(",", ".") if name in named else frame[label].map(lambda _: "")
-        )
+        cells = frame[named[name]].str.lower().str.replace(",", ".") if name in named else pd.Series("0", frame.index)
         cells = cells.where(~cells.isin(_NOTHING), "0") if name == "duration" else cells
-        times[name] = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
-    valid = (np.abs(times["onset"]) <= LATEST) & (times["duration"] >= 0) & (times["duration"] <= LATEST)
+        times.append(pd.to_numeric(cells, errors="coerce").to_numpy(np.float64))
+    onsets, durations = times
+    valid = (np.abs(onsets) <= LATEST) & (durations >= 0) & (durations <= LATEST)
     if not valid.all():
         line = int(np.argmin(valid)) + 2
         raise DataError(f"{path.name}, line {line}: onset and duration must be numbers of seconds, at most {LATEST:g}")
-    rows = zip(times["onset"].tolist(), times["duration"].tolist(), frame[label], strict=True)
+    rows = zip(onsets.tolist(), durations.tolist(), frame[label], strict=True)
     annotations = (Annotation(*row) for row in rows if row[2].lower() not in _NOTHING and not is_unknown(row[2]))
     return tuple(sorted(annotations, key=lambda annotation: annotation.onset))
 
@@ -155,23 +142,19 @@ def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annota
 
 
 def _epoch_length(lines: int, recording: Recording, window: float, file: str) -> float:
-    """Return the epoch length in seconds: the window length, a common length or a whole number of seconds.
+    """Return the epoch length in seconds: that of a window, a common one, or whole seconds that fill the recording.
 
     The epochs must leave less than one epoch at the end of the recording. A length that leaves nothing is preferred.
     """
     seconds, slack = recording.signal.shape[1] / recording.fs, 0.5 / recording.fs
-    most = int(seconds // lines + 1) if lines else 0
-    for lengths in ({window, *_EPOCHS}, {float(length) for length in range(1, most + 1)}):
-        fitting = sorted(size for size in lengths if lines and lines * size <= seconds + slack < (lines + 1) * size)
-        filling = [size for size in fitting if lines * size >= seconds - slack]
-        if len(fitting) == 1 or filling:
-            return (filling or fitting)[0]
-        if fitting:
-            raise DataError(
-                f"{file} has {lines} lines, which may be epochs of {fitting[0]:g} or of {fitting[-1]:g} s in the "
-                f"{seconds:g} s of {recording.name}: give a table of onset, duration and label instead"
-            )
+    usual = {window, *_EPOCHS}
+    fitting = sorted(size for size in usual if lines and lines * size <= seconds + slack < (lines + 1) * size)
+    lengths = fitting or [float(round(seconds / max(lines, 1)))]
+    filling = [size for size in lengths if size and abs(lines * size - seconds) <= slack]
+    if len(fitting) == 1 or filling:
+        return (filling or fitting)[0]
+    which = f"may be epochs of {fitting[0]:g} or of {fitting[-1]:g} s" if fitting else "fit no usual epoch length"
     raise DataError(
-        f"{file} has {lines} lines, which do not fit epochs of a whole number of seconds in the {seconds:g} s of "
-        f"{recording.name}: give a table of onset, duration and label instead"
+        f"{file} has {lines} lines, which {which} in the {seconds:g} s of {recording.name}: give a table of onset, "
+        "duration and label instead"
     )

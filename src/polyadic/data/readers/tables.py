@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import re
+import shlex
 import warnings
 import zlib
 from collections.abc import Collection, Sequence
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from polyadic.data.channels import split_unit
 from polyadic.data.labels import as_text, is_unknown
 from polyadic.data.readers.common import check_file, choose_channels, ending_of
-from polyadic.data.reading import Reading, close_match, listed, shell_word
+from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Annotation, Recording, Segment, clock_time
 from polyadic.errors import DataError, MissingExtraError
 
@@ -60,14 +61,13 @@ _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 def read_heads(path: Path) -> tuple[str, ...]:
     """Return the column names of a table, without an unnamed first column; () if the file is not a table."""
     try:
-        state = path.stat()
-        return _heads_of(path, state.st_mtime_ns, state.st_size)
+        return _heads_of(path, path.stat().st_mtime_ns)
     except (DataError, csv.Error, OSError):
         return ()
 
 
 @lru_cache(maxsize=4096)  # names are needed often, and some formats must be read as a whole for them
-def _heads_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
+def _heads_of(path: Path, changed: int) -> tuple[str, ...]:
     if ending_of(path) in _FORMATS:
         return tuple(map(str, _read(path, ()).columns))
     heads = _split_heads(_decoded(path, _SAMPLE))[1]
@@ -76,8 +76,10 @@ def _heads_of(path: Path, changed: int, size: int) -> tuple[str, ...]:
 
 def read_texts(path: Path) -> pd.DataFrame:
     """Read all columns of a table as text, "" for empty cells."""
-    heads = read_heads(path)
-    return typed_frame(_read(path, heads), path.name, heads)
+    import pandas as pd
+
+    frame = _read(path, read_heads(path))
+    return pd.DataFrame({head: [as_text(cell).strip() for cell in frame[head]] for head in frame.columns}, dtype=str)
 
 
 def _read(path: Path, texts: Collection[str]) -> pd.DataFrame:
@@ -179,7 +181,8 @@ def typed_frame(
     columns: dict[str, Any] = {}
     for name, (_, column) in zip(heads, frame.items(), strict=True):
         if name in texts:
-            columns[name] = [as_text(value).strip() for value in column]
+            codes, values = pd.factorize(column, use_na_sentinel=False)  # most texts occur many times
+            columns[name] = np.array([as_text(value).strip() for value in values], object)[codes]
         elif channels is None or name in channels:
             columns[name] = numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
             wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
@@ -187,7 +190,7 @@ def typed_frame(
                 row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
                 hint = "; numbers must have decimal points, not commas" if _NUMBER.fullmatch(cell) else ""
                 if row == 0 and not hint:
-                    use = f"use --label {shell_word(name)}; --channel selects the signals"
+                    use = f"use --label {shlex.quote(name)}; --channel selects the signals"
                     hint = f"; if the column {name!r} has labels, {use}"
                 raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")
     return pd.DataFrame(columns)
@@ -229,10 +232,8 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     if channels is not None and heads:
         channels = tuple(heads[place] for place in choose_channels(path.name, heads, channels))
     bare = {_TIME_UNIT.sub("", head.lower()): head for head in heads}
-    usual = (
-        heads[0] if heads and heads[0].lower() == "t" else next((bare[name] for name in _TIMES if name in bare), None)
-    )
-    time = reading.time or usual
+    first = heads[:1] if heads[:1] in (("t",), ("T",)) else ()
+    time = reading.time or next(iter([*first, *(bare[name] for name in _TIMES if name in bare)]), None)
     reading = replace(reading, channels=channels, time=None if time in (channels or ()) else time)
     texts = {column for column in (reading.label, reading.subject_column, reading.time) if column is not None}
     frame = _read(path, texts)
@@ -240,7 +241,7 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     found = dict(sorted({option: column for column, (option, _) in reversed(looks.items())}.items()))  # the first ones
     if looks and not guess:
         what = ", and ".join(f"the column {column!r} looks like {looks[column][1]}" for column in found.values())
-        use = " ".join(f"{option} {shell_word(column)}" for option, column in found.items())
+        use = " ".join(f"{option} {shlex.quote(column)}" for option, column in found.items())
         raise DataError(
             f"{path.name}: {what}, and would be read as a signal: use {use} if "
             f"{'it is one' if len(found) == 1 else 'they are'}, or select the signals with --channel"
@@ -295,28 +296,25 @@ def recordings_in(
     subject need not be contiguous; windows do not cross from one block of rows to the next.
     """
     if by is None:
-        return [_recording(frame, np.arange(len(frame)), reading, None, file, name, name)]
-    values = frame[by].to_numpy(str)
-    people = list(dict.fromkeys(values.tolist()))
+        return [_recording(frame, reading, None, file, name, name)]
+    people = {str(who): rows for who, rows in frame.groupby(by, sort=False)}
     for who in filter(is_unknown, people):
-        line = int(np.flatnonzero(values == who)[0]) + 2
-        raise DataError(f"{file}, line {line}: the column {by!r} must name a subject")
+        raise DataError(f"{file}, line {people[who].index[0] + 2}: the column {by!r} must name a subject")
     names = {who: name if len(people) == 1 else f"{name}/{who}" for who in people}
-    return [_recording(frame, np.flatnonzero(values == who), reading, by, file, names[who], who) for who in people]
+    return [_recording(rows, reading, by, file, names[who], who) for who, rows in people.items()]
 
 
-def _recording(
-    frame: pd.DataFrame, rows: NDArray[np.intp], reading: Reading, by: str | None, file: str, name: str, who: str
-) -> Recording:
-    fs, time, resample = reading.fs, reading.time, reading.resample
+def _recording(frame: pd.DataFrame, reading: Reading, by: str | None, file: str, name: str, who: str) -> Recording:
+    """Return a recording of some rows of a table, by whose index they are contiguous or not."""
+    fs, time, resample, rows = reading.fs, reading.time, reading.resample, frame.index.to_numpy()
     channels = tuple(reading.channels or (head for head in frame.columns if head not in {reading.label, time, by}))
-    values = frame[list(channels)].to_numpy(np.float64)[rows].T
+    values = frame[list(channels)].to_numpy(np.float64).T
     if reading.missing is not None:
         values = np.where(np.isclose(values, reading.missing, rtol=1e-6, atol=0), np.nan, values)
-    labels = None if reading.label is None else frame[reading.label].to_numpy(str)[rows]
+    labels = None if reading.label is None else frame[reading.label].to_numpy(str)
     edges, began = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist()], ""
     if time is not None:
-        times, began = _read_times(frame[time].to_numpy(str)[rows].tolist(), time, file)
+        times, began = _read_times(frame[time], file)
         try:
             fs, segments = _rate_and_segments(times, rows, edges, fs if resample is None else None, file)
         except DataError:
@@ -359,29 +357,25 @@ def _labelled(recording: Recording, labels: NDArray[np.str_]) -> Recording:
 # --------------------------------------------------------------------------------------------------------------- times
 
 
-def _read_times(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float64], str]:
-    """Parse times into seconds, and return them with the first as a date, or "".
+def _read_times(cells: pd.Series[str], file: str) -> tuple[NDArray[np.float64], str]:
+    """Parse a column of times into seconds, and return them with the first as a date, or "".
 
     Dates and times in ms, us or ns become relative to the first.
     """
     import pandas as pd
 
-    wanted = f"{file}: the time column must have two or more times in seconds and none missing"
-    if "" in cells or len(cells) < 2:
-        raise DataError(wanted)
-    if not all(map(_is_number, numbers := [cell.replace(",", ".") for cell in cells])):
-        dates = pd.to_datetime(pd.Series(cells), errors="coerce", format="ISO8601")
-        if dates.isna().any():
-            row = int(np.argmax(dates.isna()))
+    times = pd.to_numeric(cells.str.replace(",", "."), errors="coerce").to_numpy(np.float64)
+    if len(cells) < 2 or (cells == "").any() or np.isinf(times).any():
+        raise DataError(f"{file}: the time column must have two or more times in seconds and none missing")
+    if np.isnan(times).any():
+        dates = pd.to_datetime(cells, errors="coerce", format="ISO8601")
+        for row in dates.index[dates.isna()]:
             raise DataError(
                 f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
                 f"{cells[row]!r}"
             )
-        return (dates - dates[0]).dt.total_seconds().to_numpy(), clock_time(dates[0])
-    times = np.array(numbers, np.float64)
-    if not np.isfinite(times).all():
-        raise DataError(wanted)
-    unit = _TIME_UNIT.search(f" {column.lower()}")
+        return (dates - dates.iloc[0]).dt.total_seconds().to_numpy(), clock_time(dates.iloc[0])
+    unit = _TIME_UNIT.search(f" {cells.name}".lower())
     scale = _SCALES.get(unit[1], 1.0) if unit else 1.0
     for size, smaller in () if scale != 1 else _EPOCHS:
         if size <= abs(times[0]) < size * 1e3 and size <= abs(times[-1]) < size * 1e3:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -20,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import as_unit, check_file, choose_channels, decode_text
-from polyadic.data.recordings import Annotation, Recording, Segment, Unread, at_one_rate, clock_time, mark_missing
+from polyadic.data.channels import as_unit
+from polyadic.data.readers.common import SignalFile, check_file, decode_text, import_package
+from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
 from polyadic.errors import DataError, MissingExtraError
 
 _BYTES = {"8": 1.0, "80": 1.0, "310": 4 / 3, "311": 4 / 3, "212": 1.5, "16": 2.0, "61": 2.0, "160": 2.0, "24": 3.0}
@@ -36,56 +36,114 @@ _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
 """Annotation codes: comment, rhythm change, last code of an annotation type, long interval, auxiliary text."""
 
 
-def read_wfdb(
-    path: str | Path,
-    *,
-    channels: Sequence[str] | None = None,
-    annotations: Sequence[str] = (),
-    resample: str | Mapping[str, str | None] | None = None,
-    missing: float | None = None,
-) -> Recording:
-    """Open a record with one or more segments; samples are read when they are needed.
+class WfdbRecord(SignalFile):
+    """A record with one or more segments, with the annotation files beside it that have one of the extensions.
 
-    Times between segments are gaps. Samples of channels that a segment does not have are missing.
-
-    Parameters
-    ----------
-    path : path of the record, with or without `.hea`
-    channels : names of channels to read, in this order; all if None
-    annotations : extensions of annotation files, such as "atr"
-    resample : as for `polyadic.data.recordings.at_one_rate`
-    missing : value of missing samples, besides the one of the format
+    Times between segments are gaps. Samples of channels that a segment does not have are missing. `path` is that of the
+    record, with or without `.hea`.
     """
-    path = Path(path)
-    path = path.with_name(path.name.removesuffix(".hea"))
-    header = read_header(path.with_name(f"{path.name}.hea"))
-    signals = _signals(path, header)
-    picked = choose_channels(f"{path.name}.hea", signals.sig_name, channels)
-    spans = _spans(path, header, picked)
-    read = lru_cache(maxsize=1)(lambda first, stop: _read_frames(path, header, signals, picked, first, stop))
-    rows = [_row(path.name, signals, number, spans, read, place) for place, number in enumerate(picked)]
-    recording = at_one_rate(f"{path.name}.hea", [mark_missing(row, missing) for row in rows], None, resample)
-    files = [path.with_name(f"{path.name}.{extension}") for extension in annotations]
-    found = [annotation for file in files for annotation in read_annotations(file, recording)]
-    began: Any = header.base_time or ""
-    if header.base_time and header.base_date:
-        began = datetime.combine(header.base_date, header.base_time)
-    return replace(
-        recording,
-        annotations=tuple(sorted(found, key=lambda annotation: annotation.onset)),
-        began=clock_time(began),
-    )
 
+    def __init__(self, path: str | Path, extensions: Sequence[str] = ("ann", "atr")) -> None:
+        path = Path(path)
+        self._path = path.with_name(path.name.removesuffix(".hea"))
+        self.name = f"{self._path.name}.hea"
+        self._header = header = read_header(self._path.with_name(self.name))
+        self._signals = header
+        if hasattr(header, "seg_name"):  # the first segment has the signals of all
+            first = next((segment for segment in header.seg_name if segment != _ABSENT), _ABSENT)
+            self._signals = read_header(self._path.with_name(f"{first}.hea"))
+        self.labels = list(self._signals.sig_name)
+        frames = zip(self.labels, self._signals.samps_per_frame, strict=True)
+        self.rates = {label: float(self._signals.fs * frame) for label, frame in frames}
+        beside = (self._path.with_name(f"{self._path.name}.{extension}") for extension in extensions)
+        self._beside = [file for file in beside if file.exists()]
 
-def import_wfdb() -> Any:
-    """Import the wfdb package without the deprecation warnings that its import causes."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import wfdb
-    except ImportError:
-        raise MissingExtraError("WFDB records need the package wfdb: pip install 'polyadic[wfdb]'") from None
-    return wfdb
+    def rows(self, numbers: Sequence[int]) -> list[Recording]:
+        header, spans = self._header, self._spans(numbers)
+        duration = spans[-1][1] / self._signals.fs
+        found = [annotation for file in self._beside for annotation in read_annotations(file, duration)]
+        began: Any = header.base_time or ""
+        if header.base_time and header.base_date:
+            began = datetime.combine(header.base_date, header.base_time)
+        read = lru_cache(maxsize=1)(lambda first, stop: self._read_frames(numbers, first, stop))
+        return [
+            replace(
+                self._row(number, spans, lambda first, stop, place=place: read(first, stop)[place]),
+                annotations=tuple(sorted(found, key=lambda annotation: annotation.onset)),
+                began=clock_time(began),
+            )
+            for place, number in enumerate(numbers)
+        ]
+
+    def _spans(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the first frame and the end of each part without gaps; sizes of signal files are checked."""
+        header, folder = self._header, self._path.parent
+        if header is self._signals:
+            return [(0, _frame_count(header, numbers, folder))]
+        spans: list[tuple[int, int]] = []
+        end = 0
+        for segment, frames in zip(header.seg_name, header.seg_len, strict=True):
+            first, end = end, end + frames
+            if segment == _ABSENT or not frames:
+                continue
+            part = read_header(folder / f"{segment}.hea")
+            if _frame_count(part, range(part.n_sig), folder) != frames:
+                raise DataError(f"{segment}.hea: the segment must have {frames} samples")
+            if spans and spans[-1][1] == first:  # windows may cross from one segment to the next without a gap
+                first = spans.pop()[0]
+            spans.append((first, end))
+        if not spans:
+            raise DataError(f"{self.name}: all segments are gaps")
+        return spans
+
+    def _read_frames(self, numbers: Sequence[int], first: int, stop: int) -> list[NDArray[Any]]:
+        """Read the samples of each signal from frame `first` to `stop`, NaN where they are missing."""
+        wfdb, signals, unknown = import_package("wfdb", self.name), self._signals, self._header.sig_len is None
+        several = {signals.samps_per_frame[number] for number in numbers} != {1}
+        # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
+        whole = unknown or any(signals.fmt[number] == "8" for number in numbers)
+        try:
+            record = wfdb.rdrecord(
+                str(self._path.absolute()),
+                sampfrom=0 if whole else first,
+                sampto=None if unknown else stop,
+                channels=list(numbers),
+                smooth_frames=not several,
+            )
+        except ImportError as error:
+            raise MissingExtraError(f"{self.name}: FLAC needs a package: pip install soundfile") from error
+        except Exception as error:  # wfdb raises many types on damaged files
+            raise DataError(f"{self.name}: wfdb cannot read the record ({type(error).__name__})") from error
+        values = list(record.e_p_signal) if several else list(record.p_signal.T)
+        skipped = [first * signals.samps_per_frame[number] * whole for number in numbers]
+        return [row[begin:] for row, begin in zip(values, skipped, strict=True)]
+
+    def _row(self, number: int, spans: Sequence[tuple[int, int]], frames: Any) -> Recording:
+        """Return a signal as a recording; `frames` reads its samples from one frame to another."""
+        signals, name = self._signals, self._path.name
+        each = signals.samps_per_frame[number]
+        firsts = np.cumsum([0, *((end - first) * each for first, end in spans)]).tolist()
+
+        def read(start: int, stop: int) -> NDArray[np.float32]:
+            parts = []
+            for (frame, _), begin, end in zip(spans, firsts, firsts[1:], strict=False):
+                first, last = max(start, begin) - begin, min(stop, end) - begin
+                if first < last:
+                    values = frames(frame + first // each, frame - (-last // each))
+                    parts.append(values[first % each : first % each + last - first].astype(np.float32))
+            return np.concatenate(parts)[None]
+
+        return Recording(
+            name=name,
+            subject=name,
+            fs=float(signals.fs * each),
+            channels=(signals.sig_name[number],),
+            units=(signals.units[number],),
+            signal=Unread((1, firsts[-1]), read),
+            segments=tuple(
+                Segment(first, frame / signals.fs) for first, (frame, _) in zip(firsts, spans, strict=False)
+            ),
+        )
 
 
 # ---------------------------------------------------------------- headers
@@ -93,7 +151,7 @@ def import_wfdb() -> Any:
 
 def read_header(path: Path) -> Any:
     """Read a header with wfdb, as its `Record` or `MultiRecord`; names and units may be in UTF-8 or Latin-1."""
-    lines, wfdb = _header_lines(path), import_wfdb()
+    lines, wfdb = _header_lines(path), import_package("wfdb", path.name)
     try:
         header = wfdb.rdheader(str(path.absolute().with_suffix("")))
     except Exception as error:
@@ -132,42 +190,6 @@ def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
     return {path: segments[path] for path in every if path in segments}
 
 
-def read_rates(path: Path) -> dict[str, float]:
-    """Read the sampling rate in Hz of every channel of a record, by name."""
-    signals = _signals(path.with_suffix(""), read_header(path))
-    return {
-        name: float(signals.fs * frame) for name, frame in zip(signals.sig_name, signals.samps_per_frame, strict=True)
-    }
-
-
-def _signals(path: Path, header: Any) -> Any:
-    """Return the header with the signals of a record: for one of several segments, that of the first."""
-    if not hasattr(header, "seg_name"):
-        return header
-    first = next((segment for segment in header.seg_name if segment != _ABSENT), None)
-    if first is None:
-        raise DataError(f"{path.name}.hea: all segments are gaps")
-    return read_header(path.with_name(f"{first}.hea"))
-
-
-def _spans(path: Path, header: Any, picked: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first frame and the end of each part of a record without gaps; sizes of signal files are checked."""
-    if not hasattr(header, "seg_name"):
-        return [(0, _frame_count(header, picked, path.parent))]
-    spans: list[tuple[int, int]] = []
-    end = 0
-    for segment, frames in zip(header.seg_name, header.seg_len, strict=True):
-        first, end = end, end + frames
-        if segment == _ABSENT or not frames:
-            continue
-        part = read_header(path.with_name(f"{segment}.hea"))
-        if _frame_count(part, range(part.n_sig), path.parent) != frames:
-            raise DataError(f"{segment}.hea: the segment must have {frames} samples")
-        # Segments that follow each other without a gap are one, so that windows may cross their border.
-        spans = [*spans[:-1], (spans[-1][0], end)] if spans and spans[-1][1] == first else [*spans, (first, end)]
-    return spans
-
-
 def _frame_count(header: Any, picked: Sequence[int], folder: Path) -> int:
     """Return the number of frames, after comparing it with the sizes of the signal files."""
     file, frames = f"{header.record_name}.hea", header.sig_len
@@ -188,77 +210,19 @@ def _frame_count(header: Any, picked: Sequence[int], folder: Path) -> int:
     return int(frames)
 
 
-# ---------------------------------------------------------------- signals
-
-
-def _read_frames(
-    path: Path, header: Any, signals: Any, picked: Sequence[int], first: int, stop: int
-) -> list[NDArray[Any]]:
-    """Read the samples of each signal from frame `first` to `stop`, NaN where they are missing."""
-    wfdb, several = import_wfdb(), {signals.samps_per_frame[number] for number in picked} != {1}
-    # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
-    whole = header.sig_len is None or any(signals.fmt[number] == "8" for number in picked)
-    try:
-        record = wfdb.rdrecord(
-            str(path.absolute()),
-            sampfrom=0 if whole else first,
-            sampto=None if header.sig_len is None else stop,
-            channels=list(picked),
-            smooth_frames=not several,
-        )
-    except ImportError as error:
-        raise MissingExtraError(f"{path.name}.hea: FLAC needs a package: pip install soundfile") from error
-    except Exception as error:  # wfdb raises many types on damaged files
-        raise DataError(f"{path.name}.hea: wfdb cannot read the record ({type(error).__name__})") from error
-    values = list(record.e_p_signal) if several else list(record.p_signal.T)
-    skipped = [first * signals.samps_per_frame[number] * whole for number in picked]
-    return [row[begin:] for row, begin in zip(values, skipped, strict=True)]
-
-
-def _row(name: str, signals: Any, number: int, spans: Sequence[tuple[int, int]], frames: Any, place: int) -> Recording:
-    """Return a signal as a recording of one channel, whose samples are read when they are needed."""
-    each, fs = signals.samps_per_frame[number], float(signals.fs * signals.samps_per_frame[number])
-    firsts = np.cumsum([0, *((end - first) * each for first, end in spans)]).tolist()
-
-    def read(start: int, stop: int) -> NDArray[np.float32]:
-        parts = []
-        for (frame, _), begin, end in zip(spans, firsts, firsts[1:], strict=False):
-            first, last = max(start, begin) - begin, min(stop, end) - begin
-            if first < last:
-                base = frame + first // each
-                values = frames(base, frame - (-last // each))[place]
-                parts.append(values[first % each : first % each + last - first].astype(np.float32))
-        return np.concatenate(parts)[None]
-
-    bits, zero = signals.adc_res[number] or 0, signals.adc_zero[number] or 0
-    # The lowest digital value marks missing samples, so the converter never outputs it.
-    half = 2 ** (bits - 1) if 0 < bits <= 32 else np.nan
-    limits = (np.array([[zero - half + 1, zero + half - 1]]) - signals.baseline[number]) / signals.adc_gain[number]
-    return Recording(
-        name=name,
-        subject=name,
-        fs=fs,
-        channels=(signals.sig_name[number],),
-        units=(signals.units[number],),
-        signal=Unread((1, firsts[-1]), read),
-        segments=tuple(Segment(first, frame / signals.fs) for first, (frame, _) in zip(firsts, spans, strict=False)),
-        limits=np.sort(limits.astype(np.float32), axis=1),
-    )
-
-
 # ---------------------------------------------------------------- annotations
 
 
-def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]:
-    """Read an annotation file in the MIT format; the header of the record must be in the same folder.
+def read_annotations(path: Path, duration: float) -> tuple[Annotation, ...]:
+    """Read an annotation file in the MIT format, of a record of this duration whose header is in the same folder.
 
     The text of an annotation is its note, or else its symbol ("[42]" for a code without a symbol). A rhythm change
     lasts until the next one; all other annotations have no duration.
     """
     check_file(path)
-    parsed = list(_parse_annotations(path, read_header(path.with_suffix(".hea")).fs, recording.duration))
+    parsed = list(_parse_annotations(path, read_header(path.with_suffix(".hea")).fs, duration))
     changes = [onset for onset, code, text in parsed if code == _RHYTHM and text.startswith("(")]
-    ends = iter([*changes[1:], recording.duration])
+    ends = iter([*changes[1:], duration])
     return tuple(
         Annotation(onset, next(ends) - onset if code == _RHYTHM and text.startswith("(") else 0.0, text)
         for onset, code, text in parsed
