@@ -63,20 +63,6 @@ def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     assert close(found.cpu(), bandpass._filter_in_blocks(X, kind), 1e-5)
 
 
-@pytest.mark.parametrize("independent", [False, True])
-@pytest.mark.parametrize("triads", [[(0, 1, 2)], [(4, 0, 2), (3, 1, 6)]])
-@pytest.mark.parametrize("length", [1, 1500])
-def test_rotations_turn_the_same_way(independent, triads, length):
-    channels = 1 + max(channel for triad in triads for channel in triad)
-    X = torch.randn(5, channels, length, device=DEVICE)
-    keys = draws.window_keys(1, 2, torch.arange(5)).to(DEVICE)
-    rotate = Rotate3D(triads, independent=independent)
-    found = signals.rotate(X, keys, torch.tensor(triads, device=DEVICE), independent)
-    assert close(found.cpu(), rotate.apply(X.cpu(), keys.cpu()), 1e-6)
-    assert close(found.square().sum(dim=1), X.square().sum(dim=1), 1e-6)
-    assert not torch.equal(found, X)
-
-
 def bases(rank, sizes=(3, 6, 4)):
     factors = [torch.randn(size, rank, dtype=torch.float64, device=DEVICE) for size in sizes]
     return factors, torch.stack([factor.T @ factor for factor in factors])

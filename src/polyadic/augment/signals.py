@@ -232,10 +232,6 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
         if highest >= X.shape[1]:
             raise PolyadicError(f"triads contain channel {highest}, but X has only {X.shape[1]} channels")
         numbers = _channel_numbers(self, X.device)
-        if self.degrees == _ANY_ANGLE and kernels.available(X.device, X.dtype):
-            from polyadic.scale.gpu.kernels.signals import rotate
-
-            return rotate(X, keys, numbers, self.independent)
         count = len(self.triads) if self.independent else 1
         u = uniform(keys, (count, 3), torch.float64)
         rotation = (_rotations(u) if self.degrees == _ANY_ANGLE else _limited(u, self.degrees)).to(X.dtype)
