@@ -14,8 +14,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -102,16 +102,6 @@ class Checkpoints:
     fingerprint : JSON description of settings and data; a checkpoint with a different one is refused
     every : seconds between checkpoints; 0 for one after every sweep
     resume : whether to resume from an existing checkpoint; otherwise an existing file is refused
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     checkpoints = Checkpoints(f"{folder}/fit.checkpoint", {"rank": 1}, every=0)
-    ...     checkpoints(Progress(State([torch.ones(2, 1)])))
-    ...     again = Checkpoints(f"{folder}/fit.checkpoint", {"rank": 1}, resume=True).load(torch.device("cpu"))
-    >>> again.state.factors[0].T
-    tensor([[1., 1.]])
     """
 
     path: str | os.PathLike[str]
@@ -137,7 +127,10 @@ class Checkpoints:
         arrays, header = self.read()
         if not header:
             return None
-        tensors = {name: _restore_layout(array, header["axes"][name]).to(device) for name, array in arrays.items()}
+        tensors = {}
+        for name, array in arrays.items():
+            axes = np.argsort(header["axes"][name]).tolist()
+            tensors[name] = torch.from_numpy(array).permute(axes).to(device)
         progress = Progress(_state_of(tensors, ""), **{name: header["progress"][name] for name in _PLAIN})
         if progress.finished:
             progress.best = _state_of(tensors, "best.")
@@ -180,10 +173,10 @@ class Checkpoints:
     def __call__(self, progress: Progress) -> None:
         """Write a checkpoint if one is due."""
         # The fit goes on to modify lists and states, but replaces the tensors within them.
-        self._unsaved = dataclasses.replace(
+        self._unsaved = replace(
             progress,
-            state=_copied(progress.state),
-            best=None if progress.best is None else _copied(progress.best),
+            state=replace(progress.state, factors=list(progress.state.factors)),
+            best=progress.best and replace(progress.best, factors=list(progress.best.factors)),
             history={name: list(values) for name, values in progress.history.items()},
             finished=list(progress.finished),
             bases_of=list(progress.bases_of),
@@ -203,7 +196,9 @@ class Checkpoints:
             tensors |= {f"attempt.{number}.factors.{mode}": basis for mode, basis in enumerate(bases)}
         arrays, axes = {}, {}
         for name, tensor in tensors.items():
-            arrays[name], axes[name] = _in_memory_order(tensor)
+            # In the order of the axes in memory: products round differently in another.
+            axes[name] = np.argsort(np.negative(tensor.stride()), kind="stable").tolist()
+            arrays[name] = tensor.permute(axes[name]).contiguous().cpu().numpy()
         plain = {name: getattr(progress, name) for name in _PLAIN}
         self.write(arrays, {"axes": axes, "progress": plain})
 
@@ -223,37 +218,24 @@ class Checkpoints:
             self.save()
 
 
-def _copied(state: State) -> State:
-    return dataclasses.replace(state, factors=list(state.factors))
-
-
 def _tensors_of(state: State, prefix: str) -> dict[str, Tensor]:
     tensors = {f"{prefix}factors.{mode}": factor for mode, factor in enumerate(state.factors)}
     if state.memory is not None:
         tensors |= {f"{prefix}memory.Y": state.memory.Y, f"{prefix}memory.S": state.memory.S}
-    values = {f"{prefix}{name}": getattr(state, name) for name in ("coefficients", "energy")}
-    return tensors | {name: value for name, value in values.items() if value is not None}
+    for name in ("coefficients", "energy"):
+        if getattr(state, name) is not None:
+            tensors[f"{prefix}{name}"] = getattr(state, name)
+    return tensors
 
 
 def _state_of(tensors: dict[str, Tensor], prefix: str) -> State:
     memory = None
     if f"{prefix}memory.Y" in tensors:
         memory = Statistics(tensors[f"{prefix}memory.Y"], tensors[f"{prefix}memory.S"])
-    coefficients, energy = (tensors.get(f"{prefix}{name}") for name in ("coefficients", "energy"))
+    coefficients, energy = tensors.get(f"{prefix}coefficients"), tensors.get(f"{prefix}energy")
     return State(_factors_of(tensors, prefix), memory, coefficients, energy)
 
 
 def _factors_of(tensors: dict[str, Tensor], prefix: str) -> list[Tensor]:
     count = sum(name.startswith(f"{prefix}factors.") for name in tensors)
     return [tensors[f"{prefix}factors.{mode}"] for mode in range(count)]
-
-
-def _in_memory_order(tensor: Tensor) -> tuple[np.ndarray, list[int]]:
-    """Return the values in the order of their axes in memory, and these axes; products round differently in others."""
-    strides = tensor.stride()
-    axes = sorted(range(tensor.ndim), key=lambda axis: -strides[axis])
-    return tensor.permute(axes).contiguous().cpu().numpy(), axes
-
-
-def _restore_layout(array: np.ndarray, axes: Sequence[int]) -> Tensor:
-    return torch.from_numpy(array).permute([axes.index(axis) for axis in range(len(axes))])
