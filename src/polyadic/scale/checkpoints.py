@@ -44,7 +44,7 @@ def describe(value: Any) -> Any:
     """Describe a setting as JSON for comparison: arrays by shape and checksum, functions by name, others by content."""
     if sparse.issparse(value):
         matrix = sparse.csr_array(value)
-        return {"type": "sparse", "parts": [describe(part) for part in (matrix.data, matrix.indices, matrix.indptr)]}
+        return {"type": "sparse", "parts": describe([matrix.data, matrix.indices, matrix.indptr])}
     if isinstance(value, np.ndarray | Tensor):
         return {"type": "array", "shape": list(value.shape), "sha256": _checksum(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
