@@ -16,11 +16,10 @@ from torch import Tensor
 
 from polyadic.core import alignment
 from polyadic.core import step as als
-from polyadic.core.algebra import khatri_rao
 from polyadic.core.solve import Settings, Sweep
 from polyadic.core.step import Term
 from polyadic.data.batches import WindowSource
-from polyadic.scale.gpu.device_batches import BatchGroups
+from polyadic.scale.gpu.device_batches import ORDER, BatchGroups
 from polyadic.scale.gpu.kernels import power_of_two
 from polyadic.scale.gpu.kernels.steps import (
     LARGEST_PRODUCT,
@@ -34,6 +33,7 @@ from polyadic.scale.gpu.kernels.steps import (
     solve,
     tally,
 )
+from polyadic.spectral import STFT
 
 __all__ = ["Steps", "Sweeps", "captured_sweep"]
 
@@ -45,7 +45,8 @@ def captured_sweep(
 ) -> Sweep:
     """Return a function that runs a captured sweep of tensors of this shape, or `plain` for what cannot be captured."""
     sequential = objective.nonnegative or objective.graph_weight > 0  # the former are updated on the CPU
-    if settings.batch_size is None or settings.solver != "blend" or len(shape) != 3 or sequential:
+    fused = isinstance(source.tensorize, STFT) and source.tensorize.in_half_precision
+    if settings.batch_size is None or settings.solver != "blend" or sequential or not fused:
         return plain
     return Sweeps(source, objective, settings, shape, plain)
 
@@ -56,18 +57,9 @@ class Steps:
     Parameters
     ----------
     state : factors of shapes (I, R), (J, R), (K, R)
-    order : memory order of the modes, the last one contiguous: (0, 1, 2) or (0, 2, 1)
     """
 
-    def __init__(
-        self,
-        objective: als.Objective,
-        settings: Settings,
-        views: int,
-        state: als.State,
-        order: tuple[int, ...] = (0, 1, 2),
-    ) -> None:
-        self.order = order
+    def __init__(self, objective: als.Objective, settings: Settings, views: int, state: als.State) -> None:
         self.objective, self.settings, self.views = objective, settings, views
         first = state.factors[0]
         self.device, self.rank = first.device, first.shape[1]
@@ -134,7 +126,7 @@ class Steps:
         It runs on the CPU when called, so that the device can continue meanwhile.
         """
         exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        _, both = least_squares(self._project(self._flat(T)), exact, self._scale(T))
+        _, both = least_squares(self._project(_flat(T)), exact, self.peaks)
         V, rows = (matrix.float().to("cpu", non_blocking=True) for matrix in (exact, both))
         arrived = torch.cuda.current_stream(self.device).record_event() if both.is_cuda else None
 
@@ -148,33 +140,22 @@ class Steps:
         return changes
 
     def step(self, T: Tensor) -> None:
-        """Run `step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
-        flat = self._flat(T)
+        """Run `step` on one float16 batch (views · b, I, J, K); the totals do not include the energy of T."""
+        flat = _flat(T)
         with self._in_side_stream():
             V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
         partial = self._project(flat)
         self._join_side_stream()
-        M, ls = least_squares(partial, V, self._scale(T))
+        M, ls = least_squares(partial, V, self.peaks)
         X, peak = self._coefficients(M, ls, V, len(T) // self.views)
         tally(X, self.views, product, self.S, self.totals, self.energy, self.ridge)
         with self._in_side_stream():
             first = self._inverse(0)
-        if T.dtype == torch.float16:
-            collect(flat, X, peak, self.Y)
-        else:
-            torch.mm(flat.T, X, out=self.Y)
+        collect(flat, X, peak, self.Y)
         self._update(first)
 
-    def _flat(self, T: Tensor) -> Tensor:
-        """Return the values of each window in memory order: (views · b, I · J · K)."""
-        return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
-
     def _project(self, flat: Tensor) -> Tensor:
-        bases = [self.narrow[mode] for mode in self.order]
-        return project(flat, halves(bases, self.peaks) if flat.dtype == torch.float16 else khatri_rao(bases))
-
-    def _scale(self, T: Tensor) -> Tensor | None:
-        return self.peaks if T.dtype == torch.float16 else None
+        return project(flat, halves([self.narrow[mode] for mode in ORDER], self.peaks))
 
     def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         align = self.objective.beta > 0 and self.views == 2
@@ -195,23 +176,21 @@ class Steps:
 
         `first` is the ridge inverse for A, which does not depend on Y.
         """
-        R, (rows, outer, inner) = self.rank, (self.sizes[mode] for mode in self.order)
-        middle, last = self.order[1:]
-        without_last = contract(self.Y, self.narrow[last], rows * outer, inner * R, R, torch.float32)
-        mttkrp = contract(without_last, self.narrow[middle], rows, outer * R, R, torch.float64)
+        R, (rows, J, K) = self.rank, self.sizes
+        # Y has the order of the tensors in memory: (rows of A, K, J, R).
+        without_middle = contract(self.Y, self.narrow[1], rows * K, J * R, R, torch.float32)
+        mttkrp = contract(without_middle, self.narrow[2], rows, K * R, R, torch.float64)
         self._join_side_stream()
         self._solve(0, mttkrp, first)
         with self._in_side_stream():
             second = self._inverse(1)
-        left = contract(self.Y, self.narrow[0], outer * inner, R, outer * inner * R, torch.float32)
-        # The remaining modes: (outer, inner, R).
-        ways = {middle: (outer, inner * R, R), last: (inner, R, inner * R)}
-        mttkrp = contract(left, self.narrow[2], *ways[1], torch.float64)
+        left = contract(self.Y, self.narrow[0], K * J, R, K * J * R, torch.float32)
+        mttkrp = contract(left, self.narrow[2], J, R, J * R, torch.float64)
         self._join_side_stream()
         self._solve(1, mttkrp, second)
         with self._in_side_stream():
             third = self._inverse(2)
-        mttkrp = contract(left, self.narrow[1], *ways[2], torch.float64)
+        mttkrp = contract(left, self.narrow[1], K, J * R, R, torch.float64)
         self._join_side_stream()
         self._solve(2, mttkrp, third)
 
@@ -220,6 +199,11 @@ class Steps:
 
     def _solve(self, mode: int, mttkrp: Tensor, V: Tensor) -> None:
         solve(mttkrp, V, self.bases[mode], self.narrow[mode], self.grams[mode], self.peaks[mode], self.eta)
+
+
+def _flat(T: Tensor) -> Tensor:
+    """Return the values of each window in memory order: (views · b, I · K · J)."""
+    return T.permute(0, *(1 + mode for mode in ORDER)).flatten(1)
 
 
 @dataclass
@@ -254,7 +238,7 @@ class Sweeps:
         """Run one sweep as CUDA graphs; return None, with `state` unchanged, if a matrix is singular."""
         views = self.source.n_views
         if self._steps is None:
-            self._steps = Steps(self.objective, self.settings, views, state, self._groups.order)
+            self._steps = Steps(self.objective, self.settings, views, state)
         steps = self._steps
         steps.load(state)
         order = self.source.order(self.settings.seed, sweep)
