@@ -169,10 +169,8 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("largest", [steps.LARGEST_PRODUCT, 0])
 @pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
-def test_steps_are_those_of_als(views, beta, rank, batch, largest, monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "LARGEST_PRODUCT", largest)
+def test_steps_are_those_of_als(views, beta, rank, batch):
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
     settings = Settings("blend", 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))

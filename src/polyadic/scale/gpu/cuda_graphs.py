@@ -37,8 +37,6 @@ from polyadic.spectral import STFT
 
 __all__ = ["Steps", "Sweeps", "captured_sweep"]
 
-_LARGEST_RANK = 128
-
 
 def captured_sweep(
     source: WindowSource, objective: als.Objective, settings: Settings, shape: tuple[int, ...], plain: Sweep
@@ -63,6 +61,7 @@ class Steps:
         self.objective, self.settings, self.views = objective, settings, views
         first = state.factors[0]
         self.device, self.rank = first.device, first.shape[1]
+        self.align = objective.beta > 0 and views == 2
         self.sizes = [len(factor) for factor in state.factors]
         exact = torch.zeros(0, dtype=torch.float64, device=self.device)
         self.bases = [exact.new_empty(size, self.rank) for size in self.sizes]
@@ -147,7 +146,9 @@ class Steps:
         partial = self._project(flat)
         self._join_side_stream()
         M, ls = least_squares(partial, V, self.peaks)
-        X, peak = self._coefficients(M, ls, V, len(T) // self.views)
+        X, peak = coefficients(
+            M, ls, V, self.weights(len(T) // self.views), self.totals, self.views, self.align, self.objective.rounds
+        )
         tally(X, self.views, product, self.S, self.totals, self.energy, self.ridge)
         with self._in_side_stream():
             first = self._inverse(0)
@@ -156,20 +157,6 @@ class Steps:
 
     def _project(self, flat: Tensor) -> Tensor:
         return project(flat, halves([self.narrow[mode] for mode in ORDER], self.peaks))
-
-    def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        align = self.objective.beta > 0 and self.views == 2
-        if power_of_two(batch, 16) * power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
-            return coefficients(M, ls, V, self.weights(batch), self.totals, self.views, align, self.objective.rounds)
-        X = als.fixed_point(M.float(), V, self.objective, self.views)
-        exact = X.double()
-        self.totals[: self.views] -= 2 * (exact * M).reshape(self.views, -1).sum(dim=1)
-        if align:
-            first, second = exact.chunk(2)
-            self.totals[Term.SELF_SUPERVISED] += self.objective.beta * alignment.loss(
-                first, second, self.objective.gamma_for(batch)
-            )
-        return X, X.abs().amax(dim=0)
 
     def _update(self, first: Tensor) -> None:
         """Run `update_bases`: A from Y with the other modes contracted, B and C from Y contracted with the new A.
@@ -218,7 +205,8 @@ class Sweeps:
 
     def __post_init__(self) -> None:
         assert self.settings.batch_size is not None
-        self._groups = BatchGroups(self.source, self.settings.batch_size, self.shape)
+        self._batch_size = self.settings.batch_size
+        self._groups: BatchGroups | None = None
         self._steps: Steps | None = None
         # High priority: the many small kernels of the steps run before the large ones of the next group.
         self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
@@ -226,15 +214,18 @@ class Sweeps:
 
     def __call__(self, state: als.State, sweep: int) -> Tensor:
         """Run one sweep: update `state` and return its terms (5,)."""
-        if state.factors[0].shape[1] > _LARGEST_RANK:
+        rank = power_of_two(state.factors[0].shape[1], 16)
+        if power_of_two(self._batch_size, 16) * rank**2 > LARGEST_PRODUCT:
             return self.plain(state, sweep)
+        if self._groups is None:
+            self._groups = BatchGroups(self.source, self._batch_size, self.shape)
         self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
         with torch.cuda.stream(self._stream):
-            totals = self._captured(state, sweep)
+            totals = self._captured(state, sweep, self._groups)
         torch.cuda.current_stream(self.source.device).wait_stream(self._stream)
         return self.plain(state, sweep) if totals is None else totals
 
-    def _captured(self, state: als.State, sweep: int) -> Tensor | None:
+    def _captured(self, state: als.State, sweep: int, groups: BatchGroups) -> Tensor | None:
         """Run one sweep as CUDA graphs; return None, with `state` unchanged, if a matrix is singular."""
         views = self.source.n_views
         if self._steps is None:
@@ -242,9 +233,9 @@ class Sweeps:
         steps = self._steps
         steps.load(state)
         order = self.source.order(self.settings.seed, sweep)
-        parts = torch.split(order, self.settings.batch_size or len(order))
+        parts = torch.split(order, self._batch_size)
         changes: Callable[[], list[float]] | None = None
-        for slot, batches in self._groups(parts, sweep):
+        for slot, batches in groups(parts, sweep):
             if changes is None and self.objective.beta > 0:
                 changes = steps.start_convergence_check(batches[0])
             key = (slot, len(batches), len(batches[0]))
@@ -257,7 +248,7 @@ class Sweeps:
             return None
         steps.unload(state)
         totals = steps.totals.clone()
-        totals[:views] += self._groups.energy
+        totals[:views] += groups.energy
         totals[Term.FIT : Term.FIT_AUGMENTED + 1].clamp_(min=0.0)
         return totals
 

@@ -29,7 +29,7 @@ _TIKHONOV = tl.constexpr(int(Term.TIKHONOV))
 _SELF_SUPERVISED = tl.constexpr(int(Term.SELF_SUPERVISED))
 
 LARGEST_PRODUCT = 2**19
-"""Maximum of rows × rank², both rounded up to powers of two, for which `coefficients` is fast."""
+"""Maximum of batch size × rank², both rounded up to powers of two, for which `coefficients` is fast."""
 
 
 @triton.jit
