@@ -24,9 +24,6 @@ _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
 _CACHED = 2**18
 """Number of samples processed at a time, so that intermediate results stay in the CPU caches."""
-_BLOCK, _STATE = 64, 4
-_ALIKE = 16
-"""Row counts are padded to a multiple of this, so that matrix products are bit-identical for every row."""
 _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
@@ -132,28 +129,22 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
             from polyadic.scale.gpu.kernels.signals import biquads
 
             return biquads(X, kind, _filter_sections(self, X.device))
-        return self._filter_in_blocks(X, kind)
+        return self._by_scipy(X, kind)
 
-    def _filter_in_blocks(self, X: Tensor, kind: Tensor) -> Tensor:
-        """Apply the recursive filter block by block, which is the fastest way on a CPU.
+    def _by_scipy(self, X: Tensor, kind: Tensor) -> Tensor:
+        """Filter channels on the CPU, each with the filters of its kind (b, channels)."""
+        from scipy.signal import lfilter
 
-        The output of a block and the state after it are linear in its input and the state before it.
-        """
-        channels, filtered = X.flatten(0, 1), torch.empty_like(X.flatten(0, 1))
-        for number, matrix in enumerate(_block_matrices(self)):
-            rows = torch.nonzero(kind.flatten() == number)[:, 0]
-            # Padded with the first channel: the bits of a row must not depend on the number of rows.
-            signals = channels.index_select(0, torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE)))
-            matrix = matrix.to(X)
-            state = signals.new_zeros(len(signals), _STATE)
-            results = torch.empty_like(signals)
-            for begin in range(0, X.shape[2], _BLOCK):
-                block, result = signals[:, begin : begin + _BLOCK], results[:, begin : begin + _BLOCK]
-                size = block.shape[1]
-                torch.mm(block, matrix[:size, :size], out=result).addmm_(state, matrix[_BLOCK:, :size])
-                state = torch.addmm(block @ matrix[:size, _BLOCK:], state, matrix[_BLOCK:, _BLOCK:])
-            filtered.index_copy_(0, rows, results[: len(rows)])
-        return filtered.reshape(X.shape)
+        exact = X if X.dtype == torch.float32 else X.double()
+        signals, chosen = exact.flatten(0, 1).cpu().numpy(), kind.flatten().cpu().numpy()
+        filtered = np.empty_like(signals)
+        for number, filters in enumerate(((0,), (1,), (0, 1))):
+            rows = signals[chosen == number]
+            for place in filters if len(rows) else ():
+                b, a = _butterworth(self)[place]
+                rows = lfilter(b.astype(rows.dtype), a.astype(rows.dtype), rows)
+            filtered[chosen == number] = rows
+        return torch.from_numpy(filtered).reshape(X.shape).to(X)
 
 
 @lru_cache(maxsize=32)
@@ -162,25 +153,6 @@ def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
     from scipy import signal
 
     return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
-
-
-@lru_cache(maxsize=32)
-def _block_matrices(bandpass: Bandpass) -> Tensor:
-    """Return matrices that map a block and the filter state before it (rows) to those after it (columns).
-
-    (3, block + state, block + state) float64, for the first filter, the second, and both in sequence.
-    """
-    from scipy import signal
-
-    matrices = torch.empty(3, _BLOCK + _STATE, _BLOCK + _STATE, dtype=torch.float64)
-    for matrix, filters in zip(matrices, ((0,), (1,), (0, 1)), strict=True):
-        given = np.eye(_BLOCK + _STATE)
-        signals, states = given[:, :_BLOCK], given[:, _BLOCK:]
-        for number in filters:
-            own = slice(2 * number, 2 * number + 2)
-            signals, states[:, own] = signal.lfilter(*_butterworth(bandpass)[number], signals, zi=states[:, own])
-        matrix.copy_(torch.from_numpy(np.hstack([signals, states])))
-    return matrices
 
 
 @cache
