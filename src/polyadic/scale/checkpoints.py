@@ -71,23 +71,19 @@ def _checksum(array: np.ndarray | Tensor) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def differences(then: Any, now: Any, name: str = "", words: str = "{} was {} and is {} now") -> Iterator[str]:
-    """Yield a phrase for each entry that differs.
-
-    Parameters
-    ----------
-    words : the phrase, with places for the name and the two values
+def differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the name and the two values of each entry that differs.
 
     Examples
     --------
     >>> list(differences({"rank": 3, "alpha": 1.0}, {"rank": 4, "alpha": 1.0}))
-    ['rank was 3 and is 4 now']
+    [('rank', '3', '4')]
     """
     if isinstance(then, dict) and isinstance(now, dict) and then.get("type") == now.get("type"):
         for key in sorted(then.keys() | now.keys()):
-            yield from differences(then.get(key), now.get(key), f"{name} {key}".strip(), words)
+            yield from differences(then.get(key), now.get(key), f"{name} {key}".strip())
     elif then != now:
-        yield words.format(name, json.dumps(then), json.dumps(now))
+        yield name, json.dumps(then), json.dumps(now)
 
 
 @dataclass
@@ -165,9 +161,10 @@ class Checkpoints:
             raise CheckpointError(f"the fit cannot resume: {error}") from error
         if "fingerprint" not in header:
             raise CheckpointError(f"{self.path} is a model file, not the checkpoint of a fit: choose another file")
-        changed = list(differences(header["fingerprint"], self.fingerprint))
-        if changed:
-            raise CheckpointError(f"{self.path} belongs to another fit: {'; '.join(changed)}")
+        changed = differences(header["fingerprint"], self.fingerprint)
+        words = "; ".join(f"{name} was {then} and is {now} now" for name, then, now in changed)
+        if words:
+            raise CheckpointError(f"{self.path} belongs to another fit: {words}")
         return arrays, header
 
     def __call__(self, progress: Progress) -> None:

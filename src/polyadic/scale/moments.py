@@ -262,9 +262,13 @@ class Moments:
         ordered = sorted(parts, key=lambda part: part._names())
         first, sites = ordered[0], dict(ordered[0].sites)
         for other in ordered[1:]:
-            here, there = (_quoted(part).replace("{", "{{").replace("}", "}}") for part in (first, other))
-            words = f"{{}} is {{}} in {here}, but {{}} in {there}"
-            changed = list(differences(first._compared(), other._compared(), words=words))
+            here, there = (
+                " and ".join(filter(None, part._names())) or "a contribution without a name" for part in (first, other)
+            )
+            changed = [
+                f"{name} is {own} in {here}, but {others} in {there}"
+                for name, own, others in differences(first._compared(), other._compared())
+            ]
             if changed:
                 raise PolyadicError(f"these sums cannot be merged: {'; '.join(changed)}")
             names = {entry["name"] for entry in sites.values()} - {""}
@@ -327,7 +331,12 @@ class Moments:
         ------
         PolyadicError : if these are not sums of the last stage
         """
-        self.check_complete()
+        if self.stage != "core":
+            following = STAGES[STAGES.index(self.stage) + 1]
+            raise PolyadicError(
+                f"a fit needs sums of stage 'core', but these are of stage {self.stage!r}: go on with stage "
+                f"{following!r}"
+            )
         total: core.Moments = self._sum(self.groups if groups is None else groups)
         total.finish()
         return total
@@ -350,15 +359,6 @@ class Moments:
             for row, summed in zip(weights, sums, strict=True):
                 sample.second, sample.energy = summed, float(row @ energies)
                 yield sample
-
-    def check_complete(self) -> None:
-        """Raise if these are not sums of the last stage."""
-        if self.stage != "core":
-            following = STAGES[STAGES.index(self.stage) + 1]
-            raise PolyadicError(
-                f"a fit needs sums of stage 'core', but these are of stage {self.stage!r}: go on with stage "
-                f"{following!r}"
-            )
 
     def source(self) -> MomentsSource:
         """Return the moments of all windows as the source of a fit."""
@@ -419,7 +419,7 @@ class Moments:
         return arrays
 
     def __repr__(self) -> str:
-        names = ", ".join(name for name in self._names() if name)
+        names = ", ".join(filter(None, self._names()))
         return f"<Moments of stage {self.stage!r}, {self.n_windows:,} windows{f' of {names}' if names else ''}>"
 
 
@@ -463,10 +463,6 @@ def _description(shape: Sequence[int], dtype: torch.dtype, fs: Any, channels: An
         "fs": fs,
         "dtype": str(dtype).removeprefix("torch."),
     }
-
-
-def _quoted(moments: Moments) -> str:
-    return " and ".join(name for name in moments._names() if name) or "a contribution without a name"
 
 
 def _short(values: Any) -> Any:
