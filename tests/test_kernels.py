@@ -116,6 +116,7 @@ def test_contract_sums_over_a_mode(rank, sizes):
     assert close(middle.T, contract(contract(whole, 2, C), 1, B), 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("rank", [5, 32])
 @pytest.mark.parametrize(
     ("rows", "sizes"),
@@ -124,16 +125,18 @@ def test_contract_sums_over_a_mode(rank, sizes):
         *(pytest.param(*case, marks=long) for case in ((70, (9, 37, 1)), (130, (2, 27, 19)), (1, (2, 1, 2)))),
     ],
 )
-def test_projections_solve_the_batch(rows, sizes, rank):
+def test_projections_solve_the_batch(rows, sizes, rank, dtype):
     factors, _ = bases(rank, sizes)
     factors = [factor.float() * 10.0 ** (mode - 2) for mode, factor in enumerate(factors)]
     factors[1][:, 0] = 0.0
-    T = torch.randn(rows, math.prod(sizes), device=DEVICE).half()
+    T = torch.randn(rows, math.prod(sizes), device=DEVICE).to(dtype)
     V = torch.randn(rank, rank, dtype=torch.float64, device=DEVICE)
     V = V + V.T
-    peaks = torch.stack([factor.abs().amax(dim=0) for factor in factors])
+    half = dtype == torch.float16
+    peaks = torch.stack([factor.abs().amax(dim=0) for factor in factors]) if half else None
     K = khatri_rao(factors)
-    M, ls = steps.least_squares(steps.project(T, steps.halves(factors, peaks)), V, peaks)
+    partial = steps.project(T, steps.halves(factors, peaks) if half else K)
+    M, ls = steps.least_squares(partial, V, peaks)
     assert M.dtype == torch.float64
     assert close(M, T.double() @ K.double())
     assert close(ls, T.double() @ K.double() @ V)
@@ -171,20 +174,25 @@ STEPS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "order", "largest"),
+    [(torch.float32, (0, 1, 2), steps.LARGEST_PRODUCT), (torch.float16, (0, 2, 1), 0)],
+)
 @pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
-def test_steps_are_those_of_als(views, beta, rank, batch):
+def test_steps_are_those_of_als(views, beta, rank, batch, largest, dtype, order, monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "LARGEST_PRODUCT", largest)
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
     settings = Settings("blend", 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
     state = als.State([factor.clone() for factor in plain.factors])
-    fused = cuda_graphs.Steps(objective, settings, views, state)
+    fused = cuda_graphs.Steps(objective, settings, views, state, order)
     totals = torch.zeros(5, dtype=torch.float64, device=DEVICE)
     for stage in range(2):
         plain.energy = None
         fused.load(state)
         totals.zero_()
         for _ in range(2):
-            T = torch.randn(views * batch, 3, 6, 4, device=DEVICE).half()
+            T = torch.randn(views * batch, 3, 6, 4, device=DEVICE).to(dtype)
             totals += als.step([T.float()], plain, objective, views, learning_rate=0.3)
             fused.step(T)
             energies = torch.stack([view.double().square().sum() for view in T.chunk(views)])
@@ -201,10 +209,10 @@ def test_the_rule_is_watched_as_by_the_plain_code():
     state = als.State(als.initial_factors((3, 6, 4), 5, 0, torch.float32, DEVICE))
     fused = cuda_graphs.Steps(objective, Settings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
     fused.load(state)
-    T = torch.randn(14, 3, 6, 4, device=DEVICE).half()
+    T = torch.randn(14, 3, 6, 4, device=DEVICE)
     G = gram([factor.double() for factor in state.factors])
     V = ridge_inverse(G, 1e-3)
-    ls, augmented = (project(T.float(), state.factors).double() @ V).float().chunk(2)
+    ls, augmented = (project(T, state.factors).double() @ V).float().chunk(2)
     expected = alignment.convergence(ls, V.float(), alignment.pull(augmented, 7.0), 50.0)
     assert fused.start_convergence_check(T)() == pytest.approx(expected, rel=1e-3)
     assert max(expected) > 1e-3
@@ -319,9 +327,9 @@ def test_a_default_fit_on_a_gpu_is_that_of_a_cpu():
 
 @on_gpu
 def test_a_singular_sweep_is_left_to_the_plain_code(monkeypatch):
-    X = torch.randn(40, 1, 32)  # tensors of 2 × 17 × 1
+    X = torch.randn(40, 1, 16)
     with pytest.warns(RuntimeWarning, match="singular"):
-        fast = model(rank=40, alpha=0.0, beta=0.0, augment=None, tensorize=STFT(32, 4, floor="channel")).fit(X)
+        fast = model(rank=30, alpha=0.0, beta=0.0, augment=None, tensorize=STFT(16, 4, floor="channel")).fit(X)
     assert all(bool(torch.isfinite(torch.as_tensor(factor)).all()) for factor in fast.factors_)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer
 from polyadic._util.threads import for_each
-from polyadic.core.tensorizer import Axis, CForm, OnnxGraph, Tensorizer, channel_axis, time_axis
+from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu import kernels
 
@@ -153,14 +153,15 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         for_each(lambda piece: self._by_torch(*piece, constants), pieces)
         return None
 
-    def layout(self, device: torch.device) -> tuple[int, ...]:
-        """Return the order of the modes in memory: frequencies are contiguous, as a Fourier transform leaves them."""
-        return (0, 1, 2) if device.type == "cuda" and self.n_fft not in _FUSED else (0, 2, 1)
-
-    @property
-    def in_half_precision(self) -> bool:
-        """Whether a kernel may write float16: its relative error, 0.02 %, is far below the noise in a logarithm."""
-        return self._logarithm and self.n_fft in _FUSED
+    def layout(self, length: int, device: torch.device) -> Layout:
+        """Return the memory layout: the frequencies of a frame are contiguous, as a Fourier transform leaves them."""
+        if device.type != "cuda":
+            return Layout((0, 2, 1), half=False, capturable=False, row_step=length)
+        step = -(-length // self.hop) * self.hop
+        if self.n_fft not in _FUSED:
+            return Layout((0, 1, 2), half=False, capturable=False, row_step=step)
+        # The relative error of half precision, 0.02 %, is far below the noise in a logarithm of real data.
+        return Layout((0, 2, 1), half=self._logarithm, capturable=True, row_step=step)
 
     @property
     def _logarithm(self) -> bool:

@@ -11,7 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -20,12 +20,14 @@ from torch import Tensor
 
 from polyadic._util.immutable import Immutable
 from polyadic._util.torch_state import plain_torch
+from polyadic.core.algebra import squared_norms
 from polyadic.errors import PolyadicError
 
 __all__ = [
     "Axis",
     "CForm",
     "FunctionTensorizer",
+    "Layout",
     "ModuleTensorizer",
     "OnnxGraph",
     "Tensorizer",
@@ -34,6 +36,7 @@ __all__ = [
     "numbered_axes",
     "tensor_shape",
     "tensors",
+    "tensors_into",
     "time_axis",
 ]
 
@@ -92,6 +95,21 @@ def numbered_axes(shape: Sequence[int]) -> list[Axis]:
 
 
 # ---------------------------------------------------------- base class
+
+
+class Layout(NamedTuple):
+    """Preferred memory layout of tensors, for the fast paths of a fit.
+
+    order : the modes from the outermost to the contiguous one
+    half : whether half precision is sufficient where a GPU caches many batches
+    capturable : whether `into` never synchronises with the device, so that a CUDA graph can capture it
+    row_step : stride in samples from one channel of a raw window to the next
+    """
+
+    order: tuple[int, ...]
+    half: bool
+    capturable: bool
+    row_step: int
 
 
 class OnnxGraph(Protocol):
@@ -160,7 +178,7 @@ class Tensorizer(Immutable, ABC):
     - `baseline_sums`, `with_baseline`: the typical level that expression in dB refers to;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers;
-    - `into`, `layout`: writing to preallocated memory, for the fast paths;
+    - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
     - `onnx`, `onnx_observed` and `c_form`: the ONNX and C forms, by default an error.
 
     A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
@@ -281,8 +299,12 @@ class Tensorizer(Immutable, ABC):
         T.copy_(tensors(self, X))
         return None
 
-    def layout(self, device: torch.device) -> tuple[int, ...] | None:
-        """Return the modes from the outermost in memory to the contiguous one; None if `into` has no advantage."""
+    def layout(self, length: int, device: torch.device) -> Layout | None:
+        """Return the preferred memory layout for windows of this length, or None if `into` has no advantage."""
+        return None
+
+    def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
+        """Return the device tensors that `into` reads; a CUDA graph that captures it must keep them alive."""
         return None
 
     def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
@@ -393,6 +415,16 @@ def tensors(tensorizer: Tensorizer | None, batch: Tensor) -> Tensor:
         given = f"type {T.dtype}" if T.is_complex() else "NaN or infinity"
         raise PolyadicError(f"tensorize must return finite real numbers, but returned {given}")
     return T.to(batch).contiguous()
+
+
+def tensors_into(tensorizer: Tensorizer | None, batch: Tensor, T: Tensor) -> Tensor:
+    """Write the tensors of a batch into T (b, I, J, …), and return their squared norms: (b,) float64."""
+    squares = None
+    if tensorizer is None:
+        T.copy_(batch)
+    else:
+        squares = tensorizer.into(batch, T)
+    return squared_norms(T) if squares is None else squares
 
 
 def tensor_shape(tensorizer: Tensorizer | None, example: Tensor) -> tuple[int, ...]:

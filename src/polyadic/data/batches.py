@@ -232,15 +232,15 @@ class WindowSource:
     def _build(self, ids: Tensor, batch: Tensor, sweep: int, buffers: list[Tensor | None], number: int) -> Tensor:
         """Build the tensors of the windows and their views, in the buffer of an earlier part if there is one."""
         X = self.samples.checked(batch, ids, self.device, self.dtype)
-        order = None
+        layout = None
         if self.tensorize is not None and X.ndim == 3 and self.tensorize.is_calibrated:
-            order = self.tensorize.layout(self.device)
-        if self.tensorize is None or order is None:
+            layout = self.tensorize.layout(X.shape[-1], self.device)
+        if self.tensorize is None or layout is None:
             return tensors(self.tensorize, self._both(X, ids, sweep))
         count, buffer = self.n_views * len(X), buffers[number]
         if buffer is None or len(buffer) < count:
             # In the tensorizer's memory order; the products of a step accept any order.
-            shape = tensor_shape(self.tensorize, X[:1])
+            shape, order = tensor_shape(self.tensorize, X[:1]), layout.order
             buffer = buffers[number] = in_mode_order(X.new_empty(count, *(shape[mode] for mode in order)), order)
         augmented = None if self.augment is None else self.augmented(X, ids, sweep)
         self.tensorize.into(X, buffer[: len(X)])

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from polyadic.core import alignment
 from polyadic.core import step as als
+from polyadic.core.algebra import khatri_rao
 from polyadic.core.solve import Settings, Sweep
 from polyadic.core.step import Term
 from polyadic.data.batches import WindowSource
-from polyadic.scale.gpu.device_batches import ORDER, BatchGroups
+from polyadic.scale.gpu.device_batches import BatchGroups
 from polyadic.scale.gpu.kernels import power_of_two
 from polyadic.scale.gpu.kernels.steps import (
     LARGEST_PRODUCT,
@@ -33,9 +34,10 @@ from polyadic.scale.gpu.kernels.steps import (
     solve,
     tally,
 )
-from polyadic.spectral import STFT
 
 __all__ = ["Steps", "Sweeps", "captured_sweep"]
+
+_LARGEST_RANK = 128
 
 
 def captured_sweep(
@@ -43,8 +45,7 @@ def captured_sweep(
 ) -> Sweep:
     """Return a function that runs a captured sweep of tensors of this shape, or `plain` for what cannot be captured."""
     sequential = objective.nonnegative or objective.graph_weight > 0  # the former are updated on the CPU
-    fused = isinstance(source.tensorize, STFT) and source.tensorize.in_half_precision
-    if settings.batch_size is None or settings.solver != "blend" or sequential or not fused:
+    if settings.batch_size is None or settings.solver != "blend" or len(shape) != 3 or sequential:
         return plain
     return Sweeps(source, objective, settings, shape, plain)
 
@@ -55,13 +56,21 @@ class Steps:
     Parameters
     ----------
     state : factors of shapes (I, R), (J, R), (K, R)
+    order : memory order of the modes, the last one contiguous: (0, 1, 2) or (0, 2, 1)
     """
 
-    def __init__(self, objective: als.Objective, settings: Settings, views: int, state: als.State) -> None:
+    def __init__(
+        self,
+        objective: als.Objective,
+        settings: Settings,
+        views: int,
+        state: als.State,
+        order: tuple[int, ...] = (0, 1, 2),
+    ) -> None:
+        self.order = order
         self.objective, self.settings, self.views = objective, settings, views
         first = state.factors[0]
         self.device, self.rank = first.device, first.shape[1]
-        self.align = objective.beta > 0 and views == 2
         self.sizes = [len(factor) for factor in state.factors]
         exact = torch.zeros(0, dtype=torch.float64, device=self.device)
         self.bases = [exact.new_empty(size, self.rank) for size in self.sizes]
@@ -125,7 +134,7 @@ class Steps:
         It runs on the CPU when called, so that the device can continue meanwhile.
         """
         exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        _, both = least_squares(self._project(_flat(T)), exact, self.peaks)
+        _, both = least_squares(self._project(self._flat(T)), exact, self._scale(T))
         V, rows = (matrix.float().to("cpu", non_blocking=True) for matrix in (exact, both))
         arrived = torch.cuda.current_stream(self.device).record_event() if both.is_cuda else None
 
@@ -139,45 +148,70 @@ class Steps:
         return changes
 
     def step(self, T: Tensor) -> None:
-        """Run `step` on one float16 batch (views · b, I, J, K); the totals do not include the energy of T."""
-        flat = _flat(T)
+        """Run `step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
+        flat = self._flat(T)
         with self._in_side_stream():
             V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
         partial = self._project(flat)
         self._join_side_stream()
-        M, ls = least_squares(partial, V, self.peaks)
-        X, peak = coefficients(
-            M, ls, V, self.weights(len(T) // self.views), self.totals, self.views, self.align, self.objective.rounds
-        )
+        M, ls = least_squares(partial, V, self._scale(T))
+        X, peak = self._coefficients(M, ls, V, len(T) // self.views)
         tally(X, self.views, product, self.S, self.totals, self.energy, self.ridge)
         with self._in_side_stream():
             first = self._inverse(0)
-        collect(flat, X, peak, self.Y)
+        if T.dtype == torch.float16:
+            collect(flat, X, peak, self.Y)
+        else:
+            torch.mm(flat.T, X, out=self.Y)
         self._update(first)
 
+    def _flat(self, T: Tensor) -> Tensor:
+        """Return the values of each window in memory order: (views · b, I · J · K)."""
+        return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
+
     def _project(self, flat: Tensor) -> Tensor:
-        return project(flat, halves([self.narrow[mode] for mode in ORDER], self.peaks))
+        bases = [self.narrow[mode] for mode in self.order]
+        return project(flat, halves(bases, self.peaks) if flat.dtype == torch.float16 else khatri_rao(bases))
+
+    def _scale(self, T: Tensor) -> Tensor | None:
+        return self.peaks if T.dtype == torch.float16 else None
+
+    def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        align = self.objective.beta > 0 and self.views == 2
+        if power_of_two(batch, 16) * power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
+            return coefficients(M, ls, V, self.weights(batch), self.totals, self.views, align, self.objective.rounds)
+        X = als.fixed_point(M.float(), V, self.objective, self.views)
+        exact = X.double()
+        self.totals[: self.views] -= 2 * (exact * M).reshape(self.views, -1).sum(dim=1)
+        if align:
+            first, second = exact.chunk(2)
+            self.totals[Term.SELF_SUPERVISED] += self.objective.beta * alignment.loss(
+                first, second, self.objective.gamma_for(batch)
+            )
+        return X, X.abs().amax(dim=0)
 
     def _update(self, first: Tensor) -> None:
         """Run `update_bases`: A from Y with the other modes contracted, B and C from Y contracted with the new A.
 
         `first` is the ridge inverse for A, which does not depend on Y.
         """
-        R, (rows, J, K) = self.rank, self.sizes
-        # Y has the order of the tensors in memory: (rows of A, K, J, R).
-        without_middle = contract(self.Y, self.narrow[1], rows * K, J * R, R, torch.float32)
-        mttkrp = contract(without_middle, self.narrow[2], rows, K * R, R, torch.float64)
+        R, (rows, outer, inner) = self.rank, (self.sizes[mode] for mode in self.order)
+        middle, last = self.order[1:]
+        without_last = contract(self.Y, self.narrow[last], rows * outer, inner * R, R, torch.float32)
+        mttkrp = contract(without_last, self.narrow[middle], rows, outer * R, R, torch.float64)
         self._join_side_stream()
         self._solve(0, mttkrp, first)
         with self._in_side_stream():
             second = self._inverse(1)
-        left = contract(self.Y, self.narrow[0], K * J, R, K * J * R, torch.float32)
-        mttkrp = contract(left, self.narrow[2], J, R, J * R, torch.float64)
+        left = contract(self.Y, self.narrow[0], outer * inner, R, outer * inner * R, torch.float32)
+        # The remaining modes: (outer, inner, R).
+        ways = {middle: (outer, inner * R, R), last: (inner, R, inner * R)}
+        mttkrp = contract(left, self.narrow[2], *ways[1], torch.float64)
         self._join_side_stream()
         self._solve(1, mttkrp, second)
         with self._in_side_stream():
             third = self._inverse(2)
-        mttkrp = contract(left, self.narrow[1], K, J * R, R, torch.float64)
+        mttkrp = contract(left, self.narrow[1], *ways[2], torch.float64)
         self._join_side_stream()
         self._solve(2, mttkrp, third)
 
@@ -186,11 +220,6 @@ class Steps:
 
     def _solve(self, mode: int, mttkrp: Tensor, V: Tensor) -> None:
         solve(mttkrp, V, self.bases[mode], self.narrow[mode], self.grams[mode], self.peaks[mode], self.eta)
-
-
-def _flat(T: Tensor) -> Tensor:
-    """Return the values of each window in memory order: (views · b, I · K · J)."""
-    return T.permute(0, *(1 + mode for mode in ORDER)).flatten(1)
 
 
 @dataclass
@@ -205,8 +234,7 @@ class Sweeps:
 
     def __post_init__(self) -> None:
         assert self.settings.batch_size is not None
-        self._batch_size = self.settings.batch_size
-        self._groups: BatchGroups | None = None
+        self._groups = BatchGroups(self.source, self.settings.batch_size, self.shape)
         self._steps: Steps | None = None
         # High priority: the many small kernels of the steps run before the large ones of the next group.
         self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
@@ -214,28 +242,25 @@ class Sweeps:
 
     def __call__(self, state: als.State, sweep: int) -> Tensor:
         """Run one sweep: update `state` and return its terms (5,)."""
-        rank = power_of_two(state.factors[0].shape[1], 16)
-        if power_of_two(self._batch_size, 16) * rank**2 > LARGEST_PRODUCT:
+        if state.factors[0].shape[1] > _LARGEST_RANK:
             return self.plain(state, sweep)
-        if self._groups is None:
-            self._groups = BatchGroups(self.source, self._batch_size, self.shape)
         self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
         with torch.cuda.stream(self._stream):
-            totals = self._captured(state, sweep, self._groups)
+            totals = self._captured(state, sweep)
         torch.cuda.current_stream(self.source.device).wait_stream(self._stream)
         return self.plain(state, sweep) if totals is None else totals
 
-    def _captured(self, state: als.State, sweep: int, groups: BatchGroups) -> Tensor | None:
+    def _captured(self, state: als.State, sweep: int) -> Tensor | None:
         """Run one sweep as CUDA graphs; return None, with `state` unchanged, if a matrix is singular."""
         views = self.source.n_views
         if self._steps is None:
-            self._steps = Steps(self.objective, self.settings, views, state)
+            self._steps = Steps(self.objective, self.settings, views, state, self._groups.order)
         steps = self._steps
         steps.load(state)
         order = self.source.order(self.settings.seed, sweep)
-        parts = torch.split(order, self._batch_size)
+        parts = torch.split(order, self.settings.batch_size or len(order))
         changes: Callable[[], list[float]] | None = None
-        for slot, batches in groups(parts, sweep):
+        for slot, batches in self._groups(parts, sweep):
             if changes is None and self.objective.beta > 0:
                 changes = steps.start_convergence_check(batches[0])
             key = (slot, len(batches), len(batches[0]))
@@ -248,7 +273,7 @@ class Sweeps:
             return None
         steps.unload(state)
         totals = steps.totals.clone()
-        totals[:views] += groups.energy
+        totals[:views] += self._groups.energy
         totals[Term.FIT : Term.FIT_AUGMENTED + 1].clamp_(min=0.0)
         return totals
 

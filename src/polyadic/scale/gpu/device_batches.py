@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from polyadic._util.random_streams import window_keys
+from polyadic.core.tensorizer import Layout, tensors_into
 from polyadic.data.batches import Samples, WindowSource, in_mode_order, prefetch
-from polyadic.spectral import STFT
 
-__all__ = ["ORDER", "BatchGroups"]
+__all__ = ["BatchGroups"]
 
 _GROUP_BYTES = 2**31
 _FEWEST_GROUPS = 4
 _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
-ORDER = (0, 2, 1)
-"""Order of the modes in memory: frequencies are contiguous, as the Fourier transform leaves them."""
+_ORDERS = ((0, 1, 2), (0, 2, 1))
+"""Memory orders of the modes that the GPU steps support: the channels are always first."""
 
 
 @dataclass
@@ -42,9 +42,12 @@ class BatchGroups:
         source, tensorize = self.source, self.source.tensorize
         first = source.samples.read(slice(0, 1))
         self._sample, self._window_bytes = first.shape[1:], first.nbytes
-        assert isinstance(tensorize, STFT)
-        self._tensorize = tensorize
-        window = source.n_views * torch.float16.itemsize * int(torch.Size(self.shape).numel())
+        layout = None if tensorize is None else tensorize.layout(self._sample[-1], source.device)
+        if layout is None or layout.order not in _ORDERS:
+            layout = Layout((0, 1, 2), half=False, capturable=False, row_step=self._sample[-1])
+        self._layout, self.order = layout, layout.order
+        dtype = torch.float16 if layout.half else source.dtype
+        window = source.n_views * dtype.itemsize * int(torch.Size(self.shape).numel())
         budget = min(_GROUP_BYTES, torch.cuda.mem_get_info(source.device)[0] // 16)
         self._count = max(1, budget // (window * self.batch_size))
         batches = max(source.n_windows // self.batch_size, 1)
@@ -52,8 +55,8 @@ class BatchGroups:
         self._count = min(self._count, -(-batches // _FEWEST_GROUPS))
         rows = source.n_views * min(self._count * self.batch_size, source.n_windows)
         slots = 1 if source.n_windows <= self.batch_size else 2
-        shape = [self.shape[mode] for mode in ORDER]
-        self._slots = [torch.empty(rows, *shape, dtype=torch.float16, device=source.device) for _ in range(slots)]
+        shape = [self.shape[mode] for mode in self.order]
+        self._slots = [torch.empty(rows, *shape, dtype=dtype, device=source.device) for _ in range(slots)]
         self._keys = torch.empty(rows // source.n_views, dtype=torch.int32, device=source.device)
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
         # The graphs run in sequence and can share memory.
@@ -62,7 +65,7 @@ class BatchGroups:
         self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
         self._resident = _keep_on_device(source.samples, source.device)
         # Keep a reference: the graphs read it, and a cache might drop it.
-        self._constants = tensorize.constants(self._sample[0], source.device, source.dtype)
+        self._constants = tensorize and tensorize.constants(self._sample[0], source.device, source.dtype)
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[int, Sequence[Tensor]]]:
         """Yield the groups of one sweep: the number of a slot, and the batches in it, (views · b, I, J, …) each.
@@ -106,9 +109,9 @@ class BatchGroups:
         """Write the tensors of windows and their views to the slot, and accumulate their squared norms."""
         source = self.source
         T = self._slots[slot][: count * source.n_views * size]
-        T = in_mode_order(T, ORDER)
+        T = in_mode_order(T, self.order)
         X = self._load_windows(ids, batch)
-        if source.augment is None or source.augment.capturable:
+        if self._layout.capturable and (source.augment is None or source.augment.capturable):
             keys = window_keys(source.seed, sweep, ids + source.first_id)
             self._keys[: len(keys)].copy_(keys, non_blocking=True)
             self._capture_transform((slot, count, size), X, T).replay()
@@ -117,31 +120,33 @@ class BatchGroups:
         return T
 
     def _load_windows(self, ids: Tensor, batch: Tensor | None) -> Tensor:
-        """Load windows to a fixed buffer, in which channels begin where frames do."""
+        """Load windows to a fixed buffer, in the tensorizer's layout."""
         from polyadic.scale.gpu.kernels.signals import gather
 
         source = self.source
         if self._windows is None:
-            shape, hop = self._sample, self._tensorize.hop
-            step, count = -(-shape[-1] // hop) * hop, len(self._slots[0]) // source.n_views
+            shape, step = self._sample, self._layout.row_step
+            count = len(self._slots[0]) // source.n_views
             room = torch.zeros(count, *shape[:-1], step, dtype=source.dtype, device=source.device)
             self._windows = room[..., : shape[-1]]
         values = self._windows[: len(ids)]
         if batch is not None:
             return values.copy_(source.samples.checked(batch.pin_memory(), ids, source.device, source.dtype))
         assert self._resident is not None
-        gather(self._resident, ids, values)
+        if self._layout.capturable:
+            gather(self._resident, ids, values)
+        else:
+            values.copy_(self._resident[ids])
         return values
 
     def _transform(self, X: Tensor, augmented: Tensor | None, T: Tensor, count: int) -> None:
         """Compute the tensors of windows and their views, and accumulate their squared norms."""
         each = [view.chunk(count) for view in (X, augmented) if view is not None]
         parts = [part for batch in zip(*each, strict=True) for part in batch]
-        squares = []
-        for part, target in zip(parts, T.chunk(len(parts)), strict=True):
-            square = self._tensorize.into(part, target)
-            assert square is not None  # there is a kernel
-            squares.append(square)
+        squares = [
+            tensors_into(self.source.tensorize, part, target)
+            for part, target in zip(parts, T.chunk(len(parts)), strict=True)
+        ]
         self.energy += torch.stack(squares).reshape(count, len(each), -1).sum(dim=(0, 2))
 
     def _capture_transform(self, key: tuple[int, int, int], X: Tensor, T: Tensor) -> torch.cuda.CUDAGraph:
