@@ -74,7 +74,7 @@ def test_labels_are_at_the_right_rows(parts):
     model = framed(parts=parts)
     found = to_xarray(model, fs=FS, channels=["Fz", "Cz", "Pz"])
     for number, part in enumerate(PARTS[parts]):
-        row = found.channels.sel(part=part, channel="Cz")
+        row = found.channels.sel(part=part.name, channel="Cz")
         assert np.array_equal(row, model.factors_[0][3 * number + 1])
     assert np.array_equal(found.frequency, np.fft.rfftfreq(16, 1 / FS))
     assert found.frequency.attrs["units"] == "Hz"

@@ -105,13 +105,28 @@ def test_many_statistics_and_long_windows(shape, features, tmp_path):
 
 
 @pytest.mark.parametrize("window", ["rectangular", "blackman"])
-@pytest.mark.parametrize("parts", ["log_amplitude", "log_re_im"])
+@pytest.mark.parametrize("parts", ["log_amplitude", "log_re_im", "log_amplitude_phase"])
 def test_offsets_far_beyond_the_signal_do_not_disturb_the_features(parts, window, tmp_path):
     X = signals((3, 96), 40) * np.float32(1e5) + np.array([[1e5], [-3e4], [0]], np.float32)
     model = CPD(5, tensorize=STFT(32, 8, window, parts, mean="auto"), max_sweeps=3).fit(X.astype(np.float64))
     export.onnx(model, tmp_path / "model.onnx")
     exact = np.asarray(model.transform(X.astype(np.float64)))
     assert largest_difference(Features(tmp_path / "model.onnx")(X), exact) < 1e-3
+
+
+def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
+    # Frames of four samples: a single impulse at each place has phases 0, -π/2, π, π/2 at the middle frequency.
+    X = np.zeros((8, 1, 4), np.float32)
+    X[np.arange(4), 0, np.arange(4)] = 1
+    X[4:] = -X[:4]
+    model = paper(SALS, rank=1, tensorize=STFT(4, 4, "rectangular", "amplitude_phase"), max_sweeps=1).fit(X)
+    model.factors_ = [np.array([[0.0], [1.0]]), np.array([[0.0], [1.0], [0.0]]), np.ones((1, 1))]
+    model.alpha = 0.0
+    export.onnx(model, tmp_path / "model.onnx")
+    found = Features(tmp_path / "model.onnx")(X)[:, 0]
+    spectrum = np.fft.rfft(X[:, 0].astype(np.float64))[:, 1]
+    assert np.allclose(np.abs(found), np.abs(np.angle(spectrum)), atol=1e-6)
+    assert np.allclose(found, model.transform(X)[:, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "shape"), [(SALS, (5,)), (ATD, (4, 6)), (GRSALS, (2, 3, 4, 5))])

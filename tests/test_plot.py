@@ -41,7 +41,7 @@ def windows():
 
 @pytest.fixture(scope="module")
 def model(windows):
-    views = {"augment": Jitter(0.05), "tensorize": STFT(32, 16, parts="re_im")}
+    views = {"augment": Jitter(0.05), "tensorize": STFT(32, 16, parts="amplitude_phase")}
     return paper(ATD, rank=3, max_sweeps=3, **views).fit(windows)
 
 
@@ -53,7 +53,7 @@ def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of
     assert np.allclose(frequency.positions, np.fft.rfftfreq(32, 1 / 64))
     middles = [np.arange(start, start + 32).mean() / 64 for start in range(0, 256 - 32 + 1, 16)]
     assert np.allclose(time.positions, middles)
-    assert (channel.labels, channel.parts) == (tuple(CHANNELS), ("Re", "Im"))
+    assert (channel.labels, channel.parts) == (tuple(CHANNELS), ("amplitude", "phase"))
     assert (frequency.unit, time.unit) == ("Hz", "s")
     assert [axis.unit for axis in model.axes()] == ["", "Hz", "s"]  # the model knows the rate and the channels
     assert model.axes()[0].labels == channel.labels
@@ -116,7 +116,7 @@ def test_channels_have_a_head_for_each_part_and_cells_for_channels_that_are_not_
         assert list(figure.data[head].text) == CHANNELS[:5]
         assert np.allclose(figure.data[head].customdata, parts[part, :5])
     assert figure.data[4].z[0] == pytest.approx(parts[:, 5])
-    assert [note.text for note in figure.layout.annotations] == ["Re", "Im"]
+    assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase"]
 
 
 def test_profiles_are_the_columns_of_the_bases(model, windows):
