@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -31,6 +32,7 @@ _RANKS = (8, 16, 32, 64, 128)
 _ALPHAS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _BETAS = (0.0, 1.0, 2.0, 5.0, 25.0, 125.0, 1e3, 1e4, 1e5)
 _GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_LOW_QUALITY_BANDS = {"har": ((1, 5), (20, 24.5)), "mgh": ((1, 10), (30, 50))}
 _DEGREES = (0.02, 0.05, 0.1, 0.5, 5.0)
 _COUNTS = (12, 24, 60, 120, 300, 600, 1200)
 _CONVERGENCE_ROUNDS = 8
@@ -73,11 +75,21 @@ def _quality_variants(settings: ExperimentSettings) -> list[MethodVariant]:
     for degree in _DEGREES:
         views = Compose([Jitter(degree), *steps[1:]])
         variants.append(variant("ATD", {"augmentations": f"d={degree:g}", **line}, augment=views))
-    if settings.dataset in ("har", "mgh"):
+    if settings.dataset in _LOW_QUALITY_BANDS:
         for letter in ("A", "B", "C"):
-            poor = preset(settings.dataset, settings.windows.fs, quality=letter).augment
+            poor = low_quality_augmentation(settings.dataset, settings.windows.fs, letter)
             variants.append(variant("ATD", {"augmentations": f"({letter})", **line}, augment=poor))
     return variants
+
+
+def low_quality_augmentation(dataset: str, fs: float | None, letter: str) -> Compose:
+    """Return an augmentation of Table 8: noise as large as the signal (A), no middle frequencies (B), or both (C)."""
+    jitter, bandpass, *rest = preset(dataset, fs).augment.steps
+    if letter in "AC":
+        jitter = Jitter(1.0)
+    if letter in "BC":
+        bandpass = replace(bandpass, bands=_LOW_QUALITY_BANDS[dataset])
+    return Compose([jitter, bandpass, *rest])
 
 
 def _rank_variants(settings: ExperimentSettings) -> list[MethodVariant]:

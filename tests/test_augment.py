@@ -67,9 +67,7 @@ class TestBandpass(AugmentationContract):
 
 
 class TestRotate3D(AugmentationContract):
-    @pytest.fixture(autouse=True, params=[False, True], ids=["shared", "independent"])
-    def _choose(self, request: pytest.FixtureRequest) -> None:
-        self.augmentation = Rotate3D(TRIADS, independent=request.param)
+    augmentation = Rotate3D(TRIADS)
 
 
 class TestComposeAsThePaperDoes(AugmentationContract):
@@ -250,37 +248,31 @@ def test_bandpass_equals_its_transcription(
 # ---------------------------------------------------------------------- rotation
 
 
-def matrices(rotate: Rotate3D, count: int, triads: int, **key: int) -> Tensor:
-    """The rotation of every triad, read off what happens to unit vectors: (count, triads, 3, 3)."""
-    axes = torch.eye(3, dtype=torch.float64).repeat(triads, 1).expand(count, -1, -1)
-    return rotate(axes, **key).reshape(count, triads, 3, 3)
-
-
-@pytest.mark.parametrize("independent", [False, True])
-def test_rotations_are_uniform_over_all_rotations(independent: bool) -> None:
-    R = matrices(Rotate3D(TRIADS, independent=independent), 4000, 3, seed=5)
+def test_rotations_are_uniform_over_all_rotations() -> None:
+    axes = torch.eye(3, dtype=torch.float64).repeat(3, 1).expand(4000, -1, -1)
+    R = Rotate3D(TRIADS)(axes, seed=5).reshape(4000, 3, 3, 3)
+    assert torch.equal(R[:, 0], R[:, 1])
+    R = R[:, 0]
     # Every entry of a uniform rotation has mean 0 and mean square 1/3 (variance of the square: 1/5 − 1/9).
-    for triad in range(3):
-        assert R[:, triad].mean(dim=0).abs().max() < 4 * math.sqrt(1 / 3 / 4000)
-        assert (R[:, triad].square().mean(dim=0) - 1 / 3).abs().max() < 4 * math.sqrt((1 / 5 - 1 / 9) / 4000)
-        # The angle has density (1 − cos θ)/π, also that of the turn from one window to the next.
-        for turn in (R[:, triad], R[::2, triad] @ R[1::2, triad].mT):
-            trace = turn.diagonal(dim1=1, dim2=2).sum(dim=1)
-            angle = torch.arccos(((trace - 1) / 2).clamp(-1, 1)).numpy()
-            assert kstest(angle, lambda x: (x - np.sin(x)) / np.pi).pvalue > 0.001
+    assert R.mean(dim=0).abs().max() < 4 * math.sqrt(1 / 3 / 4000)
+    assert (R.square().mean(dim=0) - 1 / 3).abs().max() < 4 * math.sqrt((1 / 5 - 1 / 9) / 4000)
+    # The angle has density (1 − cos θ)/π, also that of the turn from one window to the next.
+    for turn in (R, R[::2] @ R[1::2].mT):
+        trace = turn.diagonal(dim1=1, dim2=2).sum(dim=1)
+        angle = torch.arccos(((trace - 1) / 2).clamp(-1, 1)).numpy()
+        assert kstest(angle, lambda x: (x - np.sin(x)) / np.pi).pvalue > 0.001
 
 
-@pytest.mark.parametrize("independent", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rotation_equals_its_transcription_by_quaternions(independent: bool, dtype: torch.dtype) -> None:
+def test_rotation_equals_its_transcription_by_quaternions(dtype: torch.dtype) -> None:
     triads = [(4, 0, 2), (6, 5, 1)]
     X, ids = windows(5, 8, 30), torch.arange(5) * 31
-    result = Rotate3D(triads, independent=independent)(X.to(dtype), ids, seed=1, sweep=2)
-    draws = uniform(window_keys(1, 2, ids), (2 if independent else 1, 3), torch.float64).numpy()
+    result = Rotate3D(triads)(X.to(dtype), ids, seed=1, sweep=2)
+    draws = uniform(window_keys(1, 2, ids), (3,), torch.float64).numpy()
     expected = X.numpy().copy()
     for window in range(5):
-        for number, triad in enumerate(triads):
-            u, v, w = draws[window, number if independent else 0]
+        for triad in triads:
+            u, v, w = draws[window]
             near, far = math.sqrt(1 - u), math.sqrt(u)
             v, w = 2 * math.pi * v, 2 * math.pi * w
             rotation = Rotation.from_quat(

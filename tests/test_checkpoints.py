@@ -211,14 +211,14 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_difference(changed, 
 @pytest.mark.parametrize(
     ("then", "now", "difference"),
     [
-        (STFT(16, 8), STFT(16, 4), "hop was 8 and is 4 now"),
-        (Compose([Jitter(0.1)]), Compose([Jitter(0.2)]), '"degree": 0.1}] and is'),
-        (sparse.eye_array(3), 2 * sparse.eye_array(3), "parts was"),
-        (np.ones(2), np.zeros(2), "sha256 was"),
+        (STFT(16, 8), STFT(16, 4), "hop 8 4"),
+        (Compose([Jitter(0.1)]), Compose([Jitter(0.2)]), '"degree": 0.1}] ['),
+        (sparse.eye_array(3), 2 * sparse.eye_array(3), "parts "),
+        (np.ones(2), np.zeros(2), "sha256 "),
     ],
 )
 def test_frames_augmentations_and_arrays_are_compared_by_content(then, now, difference):
-    assert difference in next(checkpoints.differences(checkpoints.describe(then), checkpoints.describe(now)))
+    assert difference in " ".join(next(checkpoints.differences(checkpoints.describe(then), checkpoints.describe(now))))
     assert not list(checkpoints.differences(checkpoints.describe(now), checkpoints.describe(now)))
 
 

@@ -211,7 +211,8 @@ def test_a_fit_resumes_from_saved_sums_when_the_scheduler_goes_away(stage, whole
 
 
 def test_a_scheduler_that_is_not_there_is_an_error():
-    with pytest.raises(PolyadicError, match="no Dask scheduler answers"), cluster.connected("tcp://127.0.0.1:1", 0.5):
+    nowhere = cluster.on_cluster("tcp://127.0.0.1:1", "recordings", {}, timeout=0.5)
+    with pytest.raises(PolyadicError, match="no Dask scheduler answers"), nowhere:
         pass
 
 

@@ -1,18 +1,15 @@
-"""Dropped channels, shifted and scaled windows, and rotations by a limited angle: contracts and distributions."""
+"""Dropped channels, shifted and scaled windows: contracts and distributions."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-import pytest
 import torch
 from scipy.stats import kstest
 
-from polyadic.augment import DropChannels, Rotate3D, Scale, Shift
+from polyadic.augment import DropChannels, Scale, Shift
 from polyadic.testing import AugmentationContract
-
-TRIADS = ((0, 1, 2), (3, 4, 5), (6, 7, 8))
 
 
 class TestDropChannels(AugmentationContract):
@@ -24,13 +21,7 @@ class TestShift(AugmentationContract):
 
 
 class TestScale(AugmentationContract):
-    @pytest.fixture(autouse=True, params=[False, True], ids=["shared", "independent"])
-    def _choose(self, request: pytest.FixtureRequest) -> None:
-        self.augmentation = Scale(2.0, independent=request.param)
-
-
-class TestSmallRotations(AugmentationContract):
-    augmentation = Rotate3D(TRIADS, degrees=20)
+    augmentation = Scale(2.0)
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -63,24 +54,8 @@ def test_windows_are_shifted_by_every_number_of_samples_up_to_the_most() -> None
         assert torch.equal(row, torch.roll(X[0, 0], step))
 
 
-@pytest.mark.parametrize("independent", [False, True])
-def test_factors_are_uniform_on_a_logarithmic_scale(independent: bool) -> None:
+def test_factors_are_uniform_on_a_logarithmic_scale() -> None:
     X = noise(3000, 3, 8)
-    ratio = (Scale(4.0, independent=independent)(X) / X).mean(dim=2)
-    assert torch.allclose(ratio, ratio[:, :1].expand_as(ratio)) == (not independent)
+    ratio = (Scale(4.0)(X) / X).mean(dim=2)
+    assert torch.allclose(ratio, ratio[:, :1].expand_as(ratio))
     assert kstest(np.log(ratio[:, 0].numpy()) / math.log(4), "uniform", (-1, 2)).pvalue > 0.001
-
-
-@pytest.mark.parametrize("degrees", [10.0, 179.0])
-def test_limited_rotations_are_uniform_among_those_within_the_limit(degrees: float) -> None:
-    basis = torch.eye(3, dtype=torch.float64).repeat(3, 1)[None].expand(4000, 9, 3).contiguous()
-    R = Rotate3D(TRIADS, degrees=degrees)(basis, seed=3)[:, :3]
-    torch.testing.assert_close(R @ R.mT, torch.eye(3, dtype=torch.float64).expand_as(R), rtol=0, atol=1e-12)
-    angle = torch.arccos(((R.diagonal(dim1=1, dim2=2).sum(dim=1) - 1) / 2).clamp(-1, 1)).numpy()
-    limit = math.radians(degrees)
-    assert angle.max() <= limit + 1e-6
-    assert kstest(angle, lambda x: (x - np.sin(x)) / (limit - math.sin(limit))).pvalue > 0.001
-    axis = torch.stack([R[:, 2, 1] - R[:, 1, 2], R[:, 0, 2] - R[:, 2, 0], R[:, 1, 0] - R[:, 0, 1]], dim=1)
-    axis /= axis.norm(dim=1, keepdim=True)
-    for part in axis.T.numpy():  # each coordinate of a uniform point on the sphere is uniform
-        assert kstest(part, "uniform", (-1, 2)).pvalue > 0.001

@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {
 }
 MEMORY = {"solver": "memory", "learning_rate": 0.3}
 SHORT_TIME = STFT(n_fft=8, hop=4, window="hann", floor="channel")
-TURN = Compose([OneOf([Jitter(0.2), Bandpass([(1, 20), (5, 24)], fs=50)]), Rotate3D([(0, 1, 2)], independent=True)])
+TURN = Compose([OneOf([Jitter(0.2), Bandpass([(1, 20), (5, 24)], fs=50)]), Rotate3D([(0, 1, 2)])])
 
 FLAT, CUBE, FOUR = (np.random.default_rng(0).normal(size=shape) for shape in ((24, 5), (24, 3, 40), (24, 4, 5, 3)))
 

@@ -6,7 +6,7 @@ MGH's batch of 512 windows is not from the text, which names 128 without loss of
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -34,7 +34,6 @@ class Paper:
     batch_size: int
     n_parameters: int
     triads: tuple[tuple[int, int, int], ...] = ()
-    low_quality_bands: tuple[Band, Band] | None = None
 
 
 PAPER = {
@@ -50,7 +49,6 @@ PAPER = {
         128,
         2688,
         triads=((0, 1, 2), (3, 4, 5), (6, 7, 8)),
-        low_quality_bands=((1, 5), (20, 24.5)),
     ),
     "ptb_xl": Paper(500, (12, 5000), 256, 64, (24, 129, 75), 0.001, ((1, 30), (10, 50)), 128, 7296),
     "mgh": Paper(
@@ -63,7 +61,6 @@ PAPER = {
         ((1, 30), (10, 50)),
         512,
         9984,
-        low_quality_bands=((1, 10), (30, 50)),
     ),
 }
 
@@ -110,17 +107,6 @@ def test_a_fit_with_the_settings_of_a_preset_has_the_papers_number_of_parameters
     assert [factor.shape for factor in model.factors_] == [(size, 32) for size in PAPER[name].tensor]
 
 
-@pytest.mark.parametrize("name", ["har", "mgh"])
-@pytest.mark.parametrize(("quality", "noisy", "gap"), [("A", True, False), ("B", False, True), ("C", True, True)])
-def test_low_quality_augmentations_are_the_papers(name: str, quality: str, noisy: bool, gap: bool) -> None:
-    paper, settings = PAPER[name], preset(name, quality=quality)
-    jitter, bandpass, *rest = settings.augment.steps
-    assert jitter == Jitter(1 if noisy else paper.degree)
-    assert bandpass == Bandpass(paper.low_quality_bands if gap else paper.bands, paper.fs)
-    assert rest == ([Rotate3D(paper.triads)] if name == "har" else [])
-    assert replace(settings, augment=preset(name).augment) == preset(name)
-
-
 # ------------------------------------------------------------------ sampling rates
 
 
@@ -151,8 +137,6 @@ def test_another_sampling_rate_keeps_frames_in_seconds_and_bands_in_hertz(
         ("har", {"fs": 12}, "^fs=12 Hz is too low for har: the hop would be shorter"),
         ("har", {"fs": math.nan}, "^fs must be a "),
         ("har", {"fs": "50"}, "^fs must be a "),
-        ("ptb_xl", {"quality": "A"}, "^quality='A' is defined for har and mgh only, but name is 'ptb_xl'"),
-        ("har", {"quality": "D"}, "^quality must be None, 'A', 'B' or 'C', but is "),
         ("HAR", {}, "^name must be one of sleep_edf, har, ptb_xl, ptb_xl_100hz, mgh, but is "),
     ],
 )

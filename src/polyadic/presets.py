@@ -39,28 +39,15 @@ class _Dataset:
     degree: float
     batch_size: int = 128
     triads: tuple[tuple[int, int, int], ...] = ()
-    poor_bands: tuple[_Band, _Band] | None = None
 
 
 _DATASETS = {
     "sleep_edf": _Dataset(100, 7, 3000, 256, 32, ((1, 30), (10, 49)), 0.05),
-    "har": _Dataset(
-        50,
-        9,
-        128,
-        64,
-        2,
-        ((1, 20), (5, 24.5)),
-        0.002,
-        triads=((0, 1, 2), (3, 4, 5), (6, 7, 8)),
-        poor_bands=((1, 5), (20, 24.5)),
-    ),
+    "har": _Dataset(50, 9, 128, 64, 2, ((1, 20), (5, 24.5)), 0.002, triads=((0, 1, 2), (3, 4, 5), (6, 7, 8))),
     "ptb_xl": _Dataset(500, 12, 5000, 256, 64, ((1, 30), (10, 50)), 0.001),
     "ptb_xl_100hz": _Dataset(100, 12, 1000, 64, 13, ((1, 30), (10, 49)), 0.001),
-    "mgh": _Dataset(200, 6, 6000, 512, 128, ((1, 30), (10, 50)), 0.01, batch_size=512, poor_bands=((1, 10), (30, 50))),
+    "mgh": _Dataset(200, 6, 6000, 512, 128, ((1, 30), (10, 50)), 0.01, batch_size=512),
 }
-
-_POOR_DEGREE = 1.0
 
 
 @dataclass(frozen=True)
@@ -84,15 +71,13 @@ class Preset:
     parameters: Mapping[str, Any]
 
 
-def preset(name: str, fs: float | None = None, quality: str | None = None) -> Preset:
+def preset(name: str, fs: float | None = None) -> Preset:
     """Return the paper's settings for a dataset.
 
     Parameters
     ----------
     name : "sleep_edf", "har", "ptb_xl", "ptb_xl_100hz" or "mgh"
     fs : sampling rate in Hz, if it differs from the dataset's; frame lengths in seconds and bands in Hz stay the same
-    quality : None, or "A", "B" or "C" for the low-quality augmentations of the paper's Table 8 (har and mgh): noise as
-        large as the signal, bands that exclude the middle frequencies, or both
 
     Examples
     --------
@@ -112,20 +97,12 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
     n_fft, hop = 2 * round(data.n_fft * ratio / 2), round(data.hop * ratio)
     if hop < 1 or n_fft < 2:
         raise PolyadicError(f"fs={fs:g} Hz is too low for {name}: the hop would be shorter than one sample")
-    degree, bands = data.degree, data.bands
-    if quality is not None:
-        if quality not in ("A", "B", "C"):
-            raise PolyadicError(f"quality must be None, 'A', 'B' or 'C', but is {quality!r}")
-        if data.poor_bands is None:
-            raise PolyadicError(f"quality={quality!r} is defined for har and mgh only, but name is {name!r}")
-        degree = degree if quality == "B" else _POOR_DEGREE
-        bands = bands if quality == "A" else data.poor_bands
-    if max(high for _, high in bands) >= rate / 2:
+    if max(high for _, high in data.bands) >= rate / 2:
         raise PolyadicError(
-            f"fs={rate:g} Hz is too low for {name}: its bands {bands} exceed the Nyquist frequency; "
+            f"fs={rate:g} Hz is too low for {name}: its bands {data.bands} exceed the Nyquist frequency; "
             "pass your own STFT and augmentations"
         )
-    steps: list[Augmentation] = [Jitter(degree), Bandpass(bands, rate)]
+    steps: list[Augmentation] = [Jitter(data.degree), Bandpass(data.bands, rate)]
     if data.triads:
         steps.append(Rotate3D(data.triads))
     parameters = {

@@ -447,7 +447,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """Write the ONNX form: a fixed convolution with the DFT matrix, then the parts of its result."""
         channels, time = sample_shape
         first, frequencies, frames = self.shape(channels, time)
-        dft = self._dft()
+        taper = self._weights(torch.empty(0, dtype=torch.float64, device="cpu")).numpy()
+        spectra = np.fft.rfft(np.diag(taper)).T
+        dft = np.stack([spectra.real, spectra.imag])  # (2, frequencies, n_fft)
         if graph.centre is not None:
             window = graph.add("Sub", window, graph.constant(graph.centre[:, None], np.float32))
         rows = graph.add("Reshape", window, graph.constant([-1, 1, time], np.int64))
@@ -531,13 +533,6 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             mean=None if mean is None else mean.numpy(),
             scale=floors / (FLOOR_SHARE * np.linalg.norm(taper)),
         )
-
-    def _dft(self) -> NDArray[np.float64]:
-        """Return the real and imaginary parts of the DFT matrix, including the window: (2, n_fft // 2 + 1, n_fft)."""
-        impulses = torch.eye(self.n_fft, dtype=torch.float64, device="cpu")[None]
-        columns = replace(self, parts="re_im", floor=1.0, mean=None).transform(impulses)[0, :, :, 0]
-        weights: NDArray[np.float64] = columns.reshape(2, self.n_fft, -1).transpose(1, 2).numpy()
-        return weights
 
 
 def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from paper import reference
-from paper.catalogue import EXPERIMENTS
+from paper.catalogue import EXPERIMENTS, low_quality_augmentation
 from paper.results import encode_result
 from paper.runner import Request, run
 from paper.tables import paired_table
+from polyadic.augment import Jitter
+from polyadic.presets import preset
 
 LONG = {"tune", "table4", "table6", "table8", "table9", "table10", "table11", "table12", "figure2"}
 
@@ -57,6 +59,15 @@ def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty
         assert np.isfinite(row["standardised perturbed"]["accuracy"])
         assert len(row["split"]) == 16
     assert {row["protocol"] for row in result["rows"]} == {"subject", "paper"}
+
+
+@pytest.mark.parametrize(("letter", "noisy", "gap"), [("A", True, False), ("B", False, True), ("C", True, True)])
+def test_low_quality_augmentations_are_the_papers(letter, noisy, gap):
+    jitter, bandpass, rotate = low_quality_augmentation("har", None, letter).steps
+    usual = preset("har").augment.steps
+    assert jitter == (Jitter(1) if noisy else usual[0])
+    assert bandpass.bands == (((1, 5), (20, 24.5)) if gap else usual[1].bands)
+    assert rotate == usual[2]
 
 
 def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():

@@ -24,11 +24,6 @@ _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
 _CACHED = 2**18
 """Number of samples processed at a time, so that intermediate results stay in the CPU caches."""
-_BLOCK, _STATE = 64, 4
-_ALIKE = 16
-"""Row counts are padded to a multiple of this, so that matrix products are bit-identical for every row."""
-_ANY_ANGLE = 180.0
-_BISECTIONS = 40
 _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
@@ -134,28 +129,22 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
             from polyadic.scale.gpu.kernels.signals import biquads
 
             return biquads(X, kind, _filter_sections(self, X.device))
-        return self._filter_in_blocks(X, kind)
+        return self._by_scipy(X, kind)
 
-    def _filter_in_blocks(self, X: Tensor, kind: Tensor) -> Tensor:
-        """Apply the recursive filter block by block, which is the fastest way on a CPU.
+    def _by_scipy(self, X: Tensor, kind: Tensor) -> Tensor:
+        """Filter channels on the CPU, each with the filters of its kind (b, channels)."""
+        from scipy.signal import lfilter
 
-        The output of a block and the state after it are linear in its input and the state before it.
-        """
-        channels, filtered = X.flatten(0, 1), torch.empty_like(X.flatten(0, 1))
-        for number, matrix in enumerate(_block_matrices(self)):
-            rows = torch.nonzero(kind.flatten() == number)[:, 0]
-            # Padded with the first channel: the bits of a row must not depend on the number of rows.
-            signals = channels.index_select(0, torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE)))
-            matrix = matrix.to(X)
-            state = signals.new_zeros(len(signals), _STATE)
-            results = torch.empty_like(signals)
-            for begin in range(0, X.shape[2], _BLOCK):
-                block, result = signals[:, begin : begin + _BLOCK], results[:, begin : begin + _BLOCK]
-                size = block.shape[1]
-                torch.mm(block, matrix[:size, :size], out=result).addmm_(state, matrix[_BLOCK:, :size])
-                state = torch.addmm(block @ matrix[:size, _BLOCK:], state, matrix[_BLOCK:, _BLOCK:])
-            filtered.index_copy_(0, rows, results[: len(rows)])
-        return filtered.reshape(X.shape)
+        exact = X if X.dtype == torch.float32 else X.double()
+        signals, chosen = exact.flatten(0, 1).cpu().numpy(), kind.flatten().cpu().numpy()
+        filtered = np.empty_like(signals)
+        for number, filters in enumerate(((0,), (1,), (0, 1))):
+            rows = signals[chosen == number]
+            for place in filters if len(rows) else ():
+                b, a = _butterworth(self)[place]
+                rows = lfilter(b.astype(rows.dtype), a.astype(rows.dtype), rows)
+            filtered[chosen == number] = rows
+        return torch.from_numpy(filtered).reshape(X.shape).to(X)
 
 
 @lru_cache(maxsize=32)
@@ -164,25 +153,6 @@ def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
     from scipy import signal
 
     return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
-
-
-@lru_cache(maxsize=32)
-def _block_matrices(bandpass: Bandpass) -> Tensor:
-    """Return matrices that map a block and the filter state before it (rows) to those after it (columns).
-
-    (3, block + state, block + state) float64, for the first filter, the second, and both in sequence.
-    """
-    from scipy import signal
-
-    matrices = torch.empty(3, _BLOCK + _STATE, _BLOCK + _STATE, dtype=torch.float64)
-    for matrix, filters in zip(matrices, ((0,), (1,), (0, 1)), strict=True):
-        given = np.eye(_BLOCK + _STATE)
-        signals, states = given[:, :_BLOCK], given[:, _BLOCK:]
-        for number in filters:
-            own = slice(2 * number, 2 * number + 2)
-            signals, states[:, own] = signal.lfilter(*_butterworth(bandpass)[number], signals, zi=states[:, own])
-        matrix.copy_(torch.from_numpy(np.hstack([signals, states])))
-    return matrices
 
 
 @cache
@@ -197,10 +167,7 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
 
     Parameters
     ----------
-    triads : channel indices (x, y, z) of each sensor
-    degrees : largest angle, greater than 0 and at most 180; rotations are distributed uniformly over all rotations by
-        at most this angle, which by default are all rotations
-    independent : rotate each sensor independently; by default all sensors share one rotation, as in one device
+    triads : channel indices (x, y, z) of each sensor; all sensors share one rotation, as in one device
 
     Examples
     --------
@@ -210,8 +177,6 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
     """
 
     triads: Sequence[tuple[int, int, int]]
-    degrees: float = 180.0
-    independent: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -222,83 +187,36 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
         threes = triads and all(len(triad) == 3 for triad in triads)
         if not threes or len(set(channels)) != len(channels) or min(channels) < 0:
             raise PolyadicError(f"triads must be groups of three different channels >= 0, but are {self.triads!r}")
-        check_number("degrees", self.degrees, 0, 180)
-        if not self.degrees > 0:
-            raise PolyadicError(f"degrees must be greater than 0 and at most 180, but is {self.degrees!r}")
         object.__setattr__(self, "triads", triads)
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         highest = max(channel for triad in self.triads for channel in triad)
         if highest >= X.shape[1]:
             raise PolyadicError(f"triads contain channel {highest}, but X has only {X.shape[1]} channels")
-        numbers = _channel_numbers(self, X.device)
-        if self.degrees == _ANY_ANGLE and kernels.available(X.device, X.dtype):
-            from polyadic.scale.gpu.kernels.signals import rotate
-
-            return rotate(X, keys, numbers, self.independent)
-        count = len(self.triads) if self.independent else 1
-        u = uniform(keys, (count, 3), torch.float64)
-        rotation = (_rotations(u) if self.degrees == _ANY_ANGLE else _limited(u, self.degrees)).to(X.dtype)
-        # One matrix product per shared rotation: all x, all y, all z; or the three axes of each sensor.
-        order = (numbers if self.independent else numbers.T).flatten()
-        sensors = X.index_select(1, order).reshape(len(X) * count, 3, len(order) // 3 // count * X.shape[2])
-        turned = torch.bmm(rotation.flatten(0, 1), sensors).reshape(len(X), len(order), X.shape[2])
-        return X.clone().index_copy_(1, order, turned)
+        order = _axes_in_order(self, X.device)
+        rotation = _rotations(uniform(keys, (3,), torch.float64)).to(X.dtype)
+        turned = torch.bmm(rotation, X.index_select(1, order).reshape(len(X), 3, -1))
+        return X.clone().index_copy_(1, order, turned.reshape(len(X), len(order), X.shape[2]))
 
 
 @cache
-def _channel_numbers(rotate: Rotate3D, device: torch.device) -> Tensor:
+def _axes_in_order(rotate: Rotate3D, device: torch.device) -> Tensor:
+    """Return the channels of all x axes, all y axes and all z axes: (3 · sensors,)."""
     # Cached forever, because a CUDA graph may read them at any time.
-    return torch.tensor(rotate.triads, device=device)
+    return torch.tensor(rotate.triads, device=device).T.flatten()
 
 
 def _rotations(u: Tensor) -> Tensor:
-    """Compute uniform random rotations from three uniform numbers, via quaternions (Shoemake 1992): (…, 3, 3)."""
-    angles = 2 * torch.pi * u[..., 1:]
-    radii = torch.stack([1 - u[..., 0], u[..., 0]], dim=-1).sqrt_()
-    # x and z, y and w of a quaternion; the entries of its matrix are sums of their products.
-    return _from_products(torch.cat([radii * angles.sin(), radii * angles.cos()], dim=-1))
-
-
-def _limited(u: Tensor, degrees: float) -> Tensor:
-    """Compute rotation matrices distributed uniformly up to a largest angle, from three uniform numbers: (…, 3, 3).
-
-    Their axes are uniform on the sphere. The angle θ of a uniform rotation has the density (1 − cos θ)/π, so that its
-    distribution up to the limit D is (θ − sin θ)/(D − sin D).
-    """
-    limit = math.radians(degrees)
-    height, turn = 2 * u[..., 0] - 1, 2 * torch.pi * u[..., 1]
-    radius = (1 - height * height).clamp_min(0).sqrt()
-    axis = torch.stack([radius * turn.cos(), radius * turn.sin(), height], dim=-1)
-    wanted = u[..., 2] * (limit - math.sin(limit))
-    low, high = torch.zeros_like(wanted), torch.full_like(wanted, limit)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        below = middle - middle.sin() < wanted
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    half = (low + high) / 4
-    x, y, z = (half.sin()[..., None] * axis).unbind(-1)
-    return _from_products(torch.stack([x, z, y, half.cos()], dim=-1))
-
-
-def _from_products(q: Tensor) -> Tensor:
-    """Compute rotation matrices of unit quaternions (x, z, y, w) from products of their parts: (…, 4) to (…, 3, 3)."""
-    products = (q[..., :, None] * q[..., None, :]).flatten(-2)
-    return (products @ _rotation_table(q.device)).reshape(*q.shape[:-1], 3, 3)
-
-
-@cache
-def _rotation_table(device: torch.device) -> Tensor:
-    """Return the matrix that maps products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
-    x, z, y, w = range(4)
-    table = torch.zeros(4, 4, 3, 3, dtype=torch.float64)
-    for one, (i, j, k) in zip((x, y, z), ((0, 1, 2), (1, 2, 0), (2, 0, 1)), strict=True):
-        table[one, one, i, i] = table[w, w, i, i] = 1
-        table[one, one, j, j] = table[one, one, k, k] = -1
-        table[w, one, k, j], table[w, one, j, k] = 2, -2
-    for a, b, i, j in ((x, y, 0, 1), (y, z, 1, 2), (x, z, 0, 2)):
-        table[a, b, i, j] = table[a, b, j, i] = 2
-    return table.reshape(16, 9).to(device)
+    """Compute uniform random rotations from three uniform numbers, via quaternions (Shoemake 1992): (b, 3, 3)."""
+    near, far = (1 - u[:, :1]).sqrt(), u[:, :1].sqrt()
+    first, second = 2 * torch.pi * u[:, 1:2], 2 * torch.pi * u[:, 2:]
+    v = torch.cat([near * first.sin(), near * first.cos(), far * second.sin()], dim=1)
+    w = (far * second.cos())[:, :, None]
+    identity = torch.eye(3, dtype=u.dtype, device=u.device)
+    product = torch.linalg.cross(v[:, :, None], identity[None], dim=1)  # of v and each unit vector
+    square = v.square().sum(dim=1)[:, None, None]
+    rotations: Tensor = (w * w - square) * identity + 2 * (v[:, :, None] * v[:, None, :] + w * product)
+    return rotations
 
 
 @dataclass(frozen=True)
@@ -355,12 +273,11 @@ class Shift(Augmentation, trusted=True, capturable=True):
 
 @dataclass(frozen=True)
 class Scale(Augmentation, trusted=True, capturable=True):
-    """Multiply channels by random factors between 1/factor and factor, log-uniformly distributed.
+    """Multiply windows by random factors between 1/factor and factor, log-uniformly distributed.
 
     Parameters
     ----------
-    factor : largest factor, from 1 to 1e6
-    independent : whether each channel gets its own factor; by default all channels of a window share one
+    factor : largest factor, from 1 to 1e6; all channels of a window share theirs
 
     Examples
     --------
@@ -370,7 +287,6 @@ class Scale(Augmentation, trusted=True, capturable=True):
     """
 
     factor: float = 1.25
-    independent: bool = False
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, 0, 1e6)
@@ -378,6 +294,5 @@ class Scale(Augmentation, trusted=True, capturable=True):
             raise PolyadicError(f"factor must be at least 1, but is {self.factor!r}")
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        count = X.shape[1] if self.independent else 1
-        powers = uniform(keys, (count, 1), torch.float64).mul_(2).sub_(1)
+        powers = uniform(keys, (1, 1), torch.float64).mul_(2).sub_(1)
         return X * powers.mul_(math.log(self.factor)).exp_().to(X.dtype)

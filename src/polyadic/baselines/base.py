@@ -106,12 +106,6 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         kept = list(anew())
         return lambda: kept
 
-    def _known_tensor_shape(self) -> tuple[int, ...] | None:
-        """Return the shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not say it."""
-        if self.tensorize_ is None:
-            return self._sample_shape
-        return self.tensorize_.shape(*self._sample_shape) if len(self._sample_shape) == 2 else None
-
 
 class RawBaseline(Baseline):
     """A baseline whose features are computed from raw windows, without `tensorize`."""

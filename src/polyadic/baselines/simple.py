@@ -131,9 +131,8 @@ class PCAFeatures(Baseline):
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
         self.mean_, self.components_ = arrays["mean"], arrays["components"]
-        shape = self._known_tensor_shape() or self.mean_.shape
-        if self.mean_.shape != shape or self.components_.shape != (self.dim, *shape):
-            raise ValueError(f"components {self.components_.shape} and mean {self.mean_.shape} do not fit {shape}")
+        if self.components_.shape != (self.dim, *self.mean_.shape):
+            raise ValueError(f"components {self.components_.shape} and mean {self.mean_.shape} do not fit")
 
 
 def _spread(passes: Callable[[], Iterable[Tensor]], mean: Tensor, basis: Tensor) -> Tensor:

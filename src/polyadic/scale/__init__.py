@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,12 +14,7 @@ __all__ = ["Moments", "recordings"]
 
 def __getattr__(name: str) -> Any:
     # The GPU kernels are part of this package, and modules that `moments` needs import them.
-    if name == "Moments":
-        from polyadic.scale.moments import Moments
-
-        return Moments
-    if name == "recordings":
-        from polyadic.scale.cluster import recordings
-
-        return recordings
-    raise AttributeError(f"module 'polyadic.scale' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'polyadic.scale' has no attribute {name!r}")
+    module = import_module("polyadic.scale.moments" if name == "Moments" else "polyadic.scale.cluster")
+    return getattr(module, name)

@@ -14,8 +14,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,7 +44,7 @@ def describe(value: Any) -> Any:
     """Describe a setting as JSON for comparison: arrays by shape and checksum, functions by name, others by content."""
     if sparse.issparse(value):
         matrix = sparse.csr_array(value)
-        return {"type": "sparse", "parts": [describe(part) for part in (matrix.data, matrix.indices, matrix.indptr)]}
+        return {"type": "sparse", "parts": describe([matrix.data, matrix.indices, matrix.indptr])}
     if isinstance(value, np.ndarray | Tensor):
         return {"type": "array", "shape": list(value.shape), "sha256": _checksum(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -71,23 +71,19 @@ def _checksum(array: np.ndarray | Tensor) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def differences(then: Any, now: Any, name: str = "", words: str = "{} was {} and is {} now") -> Iterator[str]:
-    """Yield a phrase for each entry that differs.
-
-    Parameters
-    ----------
-    words : the phrase, with places for the name and the two values
+def differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the name and the two values of each entry that differs.
 
     Examples
     --------
     >>> list(differences({"rank": 3, "alpha": 1.0}, {"rank": 4, "alpha": 1.0}))
-    ['rank was 3 and is 4 now']
+    [('rank', '3', '4')]
     """
     if isinstance(then, dict) and isinstance(now, dict) and then.get("type") == now.get("type"):
         for key in sorted(then.keys() | now.keys()):
-            yield from differences(then.get(key), now.get(key), f"{name} {key}".strip(), words)
+            yield from differences(then.get(key), now.get(key), f"{name} {key}".strip())
     elif then != now:
-        yield words.format(name, json.dumps(then), json.dumps(now))
+        yield name, json.dumps(then), json.dumps(now)
 
 
 @dataclass
@@ -102,16 +98,6 @@ class Checkpoints:
     fingerprint : JSON description of settings and data; a checkpoint with a different one is refused
     every : seconds between checkpoints; 0 for one after every sweep
     resume : whether to resume from an existing checkpoint; otherwise an existing file is refused
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     checkpoints = Checkpoints(f"{folder}/fit.checkpoint", {"rank": 1}, every=0)
-    ...     checkpoints(Progress(State([torch.ones(2, 1)])))
-    ...     again = Checkpoints(f"{folder}/fit.checkpoint", {"rank": 1}, resume=True).load(torch.device("cpu"))
-    >>> again.state.factors[0].T
-    tensor([[1., 1.]])
     """
 
     path: str | os.PathLike[str]
@@ -137,7 +123,10 @@ class Checkpoints:
         arrays, header = self.read()
         if not header:
             return None
-        tensors = {name: _restore_layout(array, header["axes"][name]).to(device) for name, array in arrays.items()}
+        tensors = {}
+        for name, array in arrays.items():
+            axes = np.argsort(header["axes"][name]).tolist()
+            tensors[name] = torch.from_numpy(array).permute(axes).to(device)
         progress = Progress(_state_of(tensors, ""), **{name: header["progress"][name] for name in _PLAIN})
         if progress.finished:
             progress.best = _state_of(tensors, "best.")
@@ -172,18 +161,19 @@ class Checkpoints:
             raise CheckpointError(f"the fit cannot resume: {error}") from error
         if "fingerprint" not in header:
             raise CheckpointError(f"{self.path} is a model file, not the checkpoint of a fit: choose another file")
-        changed = list(differences(header["fingerprint"], self.fingerprint))
-        if changed:
-            raise CheckpointError(f"{self.path} belongs to another fit: {'; '.join(changed)}")
+        changed = differences(header["fingerprint"], self.fingerprint)
+        words = "; ".join(f"{name} was {then} and is {now} now" for name, then, now in changed)
+        if words:
+            raise CheckpointError(f"{self.path} belongs to another fit: {words}")
         return arrays, header
 
     def __call__(self, progress: Progress) -> None:
         """Write a checkpoint if one is due."""
         # The fit goes on to modify lists and states, but replaces the tensors within them.
-        self._unsaved = dataclasses.replace(
+        self._unsaved = replace(
             progress,
-            state=_copied(progress.state),
-            best=None if progress.best is None else _copied(progress.best),
+            state=replace(progress.state, factors=list(progress.state.factors)),
+            best=progress.best and replace(progress.best, factors=list(progress.best.factors)),
             history={name: list(values) for name, values in progress.history.items()},
             finished=list(progress.finished),
             bases_of=list(progress.bases_of),
@@ -203,7 +193,9 @@ class Checkpoints:
             tensors |= {f"attempt.{number}.factors.{mode}": basis for mode, basis in enumerate(bases)}
         arrays, axes = {}, {}
         for name, tensor in tensors.items():
-            arrays[name], axes[name] = _in_memory_order(tensor)
+            # In the order of the axes in memory: products round differently in another.
+            axes[name] = np.argsort(np.negative(tensor.stride()), kind="stable").tolist()
+            arrays[name] = tensor.permute(axes[name]).contiguous().cpu().numpy()
         plain = {name: getattr(progress, name) for name in _PLAIN}
         self.write(arrays, {"axes": axes, "progress": plain})
 
@@ -223,37 +215,24 @@ class Checkpoints:
             self.save()
 
 
-def _copied(state: State) -> State:
-    return dataclasses.replace(state, factors=list(state.factors))
-
-
 def _tensors_of(state: State, prefix: str) -> dict[str, Tensor]:
     tensors = {f"{prefix}factors.{mode}": factor for mode, factor in enumerate(state.factors)}
     if state.memory is not None:
         tensors |= {f"{prefix}memory.Y": state.memory.Y, f"{prefix}memory.S": state.memory.S}
-    values = {f"{prefix}{name}": getattr(state, name) for name in ("coefficients", "energy")}
-    return tensors | {name: value for name, value in values.items() if value is not None}
+    for name in ("coefficients", "energy"):
+        if getattr(state, name) is not None:
+            tensors[f"{prefix}{name}"] = getattr(state, name)
+    return tensors
 
 
 def _state_of(tensors: dict[str, Tensor], prefix: str) -> State:
     memory = None
     if f"{prefix}memory.Y" in tensors:
         memory = Statistics(tensors[f"{prefix}memory.Y"], tensors[f"{prefix}memory.S"])
-    coefficients, energy = (tensors.get(f"{prefix}{name}") for name in ("coefficients", "energy"))
+    coefficients, energy = tensors.get(f"{prefix}coefficients"), tensors.get(f"{prefix}energy")
     return State(_factors_of(tensors, prefix), memory, coefficients, energy)
 
 
 def _factors_of(tensors: dict[str, Tensor], prefix: str) -> list[Tensor]:
     count = sum(name.startswith(f"{prefix}factors.") for name in tensors)
     return [tensors[f"{prefix}factors.{mode}"] for mode in range(count)]
-
-
-def _in_memory_order(tensor: Tensor) -> tuple[np.ndarray, list[int]]:
-    """Return the values in the order of their axes in memory, and these axes; products round differently in others."""
-    strides = tensor.stride()
-    axes = sorted(range(tensor.ndim), key=lambda axis: -strides[axis])
-    return tensor.permute(axes).contiguous().cpu().numpy(), axes
-
-
-def _restore_layout(array: np.ndarray, axes: Sequence[int]) -> Tensor:
-    return torch.from_numpy(array).permute([axes.index(axis) for axis in range(len(axes))])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from polyadic.data.store import is_store
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = ["ChunkSource", "Chunks", "chunks_of", "connected", "lazily", "on_cluster", "recordings"]
+__all__ = ["ChunkSource", "Chunks", "chunks_of", "lazily", "on_cluster", "recordings"]
 
 _GROUP = 16
 """Number of chunks whose sums are merged on the workers; four are merged at a time, which bounds a worker's memory."""
@@ -69,6 +69,11 @@ class _Part:
         return windows[self.begin : self.end]
 
 
+def _windows_of(block: Any) -> Any:
+    """Return the windows of a chunk, which is a `_Part` or an array."""
+    return block.open() if isinstance(block, _Part) else block
+
+
 def _opened(path: str, reading: str) -> Windows:
     """Open windows, or cut a recording into windows, once in each process."""
     if not reading:
@@ -82,35 +87,25 @@ def _cut_recording(path: str, reading: str, changed: int) -> tuple[Windows, temp
     """Return the windows of a recording in a temporary store, and its folder, which is removed with this process."""
     from polyadic.data.cutting import write_store
 
-    worker = _worker()
+    worker = _current("get_worker")
     folder = tempfile.TemporaryDirectory(prefix="polyadic-", dir=None if worker is None else worker.local_directory)
     options = Reading.from_json(json.loads(reading))
     return write_store(path, Path(folder.name) / "windows.store", options, labels=False).windows, folder
 
 
-def _worker() -> Any:
-    """Return the Dask worker that runs this task, or None."""
+def _current(getter: str) -> Any:
+    """Return the client of `dask.distributed` that is in use, or the worker that runs this task; None without one."""
     distributed = sys.modules.get("distributed")
     try:
-        return None if distributed is None else distributed.get_worker()
+        return None if distributed is None else getattr(distributed, getter)()
     except ValueError:
         return None
 
 
-class _Described(NamedTuple):
-    """Shape, sampling rate, channels, units, type and reading of windows."""
-
-    shape: tuple[int, ...]
-    fs: float | None
-    channels: tuple[str, ...]
-    units: tuple[str, ...]
-    dtype: Any
-    reading: dict[str, Any]
-
-
-def _described(path: str, reading: str) -> _Described:
+def _described(path: str, reading: str) -> dict[str, Any]:
     """Describe the windows of a path; computed on a worker."""
-    return _Described(*(getattr(_opened(path, reading), name) for name in _Described._fields))
+    windows = _opened(path, reading)
+    return {name: getattr(windows, name) for name in ("shape", "fs", "channels", "units", "dtype", "reading")}
 
 
 class Chunks:
@@ -138,30 +133,6 @@ class Chunks:
         whole = x.rechunk(dict.fromkeys(range(1, x.ndim), -1))
         return cls(whole.to_delayed().ravel().tolist(), whole.chunks[0], x.shape[1:], x.dtype)
 
-    @classmethod
-    def of_paths(cls, paths: Sequence[str | os.PathLike[str]], reading: Reading) -> Windows:
-        """Return the windows of stores, files of arrays and folders of recordings, as `recordings` does."""
-        import dask
-
-        files = [file for path in paths for file in _files(Path(path).absolute(), reading)]
-        descriptions: tuple[_Described, ...] = dask.compute(*(dask.delayed(_described)(*file) for file in files))
-        first, parts = descriptions[0], []
-        for (path, how), other in zip(files, descriptions, strict=True):
-            if (other.shape[1:], other.fs) != (first.shape[1:], first.fs) or set(other.channels) != set(first.channels):
-                raise PolyadicError(
-                    f"windows must have the same shape, rate and channels, but {path} differs from {files[0][0]}: "
-                    f"{other.shape[1:]} and {first.shape[1:]}, fs {other.fs} and {first.fs}, channels "
-                    f"{', '.join(other.channels)} and {', '.join(first.channels)}"
-                )
-            rows = max(1, _CHUNK_BYTES // (4 * int(np.prod(first.shape[1:]))))
-            bounds = [*range(0, other.shape[0], rows), other.shape[0]]
-            parts += [_Part(path, *pair, how, (first.fs, first.channels, first.units)) for pair in pairwise(bounds)]
-        dtype = np.result_type(*(other.dtype for other in descriptions))
-        chunks = cls(parts, [part.end - part.begin for part in parts], first.shape[1:], dtype)
-        windows = Windows(chunks, fs=first.fs, channels=first.channels, units=first.units)
-        windows.reading = first.reading
-        return windows
-
     def read(self, rows: NDArray[np.intp]) -> NDArray[Any]:
         """Compute the samples of some windows: (n, …)."""
         import dask
@@ -181,7 +152,7 @@ class Chunks:
 
         sizes = [end - begin for begin, end in pairwise(self.bounds)]
         blocks = [
-            array.from_delayed(dask.delayed(_values)(block), (size, *self.shape[1:]), self.dtype)
+            array.from_delayed(dask.delayed(_rows)(block), (size, *self.shape[1:]), self.dtype)
             for block, size in zip(self.blocks, sizes, strict=True)
         ]
         return array.concatenate(blocks)
@@ -210,31 +181,44 @@ def recordings(paths: Sequence[str | os.PathLike[str]], **options: Any) -> Windo
     ----------
     paths : folders and files, which must have the same path on every worker
     """
-    return Chunks.of_paths(list(paths), Reading(**options))
+    import dask
+
+    files = [file for path in paths for file in _files(Path(path).absolute(), Reading(**options))]
+    descriptions = dask.compute(*(dask.delayed(_described)(*file) for file in files))
+    first, parts = descriptions[0], []
+    shape, signals = first["shape"][1:], (first["fs"], first["channels"], first["units"])
+    rows = max(1, _CHUNK_BYTES // (4 * int(np.prod(shape))))
+    for (path, how), other in zip(files, descriptions, strict=True):
+        kinds = [(own["shape"][1:], own["fs"], sorted(own["channels"])) for own in (other, first)]
+        if kinds[0] != kinds[1]:
+            raise PolyadicError(
+                f"windows must have the same shape, rate and channels, but {path} differs from {files[0][0]}: "
+                f"{other['shape'][1:]} and {shape}, fs {other['fs']} and {first['fs']}, channels "
+                f"{', '.join(other['channels'])} and {', '.join(first['channels'])}"
+            )
+        bounds = [*range(0, other["shape"][0], rows), other["shape"][0]]
+        parts += [_Part(path, *pair, how, signals) for pair in pairwise(bounds)]
+    dtype = np.result_type(*(other["dtype"] for other in descriptions))
+    chunks = Chunks(parts, [part.end - part.begin for part in parts], shape, dtype)
+    windows = Windows(chunks, fs=first["fs"], channels=first["channels"], units=first["units"])
+    windows.reading = first["reading"]
+    return windows
 
 
 def chunks_of(X: Any) -> Any:
     """Return a Dask array, a list of paths, or the result of `recordings`, in chunks; None for any other input."""
-    if _is_dask_array(X):
+    dask = sys.modules.get("dask.array")
+    if dask is not None and isinstance(X, dask.Array):
         return Chunks.of_array(X)
     if isinstance(X, list | tuple) and X and all(isinstance(path, str | os.PathLike) for path in X):
-        return Chunks.of_paths(X, Reading())
+        return recordings(X)
     # Some of the windows in chunks are read like those of a store.
     whole = isinstance(X, Windows) and X._rows is None and X._places is None and X._gains is None
     return X if whole and isinstance(X._samples, Chunks) else None
 
 
-def _is_dask_array(X: Any) -> bool:
-    dask = sys.modules.get("dask.array")
-    return dask is not None and isinstance(X, dask.Array)
-
-
-def _values(block: Any) -> Any:
-    return np.asarray(block.open() if isinstance(block, _Part) else block)
-
-
-def _rows(block: Any, rows: NDArray[np.intp]) -> NDArray[Any]:
-    return np.asarray((block.open() if isinstance(block, _Part) else block)[rows])
+def _rows(block: Any, rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[Any]:
+    return np.asarray(_windows_of(block)[rows])
 
 
 # ------------------------------------------------------------------------ sums
@@ -290,7 +274,7 @@ class ChunkSource(WindowSource):
 @plain_torch()
 def _sums_of_chunk(stage: Stage, block: Any, first: int, device: str, dtype: torch.dtype) -> Sums:
     """Return the sums of one chunk; computed on a worker."""
-    samples = Samples(block.open() if isinstance(block, _Part) else block)
+    samples = Samples(_windows_of(block))
     source = WindowSource(samples, None, None, 0, choose_device(device, samples.data), dtype)
     sums: Sums = stage.start(source.example(), source.device, (first, first + len(samples)))
     try:
@@ -314,7 +298,7 @@ def _merged(parts: Sequence[Sums]) -> Sums:
 
 def _computed(tasks: Sequence[Any]) -> Iterator[Sums]:
     """Yield the results of tasks in order; with a client, all are submitted at once."""
-    client = _client()
+    client = _current("get_client")
     if client is None:
         yield from (task.compute() for task in tasks)
         return
@@ -334,25 +318,16 @@ def _computed(tasks: Sequence[Any]) -> Iterator[Sums]:
         ) from error
 
 
-def _client() -> Any:
-    """Return the client of `dask.distributed` that is in use, or None."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return None
-    try:
-        return distributed.get_client()
-    except ValueError:
-        return None
-
-
 @contextmanager
-def connected(address: str, timeout: float = 10.0) -> Iterator[Any]:
-    """Connect to a Dask scheduler within this context.
+def on_cluster(
+    address: str, path: str | os.PathLike[str], options: Mapping[str, Any], timeout: float = 10.0
+) -> Iterator[Windows]:
+    """Connect to a Dask scheduler, and open the windows of a path on its workers, with the options of `Reading`.
 
     Parameters
     ----------
     address : such as "tcp://10.0.0.1:8786"
-    timeout : seconds to wait for it
+    timeout : seconds to wait for the scheduler
     """
     try:
         from distributed import Client
@@ -363,13 +338,6 @@ def connected(address: str, timeout: float = 10.0) -> Iterator[Any]:
     except (OSError, ValueError) as error:
         raise PolyadicError(f"no Dask scheduler answers at {address}: {error}") from error
     with client:
-        yield client
-
-
-@contextmanager
-def on_cluster(address: str, path: str | os.PathLike[str], options: Mapping[str, Any]) -> Iterator[Windows]:
-    """Connect to a Dask scheduler, and open the windows of a path on its workers, with the options of `Reading`."""
-    with connected(address):
         yield recordings([path], **options)
 
 

@@ -146,39 +146,30 @@ class Moments:
             raise PolyadicError(
                 f"stage {stage!r} must start from sums of the stage before, but previous is of stage {previous.stage!r}"
             )
-        moments = previous
-        if moments is None:
-            moments = cls._begin(X, tensorize, compression)
+        moments = cls._begin(X, tensorize, compression) if previous is None else previous
         known = moments.windows
         X = match_signals(X, known["fs"], known["channels"], units=known["units"])
         samples = Samples(X)
         if list(samples.shape[1:]) != known["shape"]:
             raise PolyadicError(f"X must have windows of shape {known['shape']}, but has {list(samples.shape[1:])}")
-        chosen = choose_device(device, samples.data)
-        source = WindowSource(samples, None, None, 0, chosen, getattr(torch, known["dtype"]))
+        source = WindowSource(
+            samples, None, None, 0, choose_device(device, samples.data), getattr(torch, known["dtype"])
+        )
+        with thread_pool():
+            while not moments.sums or moments.stage != stage:
+                moments = moments._next()
+                moments.sums = moments._sums_of(source, groups if moments.stage == "core" else None, site)
         subjects = getattr(X, "subject", None) if groups is None else groups
-        reading = dict(getattr(X, "reading", {}))
-        while True:
-            moments = moments._next()
-            members = groups if moments.stage == "core" else None
-            with thread_pool():
-                moments = moments._with_sums_of(source, members, site)
-            if moments.stage == stage:
-                break
         names = set() if subjects is None else set(np.asarray(subjects).astype(str).tolist()) - {""}
         entry = {"name": site, "windows": len(samples), "subjects": len(names)}
-        return replace(moments, sites={_checksum(moments._arrays()): entry}, reading=reading)
+        sites = {_checksum(moments._arrays()): entry}
+        return replace(moments, sites=sites, reading=dict(getattr(X, "reading", {})))
 
     @classmethod
     def of_fit(cls, model: Any, passes: passes.Passes, names: Sequence[str]) -> Moments:
         """Return the moments of parts of the windows that the passes of a fit collected, by the names of the parts."""
-        windows = {
-            "shape": list(model._sample_shape),
-            "channels": list(model.channel_names_),
-            "units": list(model.units_),
-            "fs": model.fs_,
-            "dtype": str(passes.source.dtype).removeprefix("torch."),
-        }
+        signals = model.fs_, model.channel_names_, model.units_
+        windows = _description(model._sample_shape, passes.source.dtype, *signals)
         settings = {name: persist.encode(getattr(passes, name)) for name in ("tensorize", "compression")}
         sums = dict(zip(names, passes.parts, strict=True))
         compression = passes.moments.compression
@@ -195,13 +186,7 @@ class Moments:
             chosen: Tensorizer | None = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
         else:
             chosen = as_tensorizer(tensorize)
-        windows = {
-            "shape": list(samples.shape[1:]),
-            "channels": list(channels),
-            "units": [str(unit) for unit in getattr(X, "units", ())],
-            "fs": fs,
-            "dtype": str(samples.dtype).removeprefix("torch."),
-        }
+        windows = _description(samples.shape[1:], samples.dtype, fs, channels, getattr(X, "units", ()))
         settings = {"tensorize": persist.encode(chosen), "compression": persist.encode(compression)}
         return cls("floor", {}, windows, settings, chosen)
 
@@ -226,14 +211,17 @@ class Moments:
         tensorize, compression = find_axes(sums, tensorize, setting, limit, getattr(torch, self.windows["dtype"]))
         return replace(self, stage="core", tensorize=tensorize, compression=compression, sums={}, sites={})
 
-    def _with_sums_of(self, source: WindowSource, groups: ArrayLike | None, site: str) -> Moments:
-        """Return this stage with the sums over all windows of a source."""
+    def _sums_of(self, source: WindowSource, groups: ArrayLike | None, site: str) -> dict[str, Any]:
+        """Return the sums of this stage over all windows of a source, by group."""
         stage, example = self._stage(), source.example()
         if groups is None:
             sums = stage.start(example, source.device)
             collected = {site or "all": sums}
         else:
-            names, masks = group_masks(groups, source.n_windows, self._most_groups())
+            assert self.compression is not None
+            n_statistics = len(statistic_names([""] * self.windows["shape"][0], self.windows["shape"][-1]))
+            most = most_groups(self.compression.size + n_statistics)
+            names, masks = group_masks(groups, source.n_windows, most)
             parts = [stage.start(example, source.device) for _ in names]
             sums = Parts(parts, masks)
             collected = {f"{site}/{name}" if site else name: part for name, part in zip(names, parts, strict=True)}
@@ -243,7 +231,7 @@ class Moments:
             if isinstance(part, core.Moments):
                 part.settle()
                 part.to_cpu()
-        return replace(self, sums=collected)
+        return collected
 
     def _stage(self) -> Stage:
         plain = None if self.tensorize is None or self.stage != "axes" else self.tensorize.without_mean()
@@ -253,11 +241,6 @@ class Moments:
         return Stage(
             self.stage, plain or self.tensorize, self.windows["units"], self.compression, 0, describe, missing=missing
         )
-
-    def _most_groups(self) -> int:
-        assert self.compression is not None
-        names = statistic_names([""] * self.windows["shape"][0], self.windows["shape"][-1])
-        return most_groups(self.compression.size + len(names))
 
     # ------------------------------------------------------------------- merging
 
@@ -279,9 +262,13 @@ class Moments:
         ordered = sorted(parts, key=lambda part: part._names())
         first, sites = ordered[0], dict(ordered[0].sites)
         for other in ordered[1:]:
-            here, there = (_quoted(part).replace("{", "{{").replace("}", "}}") for part in (first, other))
-            words = f"{{}} is {{}} in {here}, but {{}} in {there}"
-            changed = list(differences(first._compared(), other._compared(), words=words))
+            here, there = (
+                " and ".join(filter(None, part._names())) or "a contribution without a name" for part in (first, other)
+            )
+            changed = [
+                f"{name} is {own} in {here}, but {others} in {there}"
+                for name, own, others in differences(first._compared(), other._compared())
+            ]
             if changed:
                 raise PolyadicError(f"these sums cannot be merged: {'; '.join(changed)}")
             names = {entry["name"] for entry in sites.values()} - {""}
@@ -299,20 +286,17 @@ class Moments:
     def _compared(self) -> dict[str, Any]:
         """Describe what must be equal in all sums that are merged."""
         described = persist.encode(self.tensorize) or {}
-        learned = {"floors": described.pop("floor", None)}
-        learned |= {name: _short(described.pop(name, None)) for name in ("mean", "baseline")}
-        axes = None if self.compression is None else _checksum(self.compression.arrays())[:8]
-        named = {"sampling rate": self.windows["fs"], "window": self.windows["shape"]}
-        shared = {name: self.windows[name] for name in ("channels", "units")}
-        compression = self.settings["compression"]
         return {
             "stage": self.stage,
-            **named,
-            **shared,
-            "compression": compression,
+            "sampling rate": self.windows["fs"],
+            "window": self.windows["shape"],
+            "channels": self.windows["channels"],
+            "units": self.windows["units"],
+            "compression": self.settings["compression"],
+            "floors": described.pop("floor", None),
+            **{name: _short(described.pop(name, None)) for name in ("mean", "baseline")},
             "tensorize": described,
-            **learned,
-            "axes": axes,
+            "axes": None if self.compression is None else _checksum(self.compression.arrays())[:8],
         }
 
     def _names(self) -> list[str]:
@@ -347,7 +331,12 @@ class Moments:
         ------
         PolyadicError : if these are not sums of the last stage
         """
-        self.check_complete()
+        if self.stage != "core":
+            following = STAGES[STAGES.index(self.stage) + 1]
+            raise PolyadicError(
+                f"a fit needs sums of stage 'core', but these are of stage {self.stage!r}: go on with stage "
+                f"{following!r}"
+            )
         total: core.Moments = self._sum(self.groups if groups is None else groups)
         total.finish()
         return total
@@ -370,15 +359,6 @@ class Moments:
             for row, summed in zip(weights, sums, strict=True):
                 sample.second, sample.energy = summed, float(row @ energies)
                 yield sample
-
-    def check_complete(self) -> None:
-        """Raise if these are not sums of the last stage."""
-        if self.stage != "core":
-            following = STAGES[STAGES.index(self.stage) + 1]
-            raise PolyadicError(
-                f"a fit needs sums of stage 'core', but these are of stage {self.stage!r}: go on with stage "
-                f"{following!r}"
-            )
 
     def source(self) -> MomentsSource:
         """Return the moments of all windows as the source of a fit."""
@@ -425,10 +405,8 @@ class Moments:
             windows, settings, sites, reading = (header[name] for name in ("windows", "settings", "sites", "reading"))
             moments = cls(header["moments"], {}, windows, settings, tensorizer, compression, sites, reading)
             for number, name in enumerate(header["groups"]):
-                sums = moments._sum([])
-                prefix = f"{number}."
-                own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-                sums.restore(own)
+                prefix, sums = f"{number}.", moments._sum([])
+                sums.restore({key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)})
                 moments.sums[name] = sums
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
@@ -441,7 +419,7 @@ class Moments:
         return arrays
 
     def __repr__(self) -> str:
-        names = ", ".join(name for name in self._names() if name)
+        names = ", ".join(filter(None, self._names()))
         return f"<Moments of stage {self.stage!r}, {self.n_windows:,} windows{f' of {names}' if names else ''}>"
 
 
@@ -465,18 +443,10 @@ def group_masks(groups: ArrayLike, count: int, most: int) -> tuple[list[str], li
 
 
 def check_subjects(moments: Moments, least: int = FEWEST_SUBJECTS) -> None:
-    """Raise if sums that leave a site are those of few subjects.
-
-    Examples
-    --------
-    >>> from polyadic.data import synthetic
-    >>> check_subjects(Moments.collect(synthetic(20), "floor"), least=50)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    polyadic.errors.PolyadicError: sums of few subjects say much about each of them: ...
-    """
+    """Raise if sums that leave a site are those of few subjects."""
     for entry in moments.sites.values():
-        if entry["subjects"] < least:
-            count = entry["subjects"]
+        count = entry["subjects"]
+        if count < least:
             known = f"there {'is' if count == 1 else 'are'} {count}" if count else "no subject is known"
             raise PolyadicError(
                 f"sums of few subjects say much about each of them: at least {least} are wanted, but {known}. Share "
@@ -484,8 +454,15 @@ def check_subjects(moments: Moments, least: int = FEWEST_SUBJECTS) -> None:
             )
 
 
-def _quoted(moments: Moments) -> str:
-    return " and ".join(name for name in moments._names() if name) or "a contribution without a name"
+def _description(shape: Sequence[int], dtype: torch.dtype, fs: Any, channels: Any, units: Any) -> dict[str, Any]:
+    """Describe windows as JSON."""
+    return {
+        "shape": list(shape),
+        "channels": list(channels),
+        "units": [str(unit) for unit in units],
+        "fs": fs,
+        "dtype": str(dtype).removeprefix("torch."),
+    }
 
 
 def _short(values: Any) -> Any:

@@ -80,10 +80,9 @@ class AugmentationContract:
         _assert_close(single, self.augmentation(self.windows(torch.float32).double()), 1000)
 
     def test_input_is_not_changed(self) -> None:
-        for dtype in FLOATS:
-            X = self.windows(dtype)
-            self.augmentation(X)
-            assert torch.equal(X, self.windows(dtype)), f"the {dtype} input was changed"
+        X = self.windows()
+        self.augmentation(X)
+        assert torch.equal(X, self.windows()), "the input was changed"
 
     def test_memory_layout_of_the_input_does_not_matter(self) -> None:
         X = self.windows()
@@ -94,15 +93,14 @@ class AugmentationContract:
             _assert_close(self.augmentation(view), self.augmentation(view.contiguous()), 100)
 
     def test_same_seed_sweep_and_ids_give_the_same_result(self) -> None:
-        for dtype in FLOATS:
-            X, ids = self.windows(dtype), self._ids()
-            first = self.augmentation(X, ids, seed=3, sweep=5)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(1)
-                before = torch.get_rng_state()
-                second = self.augmentation(X, ids, seed=3, sweep=5)
-                assert torch.equal(torch.get_rng_state(), before), "torch's global random state was changed"
-            assert torch.equal(first, second), "two identical calls gave different results"
+        X, ids = self.windows(), self._ids()
+        first = self.augmentation(X, ids, seed=3, sweep=5)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            before = torch.get_rng_state()
+            second = self.augmentation(X, ids, seed=3, sweep=5)
+            assert torch.equal(torch.get_rng_state(), before), "torch's global random state was changed"
+        assert torch.equal(first, second), "two identical calls gave different results"
 
     def test_another_seed_sweep_or_window_id_gives_another_result(self) -> None:
         X = self.windows()[:1].repeat(self.shape[0], 1, 1)
@@ -209,5 +207,5 @@ class PairingContract:
     def test_ids_and_index_are_not_changed(self) -> None:
         index, ids, _ = self._partners()
         assert torch.equal(ids, torch.arange(len(index))), "the ids were changed"
-        assert np.array_equal(index.recording, self.index().recording), "the index was changed"
-        assert np.array_equal(index.start, self.index().start), "the index was changed"
+        for name in ("recording", "start"):
+            assert np.array_equal(getattr(index, name), getattr(self.index(), name)), "the index was changed"

@@ -36,23 +36,10 @@ class BaselineContract:
 
     Examples
     --------
-    >>> class Means(Baseline):
-    ...     def __init__(self, *, tensorize=None, device="cpu", random_state=0):
-    ...         self.tensorize, self.device, self.random_state = tensorize, device, random_state
-    ...     def _learn(self, X, y):
-    ...         source = self._source(X)
-    ...         self.mean_ = source.views(torch.arange(source.n_windows), 0).mean(dim=(0, 2)).numpy()
-    ...     def _features(self, T):
-    ...         return T.mean(dim=2) - torch.from_numpy(self.mean_).to(T)
-    ...     def _width(self):
-    ...         return len(self.mean_)
-    ...     def _arrays(self):
-    ...         return {"mean": self.mean_}
-    ...     def _restore(self, arrays, extra):
-    ...         self.mean_ = arrays["mean"]
-    >>> class TestMeans(BaselineContract):
-    ...     baseline = Means()
-    >>> TestMeans().test_features_of_a_window_do_not_depend_on_other_windows()
+    >>> from polyadic.baselines import PCAFeatures
+    >>> class TestPCA(BaselineContract):
+    ...     baseline = PCAFeatures(dim=4)
+    >>> TestPCA().test_features_of_a_window_do_not_depend_on_other_windows()
     """
 
     baseline: Baseline
@@ -149,8 +136,8 @@ class BaselineContract:
         self.fitted().save(path)
         arrays, header = model_files.read(path)
         for name in [name for name, array in arrays.items() if array.dtype.kind == "f"][:1]:
-            without = {other: array for other, array in arrays.items() if other != name}
-            for wrong in (without, {**arrays, name: np.full_like(arrays[name], np.nan)}):
+            damaged = {**arrays, name: np.full_like(arrays[name], np.nan)}
+            for wrong in (damaged, {other: array for other, array in arrays.items() if other != name}):
                 model_files.write(path, wrong, header)
                 with pytest.raises(ModelFileError):
                     load(path)

@@ -47,13 +47,7 @@ def captured_sweep(
     sequential = objective.nonnegative or objective.graph_weight > 0  # the former are updated on the CPU
     if settings.batch_size is None or settings.solver != "blend" or len(shape) != 3 or sequential:
         return plain
-    captured = Sweeps(source, objective, settings, shape)
-
-    def sweep(state: als.State, number: int) -> Tensor:
-        terms = captured(state, number)
-        return plain(state, number) if terms is None else terms
-
-    return sweep
+    return Sweeps(source, objective, settings, shape, plain)
 
 
 class Steps:
@@ -236,6 +230,7 @@ class Sweeps:
     objective: als.Objective
     settings: Settings
     shape: tuple[int, ...]
+    plain: Sweep
 
     def __post_init__(self) -> None:
         assert self.settings.batch_size is not None
@@ -245,17 +240,18 @@ class Sweeps:
         self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
 
-    def __call__(self, state: als.State, sweep: int) -> Tensor | None:
-        """Run one sweep: update `state` and return its terms (5,), or None, with `state` unchanged, on failure."""
+    def __call__(self, state: als.State, sweep: int) -> Tensor:
+        """Run one sweep: update `state` and return its terms (5,)."""
         if state.factors[0].shape[1] > _LARGEST_RANK:
-            return None
+            return self.plain(state, sweep)
         self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
         with torch.cuda.stream(self._stream):
-            totals = self._sweep(state, sweep)
+            totals = self._captured(state, sweep)
         torch.cuda.current_stream(self.source.device).wait_stream(self._stream)
-        return totals
+        return self.plain(state, sweep) if totals is None else totals
 
-    def _sweep(self, state: als.State, sweep: int) -> Tensor | None:
+    def _captured(self, state: als.State, sweep: int) -> Tensor | None:
+        """Run one sweep as CUDA graphs; return None, with `state` unchanged, if a matrix is singular."""
         views = self.source.n_views
         if self._steps is None:
             self._steps = Steps(self.objective, self.settings, views, state, self._groups.order)
@@ -264,12 +260,12 @@ class Sweeps:
         order = self.source.order(self.settings.seed, sweep)
         parts = torch.split(order, self.settings.batch_size or len(order))
         changes: Callable[[], list[float]] | None = None
-        for number, group in enumerate(self._groups(parts, sweep)):
-            if number == 0 and self.objective.beta > 0:
-                changes = steps.start_convergence_check(group.batches()[0])
-            key = (group.slot, group.count, group.size)
+        for slot, batches in self._groups(parts, sweep):
+            if changes is None and self.objective.beta > 0:
+                changes = steps.start_convergence_check(batches[0])
+            key = (slot, len(batches), len(batches[0]))
             if key not in self._graphs:
-                self._graphs[key] = self._capture(group.batches())
+                self._graphs[key] = self._capture(batches)
             self._graphs[key].replay()
         if changes is not None:
             als.warn_if_diverging(changes(), self.objective.beta)

@@ -17,7 +17,7 @@ from polyadic._util.random_streams import window_keys
 from polyadic.core.tensorizer import Layout, tensors_into
 from polyadic.data.batches import Samples, WindowSource, in_mode_order, prefetch
 
-__all__ = ["BatchGroup", "BatchGroups"]
+__all__ = ["BatchGroups"]
 
 _GROUP_BYTES = 2**31
 _FEWEST_GROUPS = 4
@@ -25,20 +25,6 @@ _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
 _ORDERS = ((0, 1, 2), (0, 2, 1))
 """Memory orders of the modes that the GPU steps support: the channels are always first."""
-
-
-@dataclass(frozen=True)
-class BatchGroup:
-    """`count` batches of `size` windows, with their views, in reused memory: T (count · views · size, I, J, …)."""
-
-    count: int
-    size: int
-    slot: int
-    T: Tensor
-
-    def batches(self) -> Sequence[Tensor]:
-        """Return the stacked views of each batch: (views · b, I, J, …)."""
-        return self.T.chunk(self.count)
 
 
 @dataclass
@@ -81,8 +67,11 @@ class BatchGroups:
         # Keep a reference: the graphs read it, and a cache might drop it.
         self._constants = tensorize and tensorize.constants(self._sample[0], source.device, source.dtype)
 
-    def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[BatchGroup]:
-        """Yield the groups of one sweep; afterwards, `energy` has the squared norm of each view over all tensors."""
+    def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[int, Sequence[Tensor]]]:
+        """Yield the groups of one sweep: the number of a slot, and the batches in it, (views · b, I, J, …) each.
+
+        Afterwards, `energy` has the squared norm of each view over all tensors.
+        """
         groups = _group_batches(parts, self._count)
         main = torch.cuda.current_stream(self.source.device)
         done: list[torch.cuda.Event | None] = [None] * len(self._slots)
@@ -99,7 +88,7 @@ class BatchGroups:
                 count, size = len(groups[number]), len(groups[number][0])
                 T = self._fill(slot, count, size, ids, batch, sweep)
             main.wait_stream(self._stream)
-            yield BatchGroup(count, size, slot, T)
+            yield slot, T.chunk(count)
             done[slot] = main.record_event()
             if self.source.on_batch is not None:
                 self.source.on_batch(len(ids), len(ids) * self._window_bytes)
@@ -127,7 +116,7 @@ class BatchGroups:
             self._keys[: len(keys)].copy_(keys, non_blocking=True)
             self._capture_transform((slot, count, size), X, T).replay()
         else:
-            self._transform(X, None if source.augment is None else source.augmented(X, ids, sweep), T, count)
+            self._transform(X, source.augmented(X, ids, sweep), T, count)
         return T
 
     def _load_windows(self, ids: Tensor, batch: Tensor | None) -> Tensor:

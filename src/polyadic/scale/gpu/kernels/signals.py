@@ -1,4 +1,4 @@
-"""Kernels that read and augment raw windows: noise, filters, rotations.
+"""Kernels that read and augment raw windows: noise and filters.
 
 Sizes that vary only in a short last batch are not specialised, to avoid recompilation.
 """
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polyadic.scale.gpu.kernels import power_of_two
 
-__all__ = ["biquads", "gather", "jitter", "rotate", "rows"]
+__all__ = ["biquads", "gather", "jitter", "rows"]
 
 _ROWS = 32
 
@@ -65,12 +65,6 @@ def _empty(X: Tensor) -> Tensor:
     return X.new_empty(*X.shape[:2], length if length < 512 else -(-length // 128) * 128)[..., :length]
 
 
-def _samples_at_a_time(length: int) -> dict[str, int]:
-    """Return the number of samples of a channel per block, and the number of warps."""
-    block = min(power_of_two(length), 1024)
-    return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 4)}
-
-
 @triton.jit
 def _lowest_and_highest(x, length, BLOCK: tl.constexpr):
     """Return the lowest and the highest of `length` samples."""
@@ -119,9 +113,11 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
     X, step = rows(X)
     batch, channels, length = X.shape
     out = _empty(X)
+    block = min(power_of_two(length), 1024)
     _jitter[(batch * channels,)](
-        X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest, **_samples_at_a_time(length)
-    )
+        X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest,
+        BLOCK=block, num_warps=min(max(block // 256, 1), 4),
+    )  # fmt: skip
     return out
 
 
@@ -220,60 +216,4 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
     _biquads[(triton.cdiv(count, _ROWS),)](
         X, kind, out, filters, count, length, step, out.stride(1), ROWS=_ROWS, num_warps=1
     )
-    return out
-
-
-@triton.jit
-def _rotation(key, position):
-    """Compute `augment.signals._rotations` of the three numbers from a position on, row by row."""
-    u = _uniform(key, position).to(tl.float64)
-    first = _uniform(key, position + 1).to(tl.float64) * 6.283185307179586
-    second = _uniform(key, position + 2).to(tl.float64) * 6.283185307179586
-    x = tl.sqrt(1 - u) * tl.sin(first)
-    y = tl.sqrt(1 - u) * tl.cos(first)
-    z = tl.sqrt(u) * tl.sin(second)
-    w = tl.sqrt(u) * tl.cos(second)
-    return (
-        (x * x + w * w - y * y - z * z).to(tl.float32), (2 * (x * y - w * z)).to(tl.float32),
-        (2 * (x * z + w * y)).to(tl.float32), (2 * (x * y + w * z)).to(tl.float32),
-        (y * y + w * w - x * x - z * z).to(tl.float32), (2 * (y * z - w * x)).to(tl.float32),
-        (2 * (x * z - w * y)).to(tl.float32), (2 * (y * z + w * x)).to(tl.float32),
-        (z * z + w * w - x * x - y * y).to(tl.float32),
-    )  # fmt: skip
-
-
-@triton.jit
-def _rotate(
-    X, keys, out, triads, count, channels, length, step, out_step, INDEPENDENT: tl.constexpr, BLOCK: tl.constexpr
-):
-    number = tl.program_id(0)
-    window = (number // count).to(tl.int64)
-    triad = number % count
-    key = tl.load(keys + window).to(tl.uint32, bitcast=True)
-    a, b, c, d, e, f, g, h, i = _rotation(key, 3 * triad if INDEPENDENT else 0 * triad)
-    x = window * channels + tl.load(triads + 3 * triad)
-    y = window * channels + tl.load(triads + 3 * triad + 1)
-    z = window * channels + tl.load(triads + 3 * triad + 2)
-    for begin in range(0, length, BLOCK):
-        time = begin + tl.arange(0, BLOCK)
-        inside = time < length
-        p = tl.load(X + x * step + time, mask=inside, other=0.0)
-        q = tl.load(X + y * step + time, mask=inside, other=0.0)
-        r = tl.load(X + z * step + time, mask=inside, other=0.0)
-        tl.store(out + x * out_step + time, a * p + b * q + c * r, mask=inside)
-        tl.store(out + y * out_step + time, d * p + e * q + f * r, mask=inside)
-        tl.store(out + z * out_step + time, g * p + h * q + i * r, mask=inside)
-
-
-def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor:
-    """Run `augment.Rotate3D.apply` in one pass, for triads (sensors, 3)."""
-    X, step = rows(X)
-    batch, channels, length = X.shape
-    out = _empty(X)
-    if triads.numel() < channels:
-        out.copy_(X)
-    _rotate[(batch * len(triads),)](
-        X, keys, out, triads, len(triads), channels, length, step, out.stride(1), INDEPENDENT=independent,
-        **_samples_at_a_time(length),
-    )  # fmt: skip
     return out
