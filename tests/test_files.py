@@ -36,7 +36,7 @@ def save_features(path: Path, model: SALS) -> None:
 def save_table(path: Path, model: SALS) -> None:
     from polyadic.cli.files import write_table
 
-    write_table(path, windows(), ["label"], lambda part: [[""]] * len(part), fs=1.0, on_rows=lambda _: None)
+    write_table(path, windows(), ["label"], [[""]] * len(windows()), fs=1.0)
 
 
 def save_bytes(path: Path, model: SALS) -> None:

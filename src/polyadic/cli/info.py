@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,11 @@ import typer
 from polyadic._util.files import check_regular_file
 from polyadic._util.terminal import console, echo, print_json, printable
 from polyadic.cli import options
-from polyadic.cli.prepare import summary
-from polyadic.cli.windows import scarcities
+from polyadic.cli.windows import files_by_reason, scarcities
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
+    from polyadic.data import WindowStore
     from polyadic.data.recordings import Recording
 
 EXAMPLES = """
@@ -75,10 +75,10 @@ def info(
     if json:
         print_json(facts)
     else:
-        _show(facts)
+        show(facts)
 
 
-def _show(facts: Facts) -> None:
+def show(facts: Facts) -> None:
     """Print a description as a table, and notes on what a store or folder has too few of."""
     from rich.table import Table
     from rich.text import Text
@@ -241,6 +241,32 @@ def _arrays(path: Path) -> Facts:
 # -------------------------------------------------------------------------------------------- folders and recordings
 
 
+def describe_store(store: WindowStore) -> Facts:
+    """Return the contents of a store in numbers, as JSON values."""
+    import numpy as np
+
+    counts = np.bincount(store.index.label[store.index.label >= 0], minlength=len(store.classes))
+    return {
+        "kind": _STORE,
+        "shape": list(store.shape),
+        "seconds": store.header.length / store.fs,
+        "channels": list(store.channels),
+        "fs": store.fs,
+        "recordings": len(store.recordings),
+        "subjects": store.index.n_subjects,
+        "subjects_from": store.index.subjects_from,
+        "classes": {name: int(count) for name, count in zip(store.classes, counts, strict=True)},
+        "windows_without_any_sample": sum(int(recording["empty"]) for recording in store.recordings) or None,
+        "left_out": files_by_reason(store),
+        "quality": store.quality(),
+        "notes": list(store.notes),
+        "dataset": store.dataset,
+        "settings": store.settings,
+        "checksum": store.checksum,
+        "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
+    }
+
+
 def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data import WindowStore
     from polyadic.data.folders import find_recordings
@@ -248,23 +274,20 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data.subjects import find_subject, join_sources
 
     if is_store(path):
-        store = WindowStore(path)
-        facts = {key: value for key, value in summary(store).items() if key not in ("store", "windows", "length")}
-        return {
-            "kind": _STORE,
-            "shape": list(store.shape),
-            "seconds": store.header.length / store.fs,
-            **facts,
-            "dataset": store.dataset,
-            "settings": store.settings,
-            "bytes": sum(file.stat().st_size for file in path.iterdir()),
-        }
+        return describe_store(WindowStore(path))
     try:
         files, left_out = find_recordings(path, on_error="skip")
     except DataError as error:
         raise PolyadicError(f"{path} is not a store and contains no recordings: {error}") from error
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
+    unreadable, first = dict[str, str](), Facts()
+    for name, file in zip(names, files, strict=True):
+        try:
+            first = {**_recording(file, given), "kind": _FOLDER, "first": name}
+            break
+        except DataError as error:
+            unreadable[name] = str(error)
     return {
         "kind": _FOLDER,
         "recordings": len(files),
@@ -272,51 +295,18 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
         "subjects_from": join_sources(subject.source for subject in subjects),
         "left_out": _by_reason(left_out),
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
-        "recordings_by_rate": _count_rates(files),
-        **_first_recording(dict(zip(names, files, strict=True)), given),
+        "unreadable": _by_reason(unreadable),
+        "first": None,  # all that follows describes the first recording that can be read
+        **first,
     }
 
 
-def _rates(path: Path) -> dict[str, float]:
-    """Return the sampling rate of each channel by the header of a file; empty if its format has none."""
-    from polyadic.data.readers import edf, wfdb
-    from polyadic.data.readers.common import ending_of
-
-    if ending_of(path) in (".edf", ".bdf"):
-        return edf.read_rates(path)
-    return wfdb.read_rates(path) if ending_of(path) == ".hea" else {}
-
-
-def _count_rates(files: Sequence[Path]) -> dict[str, int]:
-    """Return how many recordings have each sampling rate, that of the fastest channel; empty if all have the same."""
-    found: Counter[float] = Counter()
-    for file in files:
-        try:
-            found.update({max(rates.values())} if (rates := _rates(file)) else ())
-        except (DataError, OSError):
-            continue
-    return {f"{rate:g} Hz": count for rate, count in sorted(found.items())} if len(found) > 1 else {}
-
-
-def _by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:
-    """Return the files of each reason, without the name of the file in front of it."""
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of files by the reason why they are not read, without the file's own name."""
     files: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         files.setdefault(reason.removeprefix(Path(name).name).lstrip(": "), []).append(name)
     return files
-
-
-def _first_recording(files: dict[str, Path], given: Mapping[str, Any]) -> Facts:
-    """Describe the first readable recording, and list the unreadable ones before it by the reason."""
-    unreadable: dict[str, str] = {}
-    for name, file in files.items():
-        try:
-            _, *facts = _recording(file, given).items()  # all but the kind
-        except DataError as error:
-            unreadable[name] = str(error)
-        else:
-            return {"unreadable": _by_reason(unreadable), "first": name, **dict(facts)}
-    return {"unreadable": _by_reason(unreadable)}
 
 
 def _table(path: Path, given: Mapping[str, Any]) -> Facts:
@@ -332,13 +322,18 @@ def _table(path: Path, given: Mapping[str, Any]) -> Facts:
 
 def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data import read_recording
-    from polyadic.data.readers import edf
+    from polyadic.data.readers import edf, wfdb
     from polyadic.data.readers.common import ending_of, is_table
     from polyadic.data.recordings import SignalFaults
 
-    rates, columns = _rates(path), dict[str, Any]()
-    if not rates and ending_of(path) in (".edf", ".bdf"):
-        return {"kind": "annotations", "annotations": dict(Counter(note.text for note in edf.read_annotations(path)))}
+    columns, rates = dict[str, Any](), dict[str, float]()
+    if ending_of(path) in (".edf", ".bdf"):
+        rates = edf.read_rates(path)
+        if not rates:
+            texts = Counter(note.text for note in edf.read_annotations(path))
+            return {"kind": "annotations", "annotations": dict(texts)}
+    elif ending_of(path) == ".hea":
+        rates = wfdb.read_rates(path)
     if is_table(path):
         parts, columns = _read_table(path, given)
     else:
@@ -360,7 +355,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         "samples": samples,
         "type": str(found.signal.dtype),
         "flat_channels": list(faults.counts().get("flat", {})),
-        **({"began": found.began} if found.began else {}),
+        "began": found.began,
         **columns,
         "annotations": dict(Counter(note.text for part in parts for note in part.annotations)),
     }
@@ -374,5 +369,4 @@ def _read_table(path: Path, given: Mapping[str, Any]) -> tuple[list[Recording], 
 
     frame, reading = read_table(path, Reading(**given), guess=True)
     parts = recordings_in(frame, reading, path.name, stem_of(path), reading.subject_column)
-    columns = {"label": reading.label, "subject": reading.subject_column}
-    return parts, columns if any(columns.values()) else {}
+    return parts, {"label": reading.label, "subject": reading.subject_column}

@@ -11,7 +11,8 @@ import typer
 
 from polyadic._util.terminal import echo
 from polyadic.cli import options
-from polyadic.cli.files import Labelled, check_label_file, check_label_texts, check_out_file, require, write_labels
+from polyadic.cli.annotations import Labelled, check_label_file, check_label_texts, write_labels
+from polyadic.cli.files import check_out_file, require
 from polyadic.cli.windows import are_recordings, counted, open_model, opened
 from polyadic.errors import PolyadicError
 

@@ -11,8 +11,8 @@ import typer
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
+from polyadic.cli.info import describe_store, show
 from polyadic.cli.options import Command, Group
-from polyadic.cli.windows import counted, files_by_reason
 from polyadic.errors import DataError
 
 if TYPE_CHECKING:
@@ -99,60 +99,16 @@ def arrays(
 
 
 def _write(make: Callable[..., WindowStore], quiet: bool, json: bool) -> None:
-    """Write a store with a progress bar, and print a summary."""
+    """Write a store with a progress bar, and describe it as `polyadic info` does."""
     from polyadic._util.progress import file_bar
     from polyadic.data.subjects import note_on_files
 
     with file_bar("preparing", quiet or json) as update:
         written = make(progress=update)
+    facts = {"path": written.path.name, **describe_store(written)}
     if json:
-        print_json(summary(written))
+        print_json(facts)
         return
-    for line in filter(None, (*_lines(written), note_on_files(written.index), *written.notes)):
-        echo(line)
-
-
-def summary(store: WindowStore) -> dict[str, Any]:
-    """Return the contents of a store in numbers, as JSON values."""
-    import numpy as np
-
-    counts = np.bincount(store.index.label[store.index.label >= 0], minlength=len(store.classes))
-    return {
-        "store": store.path.name,
-        "windows": len(store),
-        "channels": list(store.channels),
-        "length": store.header.length,
-        "fs": store.fs,
-        "recordings": len(store.recordings),
-        "subjects": store.index.n_subjects,
-        "subjects_from": store.index.subjects_from,
-        "classes": {name: int(count) for name, count in zip(store.classes, counts, strict=True)},
-        "empty": sum(int(recording["empty"]) for recording in store.recordings),
-        "skipped": store.skipped,
-        "quality": store.quality(),
-        "checksum": store.checksum,
-        "notes": list(store.notes),
-    }
-
-
-def _lines(store: WindowStore) -> list[str]:
-    facts = summary(store)
-    lines = [
-        f"{facts['store']}: {counted(facts['windows'], 'window')} of {counted(len(store.channels), 'channel')} × "
-        f"{store.header.length} samples at {store.fs:g} Hz, "
-        f"{counted(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
-    ]
-    if store.classes:
-        total = max(sum(facts["classes"].values()), 1)
-        shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
-        lines.append(f"classes: {', '.join(shares)}")
-    if facts["empty"]:
-        lines.append(f"left out: {counted(facts['empty'], 'window')} without any sample")
-    for kind, channels in facts["quality"].items():
-        named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
-        lines.append(f"{kind} samples, by channel (number of recordings): {named}")
-    if store.skipped:
-        count = len(store.skipped)
-        lines.append(f"left out {count:,} {'files or folders' if count != 1 else 'file or folder'}:")
-        lines += [f"  {', '.join(names)}: {reason}" for reason, names in files_by_reason(store).items()]
-    return lines
+    show(facts)
+    if note := note_on_files(written.index):
+        echo(note, err=True, colour="yellow")

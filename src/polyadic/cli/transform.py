@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.files import check_out_file, write_table
+from polyadic.cli.files import check_out_file, parts_of, write_table
 from polyadic.cli.options import option
 from polyadic.cli.windows import counted, open_model, opened
 
@@ -57,24 +58,27 @@ def transform(
     if expression:
         names = ["level", *(f"component {number + 1}" for number in range(shown(loaded).rank))]
 
-    def values_of(part: Windows) -> Any:
-        return _decibels(loaded, part) if expression else loaded.transform(part)
+    def rows() -> Iterator[list[str]]:
+        done = 0
+        for part in parts_of(windows):
+            values = _decibels(loaded, part) if expression else loaded.transform(part)
+            for code, row in zip(part.label.tolist(), values.tolist(), strict=True):
+                yield ["" if code < 0 else part.classes[code], *(f"{value:.6g}" for value in row)]
+            done += len(part)
+            on_rows(done)
 
-    def rows(part: Windows) -> list[list[str]]:
-        labels = ["" if label < 0 else part.classes[label] for label in part.label.tolist()]
-        values = [[f"{value:.6g}" for value in Z] for Z in values_of(part)]
-        return [[label, *row] for label, row in zip(labels, values, strict=True)]
-
-    with opened(data, given, model=loaded, labels=None, hidden=hidden) as windows:
+    with (
+        opened(data, given, model=loaded, labels=None, hidden=hidden) as windows,
+        window_bar("transforming", len(windows), hidden) as on_rows,
+    ):
         count = len(windows)
-        with window_bar("transforming", count, hidden) as on_rows:
-            if out.suffix == ".npy" and expression:
-                with open_atomically(out) as file:
-                    np.save(file, _decibels(loaded, windows))
-            elif out.suffix == ".npy":
-                loaded.transform(windows, out=out, on_rows=on_rows)
-            else:
-                write_table(out, windows, ["label", *names], rows, fs=windows.fs or loaded.fs_, on_rows=on_rows)
+        if out.suffix == ".csv":
+            write_table(out, windows, ["label", *names], rows(), fs=windows.fs or loaded.fs_)
+        elif expression:
+            with open_atomically(out) as file:
+                np.save(file, _decibels(loaded, windows))
+        else:
+            loaded.transform(windows, out=out, on_rows=on_rows)
     if json:
         print_json({"features": out.name, "windows": count, "columns": names})
         return
