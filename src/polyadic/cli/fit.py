@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -50,7 +51,8 @@ _LABEL_HINT = (
 COMPONENTS_START = (
     "Finding the components that replicate in other subjects, which may take a minute; --no-components skips it."
 )
-_PAPER, _LONG = "The paper's methods (--method atd, sals, gr-sals)", "Long fits"
+_paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)", metavar="X")
+_long = partial(option, panel="Long fits")
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
 _OF_ATD = ("augment", "beta", "gamma", "rounds")
@@ -64,7 +66,7 @@ def fit(
     probe: Annotated[
         options.ProbeKind | None,
         option(
-            "Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with the "
+            "Also train a probe, a simple classifier on the features, on the labelled windows, and save it with the "
             f"model. {options.PROBE_KINDS} Without a KIND: auto.",
             metavar="[KIND]",
         ),
@@ -83,32 +85,22 @@ def fit(
     components: Annotated[
         bool,
         option(
-            "Also find the components that replicate in other subjects, at a rank of their own, for reports and "
-            "comparisons. Needs two subjects and --method cpd.",
+            "Also find the components that replicate in other subjects, for reports and comparisons. Needs two "
+            "subjects and --method cpd.",
             envvar="POLYADIC_COMPONENTS",
             show_envvar=False,
         ),
     ] = True,
-    restarts: Annotated[
-        int | None, option("Number of random starts; the fit with the lowest loss is kept.", min=1, metavar="N")
-    ] = None,
+    restarts: Annotated[int | None, option("Number of random starts; the best is kept.", min=1, metavar="N")] = None,
     consensus: Annotated[
         bool, option("With --restarts: average the components on which the starts agree.", "--consensus")
     ] = False,
     keep_flat: Annotated[
-        bool,
-        option(
-            "Take channels as they are if they are constant, nearly so, or clipped. By default they count as missing.",
-            "--keep-flat",
-        ),
+        bool, option("Take constant, nearly constant and clipped channels as they are, not as missing.", "--keep-flat")
     ] = False,
     method: Annotated[
         Method | None,
-        option(
-            "cpd, the plain decomposition (default); or, of the paper: atd (default with --preset), sals or gr-sals.",
-            metavar="NAME",
-            case_sensitive=False,
-        ),
+        option("cpd (default); of the paper: atd (default with --preset), sals, gr-sals.", case_sensitive=False),
     ] = None,
     preset: Annotated[
         str | None, option("The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
@@ -124,35 +116,27 @@ def fit(
     hop: options.Hop = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    beta: Annotated[
-        float | None,
-        option("Weight of the self-supervised loss of atd. Default: 2.", min=0.0, metavar="X", panel=_PAPER),
-    ] = None,
+    beta: Annotated[float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0)] = None,
     augment: Annotated[
         str | None,
-        option(
+        _paper(
             "Second views of atd: jitter:DEGREE, bandpass:LOW-HIGH,…, scale:FACTOR, shift:SHARE, drop:SHARE or "
             "neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
-            metavar="KIND",
-            panel=_PAPER,
         ),
     ] = None,
-    batch_size: Annotated[int | None, option("Number of windows per batch.", min=1, metavar="N", panel=_PAPER)] = None,
+    batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1)] = None,
     learning_rate: Annotated[
-        float | None,
-        option("Weight of a batch in the update of the bases.", min=0.0, max=1.0, metavar="X", panel=_PAPER),
+        float | None, _paper("Weight of a batch in the update of the bases.", min=0.0, max=1.0)
     ] = None,
     checkpoint: Annotated[
-        Path | None,
-        option("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE", panel=_LONG),
+        Path | None, _long("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE")
     ] = None,
-    resume: Annotated[bool, option("Resume from the checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
+    resume: Annotated[bool, _long("Resume from the checkpoint, if there is one.", "--resume")] = False,
     moments: Annotated[
-        bool, option("DATA is a file of [bold]polyadic moments[/bold]: no data are read.", "--moments", panel=_LONG)
+        bool, _long("DATA is a file of [bold]polyadic moments[/bold]: no data are read.", "--moments")
     ] = False,
     scheduler: Annotated[
-        str | None,
-        option("Dask scheduler whose workers read the data, as tcp://host:8786.", metavar="ADDRESS", panel=_LONG),
+        str | None, _long("Dask scheduler whose workers read the data, as tcp://host:8786.", metavar="ADDRESS")
     ] = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -190,13 +174,14 @@ def fit(
     if checkpoint is not None:
         check_out_file(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
+    settings: dict[str, Any] = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
+    settings |= {"random_state": seed, "verbose": int(not hidden)}
     if moments:
         from polyadic.cli.moments import fit_moments
 
         if chosen_method != "cpd" or probe is not None or scheduler is not None:
             raise PolyadicError("--moments is for --method cpd, without --probe and --scheduler: no data are read")
-        settings = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
-        fit_moments(data, out, components, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
+        fit_moments(data, out, components, json, settings)
         return
     if scheduler is None:
         wanted = labels is None
@@ -219,21 +204,9 @@ def fit(
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
         if augment is not None:
             chosen = replace(chosen, augment=parse_augmentation(augment, unlabelled.fs))
-        estimator = build_estimator(
-            chosen_method,
-            chosen,
-            rank=rank,
-            max_sweeps=sweeps,
-            restarts=restarts,
-            consensus=consensus,
-            readout=Readout(keep_flat=True) if keep_flat else None,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            beta=beta,
-            device=device,
-            random_state=seed,
-            verbose=int(not hidden),
-        )
+        settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": device, "beta": beta}
+        settings |= {"batch_size": batch_size, "learning_rate": learning_rate}
+        model = build_estimator(chosen_method, chosen, **settings)
         if not hidden:
             default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
@@ -241,19 +214,17 @@ def fit(
         saving: dict[str, Any] = {"checkpoint": path, "resume": resume}
         components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
         try:
-            model, collected = estimator, None
             if components:
-                collected = estimator.fit_with_moments(unlabelled, unlabelled.subject, **saving)
+                collected = model.fit_with_moments(unlabelled, unlabelled.subject, **saving)
             else:
-                estimator.fit(unlabelled, **saving)
+                model.fit(unlabelled, **saving)
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, prior, hidden)
-            if collected is not None:
+            if components:
                 if not hidden:
                     echo(COMPONENTS_START, err=True)
                 model.components_ = found_components(collected, seed, hidden)
-            if hasattr(model, "_batches"):
-                model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
+            model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
         except KeyboardInterrupt as stop:
             if path.exists():

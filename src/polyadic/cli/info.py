@@ -155,8 +155,7 @@ def _model(path: Path) -> Facts:
 
     arrays, header = model_files.read(path)
     header = {name: value for name, value in header.items() if value is not None}
-    parameters, probe = header.get("parameters", {}), header.get("probe")
-    losses = header.get("history", {}).get("loss", [])
+    parameters, losses = header.get("parameters", {}), header.get("history", {}).get("loss", [])
     mean = header.get("tensorize", {}).get("mean") or []
     learned = sum(array.size for name, array in arrays.items() if name.startswith(_COUNTED)) + sum(map(len, mean))
     return {
@@ -165,10 +164,9 @@ def _model(path: Path) -> Facts:
         "rank": parameters.get("rank"),
         "parameters": learned or sum(array.size for array in arrays.values()),
         "window": header.get("sample_shape"),
-        "fs": header.get("fs"),
-        "channels": header.get("channels"),
-        "classes": None if probe is None else probe.get("classes"),
-        "probe": probe is not None,
+        **{name: header.get(name) for name in ("fs", "channels")},
+        "classes": header.get("probe", {}).get("classes"),
+        "probe": "probe" in header,
         "sweeps": len(losses) or None,
         "loss": losses[-1] if losses else None,
         **{name: header.get(name) for name in ("seed", "split", "reading")},
@@ -193,19 +191,15 @@ def _moments(path: Path) -> Facts:
     _, header = model_files.read(path)
     if "moments" not in header:
         raise PolyadicError(f"{path.name} holds no sums of polyadic moments: is it a model, named .safetensors?")
-    windows, sites = header["windows"], list(header["sites"].values())
+    sites = list(header["sites"].values())
     return {
         "kind": "sums over windows",
         "stage": header["moments"],
-        "windows": sum(site["windows"] for site in sites),
-        "subjects": sum(site["subjects"] for site in sites),
+        **{name: sum(site[name] for site in sites) for name in ("windows", "subjects")},
         "sites": [site["name"] for site in sites if site["name"]],
         "groups": len(header["groups"]),
-        "window": windows["shape"],
-        **{name: windows[name] for name in ("fs", "channels", "units")},
-        "reading": header["reading"],
-        "tensorize": _short(header["tensorize"]),
-        "version": header["version"],
+        **header["windows"],
+        **{name: _short(header[name]) for name in ("reading", "tensorize", "version")},
     }
 
 
@@ -311,13 +305,12 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _table(path: Path, given: Mapping[str, Any]) -> Facts:
     """Describe a table written by `transform` or `predict`, or else a recording."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         heads = file.readline().strip().split(",")
         if heads[:3] != ["subject", "recording", "start"] or "label" not in heads[3:5]:
             return _recording(path, given)
-        rows = sum(1 for _ in file)
-    kind = "labels" if "confidence" in heads else "features"
-    return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
+        kind = "labels" if "confidence" in heads else "features"
+        return {"kind": f"table of {kind}", "columns": heads, "rows": sum(1 for _ in file)}
 
 
 def _recording(path: Path, given: Mapping[str, Any]) -> Facts:

@@ -53,9 +53,6 @@ def moments(
     allow_few: Annotated[
         bool, option("With --stage: also write the sums of fewer than 5 subjects.", "--allow-few")
     ] = False,
-    keep_groups: Annotated[
-        bool, option("With merge: keep sites and groups apart, for replicability.", "--keep-groups")
-    ] = False,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
     device: options.Device = "auto",
@@ -77,7 +74,7 @@ def moments(
     if str(data[0]) == "merge":
         if len(data) < 2:
             raise PolyadicError("merge needs the files to merge: polyadic moments merge floor1.moments floor2.moments")
-        _tell(Moments.merge([Moments.load(path) for path in data[1:]], keep_groups), out, json)
+        _tell(Moments.merge([Moments.load(path) for path in data[1:]]), out, json)
         return
     if len(data) != 1:
         raise PolyadicError(
@@ -118,7 +115,7 @@ def _tell(collected: Any, out: Path, json: bool) -> None:
     )
 
 
-def fit_moments(path: Path, out: Path, components: bool, parameters: dict[str, Any], json: bool) -> None:
+def fit_moments(path: Path, out: Path, components: bool, json: bool, parameters: dict[str, Any]) -> None:
     """Fit a model to a file of sums, and write it."""
     from polyadic import CPD
     from polyadic.cli.fit import COMPONENTS_START, found_components, tell_components

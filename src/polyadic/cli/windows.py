@@ -79,13 +79,14 @@ def opened(
         if are_recordings(data):
             reading = Reading(**given) if model is None else _reading_for(model, data, given)
             options = {"check_classes": model is None or "classes" in given, "on_error": on_error}
+            wanted = () if model is None else model.channel_names_
             try:
                 windows = _cut(data, Path(folder), reading, labels, hidden, **options)
             except DataError as error:
-                hint = "" if model is None else _rename_hint(data, model.channel_names_)
+                hint = _rename_hint(data, wanted)
                 raise (DataError(f"{error}\n({hint})") if hint else error) from error
-            lacks = model is not None and any("channels missing" in note for note in windows.store.notes)
-            if lacks and (hint := _rename_hint(data, model.channel_names_)):
+            lacks = any("channels missing" in note for note in windows.store.notes)
+            if lacks and (hint := _rename_hint(data, wanted)):
                 echo(hint, err=True, colour="yellow")
         else:
             windows = _cut_already(data, given)
@@ -202,7 +203,8 @@ def _rename_hint(data: Path, wanted: Sequence[str]) -> str:
     from polyadic.data.readers.common import is_table
     from polyadic.data.readers.tables import read_heads
 
-    for path in [data] if data.is_file() else find_recordings(data, "skip").files:
+    files = [data] if data.is_file() else find_recordings(data, "skip").files
+    for path in files if wanted else ():
         with suppress(PolyadicError, OSError):
             how: dict[str, Any] = {"resample": "polyphase", "keep_slow": "polyphase"}
             there = read_heads(path) if is_table(path) else read_recording(path, **how).channels
@@ -235,19 +237,19 @@ def describe(windows: Windows, hidden: bool) -> None:
     """Print a table of the classes unless hidden, and notes if there are too few recordings, subjects or classes."""
     import numpy as np
 
-    counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes)).tolist()
-    if sum(counts) and not hidden:
-        rows = [*zip(windows.classes, counts, strict=True), ("(no label)", len(windows) - sum(counts))]
-        cells = [(name, f"{count:,}", f"{100 * count / len(windows):.1f}") for name, count in rows]
-        print_table(("class", "windows", "%"), cells if rows[-1][1] else cells[:-1], err=True)
-    names = [name for name, count in zip(windows.classes, counts, strict=True) if count]
-    recordings = len(set(windows.recording.tolist()) - {""})
-    notes = scarcities(recordings, windows.index.n_subjects, names)
-    absent = [name for name, count in zip(windows.classes, counts, strict=True) if not count]
-    if absent:
-        notes.append(f"No window has the class {' or '.join(map(repr, absent))}: scores are without it.")
-    unlabelled = len(windows) - sum(counts)
-    if hidden and sum(counts) and unlabelled:
+    codes = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes))
+    counts = dict(zip(windows.classes, codes.tolist(), strict=True))
+    labelled, unlabelled = sum(counts.values()), int((windows.label < 0).sum())
+    if labelled and not hidden:
+        rows = {**counts, **({"(no label)": unlabelled} if unlabelled else {})}
+        cells = [(name, f"{count:,}", f"{100 * count / len(windows):.1f}") for name, count in rows.items()]
+        print_table(("class", "windows", "%"), cells, err=True)
+    names = [name for name, count in counts.items() if count]
+    notes = scarcities(len(set(windows.recording.tolist()) - {""}), windows.index.n_subjects, names)
+    if len(names) < len(counts):
+        absent = " or ".join(repr(name) for name, count in counts.items() if not count)
+        notes.append(f"No window has the class {absent}: scores are without it.")
+    if hidden and labelled and unlabelled:
         have = "have" if unlabelled != 1 else "has"
         notes.append(f'{counted(unlabelled, "window")} {have} no label ("", None, NaN or -1).')
     for sentence in (*notes, *_subject_notes(windows, names)):
@@ -255,23 +257,13 @@ def describe(windows: Windows, hidden: bool) -> None:
 
 
 def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
-    """Return notes on the consequences if there is only one recording, subject or class.
-
-    Examples
-    --------
-    >>> scarcities(2, 2, ["N2"])
-    ["There is only one class, 'N2': a probe needs at least two."]
-    """
-    notes = []
-    if recordings == 1:
-        notes.append("There is only one recording: the model may not generalise to others.")
-    if subjects == 1:
-        notes.append(
-            "There is only one subject: evaluate needs at least two, to test on subjects that the model has not seen."
-        )
-    if len(classes) == 1:
-        notes.append(f"There is only one class, {classes[0]!r}: a probe needs at least two.")
-    return notes
+    """Return notes on the consequences if there is only one recording, subject or class."""
+    only = {
+        "recording: the model may not generalise to others": recordings,
+        "subject: evaluate needs at least two, to test on subjects that the model has not seen": subjects,
+        f"class, {''.join(classes[:1])!r}: a probe needs at least two": len(classes),
+    }
+    return [f"There is only one {what}." for what, count in only.items() if count == 1]
 
 
 def _subject_notes(windows: Windows, names: Sequence[str]) -> list[str]:
@@ -291,10 +283,7 @@ def _subject_notes(windows: Windows, names: Sequence[str]) -> list[str]:
     for name in rare[:_NAMED]:
         # "stage 3" is not a typo of "stage 4".
         others = [other for other in names if other not in rare and re.sub(r"\D", "", name) == re.sub(r"\D", "", other)]
-        close = difflib.get_close_matches(name, others, 1)
-        hint = ""
-        if close:
-            merged = shlex.quote(f"{close[0]}={close[0]}|{name}")
-            hint = f" Did you mean {close[0]!r}? --class {merged} merges them."
-        notes.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.{hint}")
+        notes.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.")
+        for close in difflib.get_close_matches(name, others, 1):
+            notes[-1] += f" Did you mean {close!r}? --class {shlex.quote(f'{close}={close}|{name}')} merges them."
     return notes
