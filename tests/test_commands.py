@@ -331,17 +331,14 @@ def test_info_describes_each_kind_of_file(made, here):
     run("transform", "model.safetensors", "s.store", "-o", "f.csv")
     run("predict", "model.safetensors", "s.store", "-o", "l.csv")
     np.savez(here / "w.npz", X=np.zeros((4, 2, 8)), y=np.zeros(4, int))
-    np.savez(here / "other.npz", a=np.zeros(3))
     run("moments", "s.store", "-o", "s.moments")
     lines = "\n".join(f"{n / 50},1" for n in range(100))
     (here / "r.csv").write_text(f"time,left\n{lines}\n")
     wanted = {
         "model.safetensors": {"kind": "model", "rank": 4, "fs": 100.0, "classes": ["fast", "slow"], "estimator": "CPD"},
         "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
-        "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "float32"},
         "s.moments": {"kind": "sums over windows", "stage": "core", "windows": 180, "subjects": 6, "fs": 100.0},
-        "w.npz": {"kind": "windows in arrays"},
-        "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
+        "w.npz": {"kind": "windows in arrays", "shape": [4, 2, 8], "classes": {"0": 4}, "subjects": 0},
         "f.csv": {"kind": "table of features", "rows": 180},
         "l.csv": {"kind": "table of labels", "rows": 180},
         "r.csv": {"kind": "recording", "fs": 50.0, "seconds": 2.0},

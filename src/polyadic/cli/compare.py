@@ -7,13 +7,12 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from polyadic._util.files import write_atomically
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.fit import found_components, tell_components
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
@@ -39,41 +38,27 @@ def compare(
     data: options.Data,
     by: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="What to compare: a column of participants.tsv or of --table; label, for the labels of windows; or a "
+        option(
+            "What to compare: a column of participants.tsv or of --table; label, for the labels of windows; or a "
             "regular expression with a group, for the names of recordings.",
+            metavar="NAME",
         ),
     ],
     model: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Model whose components to compare. Default: those that replicate here."),
+        Path | None, option("Model whose components to compare. Default: those that replicate here.", metavar="FILE")
     ] = None,
     table: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Table (.csv or .tsv) with the subject in its first column.", exists=True),
+        Path | None, option("Table (.csv or .tsv) with the subject in its first column.", metavar="FILE", exists=True)
     ] = None,
     within: Annotated[
-        str | None,
-        typer.Option(metavar="LABEL", help="Only windows with this label, such as N2 or stage=N2."),
+        str | None, option("Only windows with this label, such as N2 or stage=N2.", metavar="LABEL")
     ] = None,
-    paired: Annotated[
-        bool, typer.Option("--paired", help="Compare two conditions within the subjects that have both.")
-    ] = False,
+    paired: Annotated[bool, option("Compare two conditions within the subjects that have both.", "--paired")] = False,
     covariate: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Numeric column to adjust for, such as age; repeat for several."),
+        list[str] | None, option("Numeric column to adjust for, such as age; repeat for several.", metavar="NAME")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Also write the result to this .json file, or a report to this .html file.",
-        ),
-    ] = None,
-    permutations: Annotated[int, typer.Option(min=1, metavar="N", help="Number of permutations.")] = 10_000,
+    out: Annotated[Path | None, out_option("Also write the result as .json, or a report as .html.")] = None,
+    permutations: Annotated[int, option("Number of permutations.", min=1, metavar="N")] = 10_000,
     seed: options.Seed = 0,
     force: options.Force = False,
     json: options.Json = False,

@@ -9,7 +9,7 @@ from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json, print_table
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -53,12 +53,9 @@ def evaluate(
     ] = None,
     transductive: options.Transductive = False,
     own_probe: Annotated[
-        bool,
-        option("Score the probe in the model file on all labelled windows, or on those it held out.", "--own-probe"),
+        bool, option("Score the probe in the model file on all labelled windows, or those held out.", "--own-probe")
     ] = False,
-    out: Annotated[
-        Path | None, option("Also write all scores to this .csv file.", "--out", "-o", metavar="FILE")
-    ] = None,
+    out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
     device: options.Device = "auto",
     force: options.Force = False,
     json: options.Json = False,

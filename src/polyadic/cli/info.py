@@ -17,7 +17,7 @@ from polyadic.cli.windows import files_by_reason, scarcities
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
-    from polyadic.data import WindowStore
+    from polyadic.data import Windows, WindowStore
     from polyadic.data.recordings import Recording
 
 EXAMPLES = """
@@ -112,8 +112,6 @@ def _shown(name: str, value: Any) -> str:
     if name in ("fs", "seconds"):
         return f"{value:g} {'Hz' if name == 'fs' else 's'}"
     if isinstance(value, dict):
-        if value.keys() == {"shape", "type"}:
-            return f"{_shown('shape', value['shape'])} {value['type']}"
         return ("\n" if name else ", ").join(f"{printable(key)}: {_shown('', item)}" for key, item in value.items())
     if isinstance(value, list):
         if name in ("shape", "window"):
@@ -172,7 +170,7 @@ def _model(path: Path) -> Facts:
         **{name: header.get(name) for name in ("seed", "split", "reading")},
         "settings": _short(parameters),
         "tensorize": _short(header.get("tensorize")),
-        "arrays": {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()},
+        "arrays": {name: f"{' × '.join(map(str, array.shape))} {array.dtype}" for name, array in arrays.items()},
         "version": header.get("version"),
     }
 
@@ -204,32 +202,24 @@ def _moments(path: Path) -> Facts:
 
 
 def _arrays(path: Path) -> Facts:
-    """Describe a file of arrays by its headers; the content is not read."""
-    import zipfile
+    from polyadic.data.readers.arrays import open_windows
 
+    return {"kind": "windows in arrays", **_windows(open_windows(path))}
+
+
+def _windows(windows: Windows) -> Facts:
     import numpy as np
 
-    def head(file: Any) -> Facts:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-        return {"shape": list(shape), "type": str(dtype)}
-
-    try:
-        if path.suffix.lower() == ".npy":
-            with path.open("rb") as file:
-                return {"kind": "array", **head(file)}
-        if path.suffix.lower() == ".mat":
-            from scipy.io import whosmat
-
-            found = {name: {"shape": list(shape), "type": kind} for name, shape, kind in whosmat(path)}
-        else:
-            with zipfile.ZipFile(path) as archive:
-                found = {name.removesuffix(".npy"): head(archive.open(name)) for name in archive.namelist()}
-    except (ValueError, EOFError, SyntaxError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"{path.name} cannot be read: {error}") from error
-    windows = "X" in found or {"X_train", "X_test"} <= found.keys()
-    return {"kind": "windows in arrays" if windows else "arrays", "arrays": found}
+    counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes))
+    return {
+        "shape": list(windows.shape),
+        "seconds": None if windows.fs is None else windows.shape[2] / windows.fs,
+        "channels": list(windows.channels),
+        "fs": windows.fs,
+        "subjects": windows.index.n_subjects,
+        "subjects_from": windows.index.subjects_from,
+        "classes": {name: int(count) for name, count in zip(windows.classes, counts, strict=True)},
+    }
 
 
 # -------------------------------------------------------------------------------------------- folders and recordings
@@ -237,19 +227,10 @@ def _arrays(path: Path) -> Facts:
 
 def describe_store(store: WindowStore) -> Facts:
     """Return the contents of a store in numbers, as JSON values."""
-    import numpy as np
-
-    counts = np.bincount(store.index.label[store.index.label >= 0], minlength=len(store.classes))
     return {
         "kind": _STORE,
-        "shape": list(store.shape),
-        "seconds": store.header.length / store.fs,
-        "channels": list(store.channels),
-        "fs": store.fs,
+        **_windows(store.windows),
         "recordings": len(store.recordings),
-        "subjects": store.index.n_subjects,
-        "subjects_from": store.index.subjects_from,
-        "classes": {name: int(count) for name, count in zip(store.classes, counts, strict=True)},
         "windows_without_any_sample": sum(int(recording["empty"]) for recording in store.recordings) or None,
         "left_out": files_by_reason(store),
         "quality": store.quality(),

@@ -7,12 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from polyadic._util.terminal import echo
 from polyadic.cli import options
 from polyadic.cli.annotations import Labelled, check_label_file, check_label_texts, write_labels
 from polyadic.cli.files import check_out_file, require
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import are_recordings, counted, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -39,32 +38,22 @@ _LOCAL = "127.0.0.1"
 @options.reads_recordings
 def label(
     data: options.Data,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The .csv file of labels; answers are appended to an existing one."
-        ),
-    ] = Path("labels.csv"),
+    out: Annotated[Path, out_option("The .csv file of labels; answers are appended to it.")] = Path("labels.csv"),
     model: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="Model whose features to use. Default: fit one first.", exists=True),
+        Path | None, option("Model whose features to use. Default: fit one first.", metavar="MODEL", exists=True)
     ] = None,
-    who: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who labels, for the file. Default: your user name.")
-    ] = None,
+    who: Annotated[str | None, option("Who labels, for the file. Default: your user name.", metavar="NAME")] = None,
     export: Annotated[
         Literal["tsv", "edf", "bdf"] | None,
-        typer.Option(
+        option(
+            "Instead of labelling, write the labels so far: tsv (BIDS events) or edf or bdf (annotated copies), a file "
+            "for each recording in a folder named after the .csv file.",
             metavar="KIND",
-            help="Instead of labelling, write the labels so far: tsv (BIDS events) or edf or bdf (annotated copies), a "
-            "file for each recording in a folder named after the .csv file.",
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: this machine only.")
-    ] = _LOCAL,
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 for any free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    host: Annotated[str, option("Address to listen on. Default: this machine only.", metavar="ADDRESS")] = _LOCAL,
+    port: Annotated[int, option("Port; 0 for any free one.", min=0, max=65535, metavar="N")] = 0,
+    browser: Annotated[bool, option("Open the page in the browser.", "--browser/--no-browser")] = True,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     quiet: options.Quiet = False,
@@ -168,10 +157,8 @@ def _export(out: Path, data: Path, windows: Any, kind: str) -> None:
         own = known.select(recording=name)
         order = own.start.argsort()
         texts = [own.classes[code] for code in own.label[order].tolist()]
-        found = [
-            Labelled(start / fs, length / fs, text, 1.0, None)
-            for start, text in zip(own.start[order].tolist(), texts, strict=True)
-        ]
+        labels = zip(own.start[order].tolist(), texts, strict=True)
+        found = [Labelled(start / fs, length / fs, text, 1.0, None) for start, text in labels]
         source = data if data.is_file() else _file_of(data, name)
         target = folder / f"{Path(name.replace('/', '_')).stem}_events.{kind}"
         check_label_file(target, source)

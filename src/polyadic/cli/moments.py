@@ -10,7 +10,7 @@ import typer
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, opened
 from polyadic.errors import PolyadicError
 
@@ -38,7 +38,7 @@ def moments(
         list[Path],
         typer.Argument(metavar="DATA", help="A store, arrays or recordings; or the word merge and the files to merge."),
     ],
-    out: Annotated[Path, option("The .moments file to write.", "--out", "-o", metavar="FILE")],
+    out: Annotated[Path, out_option("The .moments file to write.")],
     stage: Annotated[
         Literal["floor", "axes", "core"] | None,
         option("Compute one stage, to be merged with other sites. Default: all, from DATA alone."),

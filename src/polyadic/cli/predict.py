@@ -11,7 +11,7 @@ from polyadic._util.terminal import echo, print_json
 from polyadic.cli import annotations, options
 from polyadic.cli.annotations import Labelled
 from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -37,12 +37,10 @@ def predict(
     data: options.Data,
     output: Annotated[
         str,
-        option(
+        out_option(
             "Output file: .csv; for a single recording also .tsv (BIDS events), .edf or .bdf (annotated copy of the "
             "recording) or .atr (WFDB annotations). For a BIDS data set also a folder, for BIDS derivatives.",
-            "--out",
-            "-o",
-            metavar="PATH",
+            "PATH",
         ),
     ] = "labels.csv",
     prior: options.Prior = None,

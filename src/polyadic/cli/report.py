@@ -6,11 +6,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import describe, open_model, opened
 
 EXAMPLES = """
@@ -31,13 +30,11 @@ The model alone:
 def report(
     model: options.Model,
     data: options.DataOption = None,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, out_option("The HTML file to write.")] = Path("report.html"),
     probe: options.Probe = None,
     transductive: options.Transductive = False,
     seed: options.Seed = 0,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page. Default: the name of the data.")] = "",
+    title: Annotated[str, option("Title of the page. Default: the name of the data.", metavar="TEXT")] = "",
     device: options.Device = "auto",
     force: options.Force = False,
     json: options.Json = False,

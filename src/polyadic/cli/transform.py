@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, parts_of, write_table
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, open_model, opened
 
 if TYPE_CHECKING:
@@ -30,13 +30,11 @@ How strongly each window expresses each component, in dB, to look at or to corre
 def transform(
     model: options.Model,
     data: options.Data,
-    out: Annotated[
-        Path,
-        option("Output: .npy (features only) or .csv (with subject, recording, label).", "--out", "-o", metavar="FILE"),
-    ] = Path("features.npy"),
+    out: Annotated[Path, out_option(".npy (features only) or .csv (with subject, recording, label).")] = Path(
+        "features.npy"
+    ),
     expression: Annotated[
-        bool,
-        option("Instead: the level of each window, and each component relative to it, in dB.", "--expression"),
+        bool, option("Instead: the level of each window, and each component relative to it, in dB.", "--expression")
     ] = False,
     device: options.Device = "auto",
     force: options.Force = False,
