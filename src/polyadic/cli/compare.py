@@ -82,8 +82,9 @@ def compare(
     loaded = None if model is None else open_model(model)
     people = _read_people(data, table)
     with opened(data, given, model=loaded, labels=None, hidden=quiet or json) as windows:
-        group = _groups(windows, by, people)
-        columns = {name: _numbers(name, _column(windows, name, people)) for name in covariate or ()}
+        chosen = windows if within is None else windows[_rows_with(windows, within)]
+        group = _groups(chosen, by, people)
+        columns = {name: _numbers(name, _column(chosen, name, people)) for name in covariate or ()}
         if loaded is None:
             if windows.index.n_subjects < 2:
                 raise PolyadicError(
@@ -95,15 +96,11 @@ def compare(
         if not json and hasattr(loaded, "components_"):
             only = "; only the level is compared" if loaded.components_.model is None else ""
             echo(tell_components(loaded.components_) + only)
-        if within is not None:
-            rows = _rows_with(windows, within)
-            windows, group = windows[rows], [group[row] for row in rows]
-            columns = {name: [values[row] for row in rows] for name, values in columns.items()}
         settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": seed}
-        result = explain.compare(loaded, windows, group, covariates=columns or None, **settings)
+        result = explain.compare(loaded, chosen, group, covariates=columns or None, **settings)
         if out is not None and out.suffix == ".html":
             title = f"{data.name}: {' and '.join(result.groups)}"
-            report.write(out, loaded, windows, title=title, comparison=result, random_state=seed, transductive=True)
+            report.write(out, loaded, chosen, title=title, comparison=result, random_state=seed, transductive=True)
     content = {**result.to_dict(), "by": by, "within": within, **provenance("cpu")}
     if out is not None and out.suffix == ".json":
         write_atomically(out, (dumps(content, indent=1) + "\n").encode())

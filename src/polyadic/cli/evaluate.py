@@ -182,13 +182,14 @@ def _show_folds(outcome: dict[str, Any], predicts_along: bool | None) -> None:
 
 def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     """Write all scores as a table: measure, class or subject, value."""
-    rows: list[tuple[str, str, Any]] = []
+    rows: list[tuple[str, str, Any]] = [
+        (name, "", value) for name, value in outcome.items() if isinstance(value, int | float)
+    ]
     if "folds" in outcome:
-        rows += [(name, "", value) for name, value in outcome.items() if isinstance(value, int | float)]
-        rows += [(f"over_subjects_{name}", "", value) for name, value in outcome["over_subjects"].items()]
         along = dict(outcome["along"] or {})
         rows += [("along_class_recall", name, value) for name, value in along.pop("recall", {}).items()]
-        rows += [(f"along_{name}", "", value) for name, value in along.items()]
+        for kind, measures in (("over_subjects", outcome["over_subjects"]), ("along", along)):
+            rows += [(f"{kind}_{name}", "", value) for name, value in measures.items()]
         for kind in ("class", "subject"):
             for name, found in outcome[f"per_{kind}"].items():
                 rows += [(f"{kind}_{measure}", name, value) for measure, value in found.items()]
@@ -196,7 +197,6 @@ def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
         for name, counts in zip(names, outcome["confusion"], strict=True):
             rows += [("confusion", f"{name} as {other}", count) for other, count in zip(names, counts, strict=True)]
     else:
-        rows += [(name, "", value) for name, value in outcome.items() if name != "per_subject"]
         rows += [("subject_accuracy", name, value) for name, value in outcome.get("per_subject", {}).items()]
     write_csv(out, [("measure", "name", "value"), *((row[0], harmless(str(row[1])), row[2]) for row in rows)])
 

@@ -238,14 +238,10 @@ def fit(
 def _describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:
     """Return the number and length of windows, their channels and rate, and the frame length, as one line."""
     count, channels, samples = windows.shape
-    fs = windows.fs
+    fs, marks = windows.fs, [" (default)" * default for default in (length_is_default, frame_is_default)]
     length, part = (f"{size} samples" if fs is None else f"{size / fs:g} s" for size in (samples, frame))
-    rate = "" if fs is None else f" at {fs:g} Hz"
-    marks = [" (default)" * default for default in (length_is_default, frame_is_default)]
-    return (
-        f"{counted(count, 'window')} of {length}{marks[0]}, {counted(channels, 'channel')}{rate}, "
-        f"frames of {part}{marks[1]}"
-    )
+    channels_at_rate = counted(channels, "channel") + ("" if fs is None else f" at {fs:g} Hz")
+    return f"{counted(count, 'window')} of {length}{marks[0]}, {channels_at_rate}, frames of {part}{marks[1]}"
 
 
 def _check_labels(windows: Windows, data: Path) -> None:
@@ -381,20 +377,23 @@ def parse_augmentation(text: str, fs: float | None) -> Augmentation | None:
     """
     from polyadic.augment import Bandpass, Compose, DropChannels, Jitter, Neighbour, Scale, Shift
 
-    kinds = {"jitter": Jitter, "scale": Scale, "shift": Shift, "drop": DropChannels, "neighbour": Neighbour}
+    def bandpass(value: str) -> Augmentation:
+        if fs is None:
+            raise PolyadicError("--augment bandpass needs the sampling rate: pass --fs")
+        bands = [band.split("-") for band in value.split(",")]
+        return Bandpass([(float(low), float(high)) for low, high in bands], fs)
+
+    kinds: dict[str, Any] = {"jitter": Jitter, "scale": Scale, "shift": Shift, "drop": DropChannels}
+    kinds |= {"neighbour": Neighbour, "bandpass": bandpass}
     steps: list[Augmentation] = []
     for part in () if text == "none" else text.split("+"):
         name, _, value = part.partition(":")
-        if name not in (*kinds, "bandpass"):
-            raise PolyadicError(f"--augment must name {', '.join(kinds)}, bandpass or none, but has {name!r}")
-        if name == "bandpass" and fs is None:
-            raise PolyadicError("--augment bandpass needs the sampling rate: pass --fs")
+        if name not in kinds:
+            raise PolyadicError(f"--augment must name {', '.join(kinds)} or none, but has {name!r}")
         try:
-            if name == "bandpass":
-                bands = [band.split("-") for band in value.split(",")]
-                steps.append(Bandpass([(float(low), float(high)) for low, high in bands], fs or 0.0))
-            else:
-                steps.append(kinds[name](float(value)))
+            steps.append(kinds[name](value if name == "bandpass" else float(value)))
+        except PolyadicError:
+            raise
         except ValueError as error:
             example = "bandpass:1-20,5-24" if name == "bandpass" else f"{name}:0.1"
             raise PolyadicError(f"--augment {part!r} is not valid: write it like {example}") from error
