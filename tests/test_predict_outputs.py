@@ -15,7 +15,7 @@ import pytest
 from command_line import polyadic
 
 from polyadic._util.files import harmless
-from polyadic.cli.annotations import Labelled, check_label_texts, write_labels
+from polyadic.cli.label_files import Labelled, check_label_texts, write_labels
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.scoring import read_events

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from polyadic._util.terminal import echo
 from polyadic.cli import options
-from polyadic.cli.annotations import Labelled, check_label_file, check_label_texts, write_labels
 from polyadic.cli.files import check_out_file, require
+from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
 from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import are_recordings, counted, open_model, opened
 from polyadic.errors import PolyadicError

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli import annotations, options
-from polyadic.cli.annotations import Labelled
+from polyadic.cli import label_files, options
 from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
+from polyadic.cli.label_files import Labelled
 from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import PolyadicError
@@ -76,16 +76,16 @@ def predict(
 
     out, as_folder = Path(output), names_folder(output)
     if as_folder:
-        annotations.check_derivatives(out, data, force)
+        label_files.check_derivatives(out, data, force)
     else:
-        check_out_file(out, model, data, endings=annotations.LABEL_ENDINGS, force=force)
-        annotations.check_label_file(out, data)
+        check_out_file(out, model, data, endings=label_files.LABEL_ENDINGS, force=force)
+        label_files.check_label_file(out, data)
     as_table = not as_folder and out.suffix.lower() == ".csv"
     classifier = WindowClassifier.of(open_model(model, device), model.name)
     if prior is not None:
         classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
-    annotations.check_label_texts(Path("events.tsv") if as_folder else out, classes)
+    label_files.check_label_texts(Path("events.tsv") if as_folder else out, classes)
     hidden = quiet or json
     if along and classifier.chain_ is None:
         raise PolyadicError(
@@ -101,7 +101,7 @@ def predict(
         recordings = windows.recording.tolist()
         if as_folder:
             for name in dict.fromkeys(recordings):
-                annotations.table_of(name)  # raises if it is none of a BIDS data set
+                label_files.table_of(name)  # raises if it is none of a BIDS data set
         elif not as_table and len(set(recordings)) > 1:
             raise PolyadicError(
                 f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
@@ -136,9 +136,9 @@ def predict(
             found = [Labelled(onset, seconds, label, sure, mark) for onset, label, sure, mark in scored]
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
             if as_folder:
-                annotations.write_derivatives(out, recordings, found, model.name, classes)
+                label_files.write_derivatives(out, recordings, found, model.name, classes)
             else:
-                annotations.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
+                label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     counts, rare = Counter(labels), sum(map(bool, marks))
     numbers = {name: counts[name] for name in classes}
     if json:
