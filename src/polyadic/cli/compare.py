@@ -44,19 +44,13 @@ def compare(
             metavar="NAME",
         ),
     ],
-    model: Annotated[
-        Path | None, option("Model whose components to compare. Default: those that replicate here.", metavar="FILE")
-    ] = None,
+    model: Annotated[Path | None, option("Model with the components. Default: find them here.", metavar="FILE")] = None,
     table: Annotated[
-        Path | None, option("Table (.csv or .tsv) with the subject in its first column.", metavar="FILE", exists=True)
+        Path | None, option("Table (.csv, .tsv); first column: subject.", metavar="FILE", exists=True)
     ] = None,
-    within: Annotated[
-        str | None, option("Only windows with this label, such as N2 or stage=N2.", metavar="LABEL")
-    ] = None,
+    within: Annotated[str | None, option("Only windows with this label, such as N2.", metavar="LABEL")] = None,
     paired: Annotated[bool, option("Compare two conditions within the subjects that have both.", "--paired")] = False,
-    covariate: Annotated[
-        list[str] | None, option("Numeric column to adjust for, such as age; repeat for several.", metavar="NAME")
-    ] = None,
+    covariate: Annotated[list[str] | None, option("Numeric column to adjust for; repeatable.", metavar="NAME")] = None,
     out: Annotated[Path | None, out_option("Also write the result as .json, or a report as .html.")] = None,
     permutations: Annotated[int, option("Number of permutations.", min=1, metavar="N")] = 10_000,
     seed: options.Seed = 0,

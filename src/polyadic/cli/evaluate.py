@@ -48,13 +48,9 @@ def evaluate(
             metavar="N|loso",
         ),
     ] = None,
-    repeats: Annotated[
-        int | None, option("Number of random assignments of subjects to folds. Default: 1.", min=1, metavar="N")
-    ] = None,
+    repeats: Annotated[int | None, option("Number of repeats of the folds. Default: 1.", min=1, metavar="N")] = None,
     transductive: options.Transductive = False,
-    own_probe: Annotated[
-        bool, option("Score the probe in the model file on all labelled windows, or those held out.", "--own-probe")
-    ] = False,
+    own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
     out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
     device: options.Device = "auto",
     force: options.Force = False,

@@ -40,22 +40,14 @@ def export(
     output: Annotated[str, out_option("File, .onnx or .c; or a folder, for the Hugging Face hub.", "PATH")] = (
         "model.onnx"
     ),
-    fs: Annotated[
-        float | None, option("Sampling rate to store in the file, if the model has none.", min=0.0, metavar="HZ")
-    ] = None,
+    fs: Annotated[float | None, option("Sampling rate, if the model has none.", min=0.0, metavar="HZ")] = None,
     channels: Annotated[str, option("Channel names to store in the file.", metavar="NAME,NAME,…")] = "",
     int8: Annotated[bool, option("Use 8-bit weights.", "--int8")] = False,
     data: options.DataOption = None,
     header_only: Annotated[bool, _c("Write a single .h file.", "--header-only")] = False,
-    stride: Annotated[
-        int | None, _c("Samples between results in a stream. Default: a window.", min=1, metavar="SAMPLES")
-    ] = None,
-    units: Annotated[
-        str, _c("Channel units. Default: those of the model, else of --data.", metavar="UNIT,UNIT,…")
-    ] = "",
-    batch: Annotated[
-        int | None, _onnx("Fixed batch size, for runtimes that need static shapes.", min=1, metavar="WINDOWS")
-    ] = None,
+    stride: Annotated[int | None, _c("Samples between results. Default: a window.", min=1, metavar="SAMPLES")] = None,
+    units: Annotated[str, _c("Channel units. Default: those of the model or --data.", metavar="UNIT,…")] = "",
+    batch: Annotated[int | None, _onnx("Fixed batch size, for static shapes.", min=1, metavar="WINDOWS")] = None,
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -92,12 +92,8 @@ def fit(
         ),
     ] = True,
     restarts: Annotated[int | None, option("Number of random starts; the best is kept.", min=1, metavar="N")] = None,
-    consensus: Annotated[
-        bool, option("With --restarts: average the components on which the starts agree.", "--consensus")
-    ] = False,
-    keep_flat: Annotated[
-        bool, option("Take constant, nearly constant and clipped channels as they are, not as missing.", "--keep-flat")
-    ] = False,
+    consensus: Annotated[bool, option("Average the components on which the --restarts agree.", "--consensus")] = False,
+    keep_flat: Annotated[bool, option("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
     method: Annotated[
         Method | None,
         option("cpd (default); of the paper: atd (default with --preset), sals, gr-sals.", case_sensitive=False),
@@ -125,19 +121,13 @@ def fit(
         ),
     ] = None,
     batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1)] = None,
-    learning_rate: Annotated[
-        float | None, _paper("Weight of a batch in the update of the bases.", min=0.0, max=1.0)
-    ] = None,
+    learning_rate: Annotated[float | None, _paper("Weight of a batch in the update.", min=0.0, max=1.0)] = None,
     checkpoint: Annotated[
         Path | None, _long("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE")
     ] = None,
     resume: Annotated[bool, _long("Resume from the checkpoint, if there is one.", "--resume")] = False,
-    moments: Annotated[
-        bool, _long("DATA is a file of [bold]polyadic moments[/bold]: no data are read.", "--moments")
-    ] = False,
-    scheduler: Annotated[
-        str | None, _long("Dask scheduler whose workers read the data, as tcp://host:8786.", metavar="ADDRESS")
-    ] = None,
+    moments: Annotated[bool, _long("DATA is a file of [bold]polyadic moments[/bold].", "--moments")] = False,
+    scheduler: Annotated[str | None, _long("Dask scheduler, as tcp://host:8786.", metavar="ADDRESS")] = None,
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -52,9 +52,7 @@ def info(
             exists=True,
         ),
     ],
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read a whole store and compare it with its checksums.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare a store with its checksums.")] = False,
     json: options.Json = False,
     *,
     given: dict[str, Any],

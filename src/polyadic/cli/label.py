@@ -39,9 +39,7 @@ _LOCAL = "127.0.0.1"
 def label(
     data: options.Data,
     out: Annotated[Path, out_option("The .csv file of labels; answers are appended to it.")] = Path("labels.csv"),
-    model: Annotated[
-        Path | None, option("Model whose features to use. Default: fit one first.", metavar="MODEL", exists=True)
-    ] = None,
+    model: Annotated[Path | None, option("Model to use. Default: fit one.", metavar="MODEL", exists=True)] = None,
     who: Annotated[str | None, option("Who labels, for the file. Default: your user name.", metavar="NAME")] = None,
     export: Annotated[
         Literal["tsv", "edf", "bdf"] | None,

@@ -43,16 +43,9 @@ def moments(
         Literal["floor", "axes", "core"] | None,
         option("Compute one stage, to be merged with other sites. Default: all, from DATA alone."),
     ] = None,
-    previous: Annotated[
-        Path | None,
-        option("Merged sums of the stage before; --stage axes and core need them.", "--from", metavar="FILE"),
-    ] = None,
-    site: Annotated[
-        str | None, option("Name of the contribution. Default: the name of the output file.", metavar="NAME")
-    ] = None,
-    allow_few: Annotated[
-        bool, option("With --stage: also write the sums of fewer than 5 subjects.", "--allow-few")
-    ] = False,
+    previous: Annotated[Path | None, option("Merged sums of the stage before.", "--from", metavar="FILE")] = None,
+    site: Annotated[str | None, option("Name of the contribution. Default: that of the file.", metavar="NAME")] = None,
+    allow_few: Annotated[bool, option("Also write a stage of fewer than 5 subjects.", "--allow-few")] = False,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
     device: options.Device = "auto",

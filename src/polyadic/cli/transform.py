@@ -33,9 +33,7 @@ def transform(
     out: Annotated[Path, out_option(".npy (features only) or .csv (with subject, recording, label).")] = Path(
         "features.npy"
     ),
-    expression: Annotated[
-        bool, option("Instead: the level of each window, and each component relative to it, in dB.", "--expression")
-    ] = False,
+    expression: Annotated[bool, option("Level and relative expression of components, in dB.", "--expression")] = False,
     device: options.Device = "auto",
     force: options.Force = False,
     json: options.Json = False,

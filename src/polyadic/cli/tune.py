@@ -26,15 +26,9 @@ Search for ten minutes, or with a fixed number of tries, for reproducible result
 def tune(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
-    minutes: Annotated[
-        float, option("Time limit for everything: searches, checks and the final fit.", min=0.0, metavar="X")
-    ] = 10.0,
-    tries: Annotated[
-        int | None, option("Number of different settings to try, instead of --minutes.", min=1, metavar="N")
-    ] = None,
-    folds: Annotated[
-        int, option("Number of outer folds of subjects, on which the choice is scored.", min=2, metavar="N")
-    ] = 3,
+    minutes: Annotated[float, option("Time limit for everything.", min=0.0, metavar="X")] = 10.0,
+    tries: Annotated[int | None, option("Number of settings to try, instead of --minutes.", min=1, metavar="N")] = None,
+    folds: Annotated[int, option("Number of groups of subjects to score the choice on.", min=2, metavar="N")] = 3,
     resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
