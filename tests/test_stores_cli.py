@@ -37,7 +37,7 @@ def sleep(tmp_path):
 
 def test_from_recordings_to_features_in_four_commands(sleep):
     said = " ".join(polyadic(*PREPARE, cwd=sleep).stdout.split())
-    assert "kind store of windows shape 53 × 7 × 3,000 seconds 30 s" in said
+    assert "kind store of windows recordings 4 shape 53 × 7 × 3,000 seconds 30 s" in said
     assert "subjects 2 subjects from the pattern" in said
     assert "all checksums match" in polyadic("info", "s.store", "--verify", cwd=sleep).stdout
     options = ("--rank", 3, "--sweeps", 2, "-o", "m.safetensors")

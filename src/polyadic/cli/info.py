@@ -38,7 +38,7 @@ _COUNTED = (
     *(f"readout.{name}" for name in ("matrix", "centre", "statistic_mean", "statistic_scale", "statistic_axes")),
 )
 """Beginnings of the names of the arrays that `n_parameters_` counts."""
-_STORE, _FOLDER = "store of windows", "folder of recordings"
+_STORE = "store of windows"
 Facts = dict[str, Any]
 
 
@@ -81,23 +81,16 @@ def show(facts: Facts) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    if facts["kind"] in (_STORE, _FOLDER):
-        # The classes of a folder are known only if it has one recording.
-        known = facts["classes"] if facts["kind"] == _STORE else facts.get("annotations", {})
-        several = facts["kind"] == _FOLDER and facts["recordings"] > 1
-        names = [] if several else [name for name, count in known.items() if count]
+    if "recordings" in facts:
+        names = [name for name, count in facts.get("classes", {}).items() if count]
         for sentence in scarcities(facts["recordings"], facts["subjects"], names):
             echo(sentence, err=True, colour="yellow")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    indent = ""
     for name, value in facts.items():
-        if value not in (None, "", [], {}) and not (name == "units" and "rates" in facts):  # rates include the units
-            title = "first recording" if name == "first" else name.replace("_", " ")
-            grid.add_row(f"{indent}{title}", Text(_shown(name, value)))
-        if name == "first":
-            indent = "  "  # all that follows describes the first recording of a folder
+        if value not in (None, "", [], {}):
+            grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
     console().print(grid)
 
 
@@ -110,7 +103,8 @@ def _shown(name: str, value: Any) -> str:
     if name in ("fs", "seconds"):
         return f"{value:g} {'Hz' if name == 'fs' else 's'}"
     if isinstance(value, dict):
-        return ("\n" if name else ", ").join(f"{printable(key)}: {_shown('', item)}" for key, item in value.items())
+        known = {key: item for key, item in value.items() if item not in (None, "", [], {})}
+        return ("\n" if name else ", ").join(f"{printable(key)}: {_shown('', item)}" for key, item in known.items())
     if isinstance(value, list):
         if name in ("shape", "window"):
             return " × ".join(f"{side:,}" for side in value)
@@ -175,9 +169,11 @@ def _model(path: Path) -> Facts:
 
 def _short(value: Any) -> Any:
     """Return an object as encoded by `persist.encode`, without long lists."""
+    import numpy as np
+
     if isinstance(value, dict):
         return {key: _short(item) for key, item in value.items()}
-    return f"{len(value):,} values" if isinstance(value, list) and len(value) > _SHOWN else value
+    return f"{np.size(value):,} values" if isinstance(value, list) and np.size(value) > _SHOWN else value
 
 
 def _moments(path: Path) -> Facts:
@@ -227,8 +223,8 @@ def describe_store(store: WindowStore) -> Facts:
     """Return the contents of a store in numbers, as JSON values."""
     return {
         "kind": _STORE,
-        **_windows(store.windows),
         "recordings": len(store.recordings),
+        **_windows(store.windows),
         "windows_without_any_sample": sum(int(recording["empty"]) for recording in store.recordings) or None,
         "left_out": files_by_reason(store),
         "quality": store.quality(),
@@ -257,20 +253,19 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     unreadable, first = dict[str, str](), Facts()
     for name, file in zip(names, files, strict=True):
         try:
-            first = {**_recording(file, given), "kind": _FOLDER, "first": name}
+            first = {"file": name, **_recording(file, given)}
             break
         except DataError as error:
             unreadable[name] = str(error)
     return {
-        "kind": _FOLDER,
+        "kind": "folder of recordings",
         "recordings": len(files),
         "subjects": len({subject.name for subject in subjects}),
         "subjects_from": join_sources(subject.source for subject in subjects),
         "left_out": _by_reason(left_out),
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
         "unreadable": _by_reason(unreadable),
-        "first": None,  # all that follows describes the first recording that can be read
-        **first,
+        "first_recording": first,
     }
 
 
@@ -320,7 +315,6 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     return {
         "kind": "recording",
         "channels": list(found.channels),
-        "units": list(found.units),
         "fs": found.fs,
         "rates": {name: f"{rates.get(name, found.fs):g} Hz, {unit or 'no unit'}" for name, unit in units.items()},
         "seconds": samples / found.fs,
