@@ -188,6 +188,8 @@ def test_dead_channels_are_named_once_and_fit_says_that_it_looks_for_components(
     assert said.count("Finding the components that replicate in other subjects") == 1
     assert "--no-components skips it" in said
     assert run("predict", "model.safetensors", "w.npz").stderr.count("dead or stuck channels") == 1
+    said = run("moments", "w.npz", "--stage", "floor", "--allow-few", "-o", "floor.moments").stdout
+    assert said.startswith("floor.moments: stage floor, 60 windows of 4 subjects at floor, ")
 
 
 @pytest.mark.filterwarnings("ignore:dead or stuck channels")

@@ -190,7 +190,7 @@ def _moments(path: Path) -> Facts:
         **{name: sum(site[name] for site in sites) for name in ("windows", "subjects")},
         "sites": [site["name"] for site in sites if site["name"]],
         "groups": len(header["groups"]),
-        **header["windows"],
+        **{name: value for name, value in header["windows"].items() if name != "units" or any(value)},
         **{name: _short(header[name]) for name in ("reading", "tensorize", "version")},
     }
 

@@ -96,15 +96,15 @@ def _tell(collected: Any, out: Path, json: bool) -> None:
     """Write the sums, and tell what they are."""
     collected.save(out)
     sites = list(collected.sites.values())
+    windows, subjects = (sum(site[name] for site in sites) for name in ("windows", "subjects"))
     if json:
-        about = {"moments": out.name, "stage": collected.stage, "windows": collected.n_windows, "sites": sites}
+        about = {"moments": out.name, "stage": collected.stage, "windows": windows, "sites": sites}
         print_json({**about, "groups": len(collected.groups), "bytes": out.stat().st_size})
         return
-    named = ", ".join(entry["name"] for entry in sites if entry["name"])
+    named = ", ".join(site["name"] for site in sites if site["name"])
     echo(
-        f"{out.name}: stage {collected.stage}, {counted(collected.n_windows, 'window')} of "
-        f"{counted(sum(entry['subjects'] for entry in sites), 'subject')}{f' at {named}' if named else ''}, "
-        f"{out.stat().st_size / 2**20:.2g} MiB"
+        f"{out.name}: stage {collected.stage}, {counted(windows, 'window')} of {counted(subjects, 'subject')}"
+        f"{f' at {named}' if named else ''}, {out.stat().st_size / 2**20:.2g} MiB"
     )
 
 
