@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_from_recordings_to_features_in_four_commands(sleep):
     assert "all checksums match" in polyadic("info", "s.store", "--verify", cwd=sleep).stdout
     options = ("--rank", 3, "--sweeps", 2, "-o", "m.safetensors")
     said = polyadic("fit", "s.store", "--preset", "sleep_edf", *options, cwd=sleep).stdout
-    assert said.startswith("m.safetensors: atd of 53 windows, 687 parameters, 2 sweeps")
+    assert re.match(r"m\.safetensors: atd fitted to 53 windows of 7 × 3000, .*687 parameters; 2 sweeps, loss", said)
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.npy", cwd=sleep)
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.csv", cwd=sleep)
     store, features = WindowStore(sleep / "s.store"), np.load(sleep / "f.npy")

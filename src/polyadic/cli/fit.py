@@ -257,7 +257,8 @@ def _trained(model: Any, windows: Windows, kind: str, prior: str | None, hidden:
 def _tell_fit(
     model: Any, method: Method, windows: Windows, labelled: Windows | None, data: Path, out: Path, json: bool
 ) -> None:
-    seconds = model.fit_seconds_
+    from polyadic.estimators import describe_fit
+
     trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
         "model": out.name,
@@ -269,7 +270,7 @@ def _tell_fit(
         "sweeps": model.n_sweeps_,
         "restarts": model.restarts,
         "attempt": model.attempt_,
-        "seconds": seconds,
+        "seconds": model.fit_seconds_,
         "waited": model.waited_,
         "loss": model.history_["loss"][-1],
         "converged": model.converged_,
@@ -283,14 +284,7 @@ def _tell_fit(
     if json:
         print_json(outcome)
         return
-    kept = f" (best of {model.restarts} starts: number {model.attempt_})" if model.restarts > 1 else ""
-    if model.consensus:
-        kept = f" from the consensus of {model.restarts} starts"
-    echo(
-        f"{out.name}: {method} of {counted(len(windows), 'window')}, "
-        f"{model.n_parameters_:,} parameters, {counted(model.n_sweeps_, 'sweep')}{kept} in "
-        f"{seconds:.1f} s ({model.waited_:.1f} s I/O wait)"
-    )
+    echo(f"{out.name}: {method} {describe_fit(model)}; {model.fit_seconds_:.1f} s")
     echo(f"windows of {windows.index.describe_subjects()}")
     if hasattr(model, "components_"):
         echo(tell_components(model.components_))
