@@ -174,6 +174,9 @@ def test_channels_of_another_name_give_a_hint_at_rename(made, here):
     said = polyadic("predict", "model.safetensors", "part.edf", "--rename", "EEG C4=C4", "--force", cwd=here).stderr
     assert "missing" not in said
     assert "does not know" not in said
+    run("prepare", "folder", "part.edf", "part.store", "--seconds", 2)
+    said = polyadic("predict", "model.safetensors", "part.store", "--force", cwd=here).stderr
+    assert "If only the name differs: --rename 'EEG C4=C4' (in polyadic prepare)" in said
 
 
 @pytest.mark.filterwarnings("always:dead or stuck channels", "ignore:the fixed-point rule")

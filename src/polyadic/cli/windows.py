@@ -90,6 +90,9 @@ def opened(
                 echo(hint, err=True, colour="yellow")
         else:
             windows = _cut_already(data, given)
+            wanted = () if model is None or "channel 1" in windows.channels else model.channel_names_
+            if "channel 1" not in wanted and (hint := _renames(data.name, windows.channels, wanted)):
+                echo(f"{hint} (in polyadic prepare)", err=True, colour="yellow")
         if compares if compares is not None else labels:
             refuse_copies(windows)
         if model is not None:
@@ -203,21 +206,28 @@ def _rename_hint(data: Path, wanted: Sequence[str]) -> str:
     from polyadic.data.readers.common import is_table
     from polyadic.data.readers.tables import read_heads
 
-    files = [data] if data.is_file() else find_recordings(data, "skip").files
-    for path in files if wanted else ():
+    if not wanted:
+        return ""
+    for path in find_recordings(data, "skip").files:
         with suppress(PolyadicError, OSError):
             how: dict[str, Any] = {"resample": "polyphase", "keep_slow": "polyphase"}
             there = read_heads(path) if is_table(path) else read_recording(path, **how).channels
-            others = {name.casefold(): name for name in there if name not in wanted}
-            lacking = [name for name in wanted if name not in there]
-            close = {name: difflib.get_close_matches(name.casefold(), others, 1, 0.4) for name in lacking}
-            if lacking and others:
-                pairs = [f"{others[match[0]]}={name}" for name, match in close.items() if match][:_NAMED]
-                renames = " ".join(f"--rename {shlex.quote(pair)}" for pair in pairs or ["OLD=NEW"])
-                unknown = ", ".join(map(repr, list(others.values())[:_NAMED]))
-                known = f"{path.name} has channels that the model does not know: {unknown}"
-                return f"{known}. If only the name differs: {renames}"
+            if hint := _renames(path.name, there, wanted):
+                return hint
     return ""
+
+
+def _renames(name: str, there: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return a hint at --rename if there are channels that are not wanted, and wanted ones are not there."""
+    others = {channel.casefold(): channel for channel in there if channel not in wanted}
+    lacking = [channel for channel in wanted if channel not in there]
+    if not (others and lacking):
+        return ""
+    close = {channel: difflib.get_close_matches(channel.casefold(), others, 1, 0.4) for channel in lacking}
+    pairs = [f"{others[match[0]]}={channel}" for channel, match in close.items() if match][:_NAMED]
+    renames = " ".join(f"--rename {shlex.quote(pair)}" for pair in pairs or ["OLD=NEW"])
+    unknown = ", ".join(map(repr, list(others.values())[:_NAMED]))
+    return f"{name} has channels that the model does not know: {unknown}. If only the name differs: {renames}"
 
 
 def _has_files(data: Path, pattern: str) -> bool:
