@@ -33,7 +33,7 @@ With components of a model, and groups from the labels of the windows:
 """
 
 
-@options.reads_recordings
+@options.with_options("seed force json quiet")
 def compare(
     data: options.Data,
     by: Annotated[
@@ -53,12 +53,8 @@ def compare(
     covariate: Annotated[list[str] | None, option("Numeric column to adjust for; repeatable.", metavar="NAME")] = None,
     out: Annotated[Path | None, out_option("Also write the result as .json, or a report as .html.")] = None,
     permutations: Annotated[int, option("Number of permutations.", min=1, metavar="N")] = 10_000,
-    seed: options.Seed = 0,
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Compare groups of subjects, or two conditions of each subject.
 
@@ -70,12 +66,12 @@ def compare(
     from polyadic._util.provenance import provenance
 
     if out is not None:
-        check_out_file(out, model, data, table, endings=(".json", ".html"), force=force)
+        check_out_file(out, model, data, table, endings=(".json", ".html"), force=common.force)
         if out.suffix == ".html":
             require("plotly", "a report needs", "report")
     loaded = None if model is None else open_model(model)
     people = _read_people(data, table)
-    with opened(data, given, model=loaded, labels=None, hidden=quiet or json) as windows:
+    with opened(data, common, model=loaded, labels=None) as windows:
         chosen = windows if within is None else windows[_rows_with(windows, within)]
         group = _groups(chosen, by, people)
         columns = {name: _numbers(name, _column(chosen, name, people)) for name in covariate or ()}
@@ -84,21 +80,21 @@ def compare(
                 raise PolyadicError(
                     "a comparison needs subjects, but fewer than two are known: set them with --subject"
                 )
-            loaded = CPD(random_state=seed)
+            loaded = CPD(random_state=common.seed)
             collected = loaded.fit_with_moments(windows, windows.subject)
-            loaded.components_ = found_components(collected, seed, quiet or json)
-        if not json and hasattr(loaded, "components_"):
+            loaded.components_ = found_components(collected, common.seed, common.hidden)
+        if not common.json and hasattr(loaded, "components_"):
             only = "; only the level is compared" if loaded.components_.model is None else ""
             echo(tell_components(loaded.components_) + only)
-        settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": seed}
+        settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": common.seed}
         result = explain.compare(loaded, chosen, group, covariates=columns or None, **settings)
         if out is not None and out.suffix == ".html":
-            title = f"{data.name}: {' and '.join(result.groups)}"
-            report.write(out, loaded, chosen, title=title, comparison=result, random_state=seed, transductive=True)
+            about: dict[str, Any] = {"title": f"{data.name}: {' and '.join(result.groups)}", "comparison": result}
+            report.write(out, loaded, chosen, **about, random_state=common.seed, transductive=True)
     content = {**result.to_dict(), "by": by, "within": within, **provenance("cpu")}
     if out is not None and out.suffix == ".json":
         write_atomically(out, (dumps(content, indent=1) + "\n").encode())
-    if json:
+    if common.json:
         print_json(content)
         return
     for line in repr(result).splitlines():

@@ -35,7 +35,7 @@ The probe in the model file, on recordings of other subjects:
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def evaluate(
     model: options.Model,
     data: options.Data,
@@ -52,12 +52,8 @@ def evaluate(
     transductive: options.Transductive = False,
     own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
     out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Score a model by how well a classifier predicts labels from its features.
 
@@ -67,15 +63,14 @@ def evaluate(
     refitted in every fold without that subject. A model fitted with --protocol subject keeps its features and is
     tested on the subjects it has not seen.
     """
-    loaded = open_model(model, device)
+    loaded = open_model(model, common.device)
     if out is not None:
-        check_out_file(out, model, data, endings=(".csv",), force=force)
+        check_out_file(out, model, data, endings=(".csv",), force=common.force)
     if own_probe and any(value is not None for value in (probe, folds, repeats)):
         raise PolyadicError("--own-probe uses no folds: leave out --probe, --folds and --repeats")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
-    hidden = quiet or json
-    with opened(data, given, model=loaded, hidden=hidden) as windows:
+    with opened(data, common, model=loaded) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
@@ -83,15 +78,15 @@ def evaluate(
         if own_probe or windows.index.n_subjects != 1:  # one subject raises an error below
             describe(windows, hidden=True)
         if own_probe:
-            outcome = _score_own_probe(loaded, windows, hidden)
+            outcome = _score_own_probe(loaded, windows, common.hidden)
         else:
             kind = probe or "auto"
-            result = cross_validation(loaded, windows, kind, folds, repeats, transductive, hidden)
+            result = cross_validation(loaded, windows, kind, folds, repeats, transductive, common.hidden)
             outcome = {"probe": kind, **result.to_dict(), "summary_text": result.summary()}
     if out is not None:
         _write_scores(out, outcome)
     about = {"model": model.name, "data": data.name}
-    if json:
+    if common.json:
         outcome.pop("summary_text", None)
         print_json(about | outcome)
     elif own_probe:

@@ -35,6 +35,7 @@ _ROWS = 1024
 _c, _onnx = partial(option, panel="C files"), partial(option, panel="ONNX files")
 
 
+@options.with_options("force json quiet", reading=())
 def export(
     model: options.Model,
     output: Annotated[str, out_option("File, .onnx or .c; or a folder, for the Hugging Face hub.", "PATH")] = (
@@ -48,9 +49,8 @@ def export(
     stride: Annotated[int | None, _c("Samples between results. Default: a window.", min=1, metavar="SAMPLES")] = None,
     units: Annotated[str, _c("Channel units. Default: those of the model or --data.", metavar="UNIT,…")] = "",
     batch: Annotated[int | None, _onnx("Fixed batch size, for static shapes.", min=1, metavar="WINDOWS")] = None,
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    *,
+    common: options.Common,
 ) -> None:
     """Export a model as C code or as an ONNX graph, and compare it with the model on --data; or as a folder to share.
 
@@ -63,15 +63,15 @@ def export(
     of_c = {"--header-only": header_only, "--stride": stride, "--units": units}
     if names_folder(output):
         _refuse({"--fs": fs, "--channels": channels, "--int8": int8, "--batch": batch, **of_c}, "C or ONNX files", out)
-        _export_folder(model, out, data, force, json, quiet)
+        _export_folder(model, out, data, common)
         return
     in_c, header = header_only or out.suffix in (".c", ".h"), out.with_suffix(".h")
     for file in (out,) if not in_c else (header,) if header_only or out == header else (out, header):
-        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
+        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=common.force)
     _refuse({"--batch": batch} if in_c else of_c, "an ONNX file" if in_c else "C", out)
-    loaded, hidden = open_model(model), quiet or json
+    loaded = open_model(model)
     settings: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
-    with _opened(data, loaded, None, hidden) as windows:
+    with _opened(data, loaded, None, common) as windows:
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
             settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
@@ -79,7 +79,7 @@ def export(
         else:
             outcome, lines, compute = _write_onnx(loaded, out, {**settings, "batch": batch})
         if windows is not None:
-            outcome["comparison"] = _compare(loaded, windows, compute, batch, hidden)
+            outcome["comparison"] = _compare(loaded, windows, compute, batch, common.hidden)
             lines.append(_in_words(outcome["comparison"]))
         if outcome.get("along"):
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
@@ -89,9 +89,9 @@ def export(
             lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
         if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
-    if json:
+    if common.json:
         print_json(outcome)
-    elif not quiet:
+    elif not common.quiet:
         for line in lines:
             echo(line)
 
@@ -104,35 +104,35 @@ def _refuse(given: dict[str, Any], kind: str, out: Path) -> None:
 
 
 @contextmanager
-def _opened(data: Path | None, model: Any, labels: bool | None, hidden: bool) -> Iterator[Windows | None]:
+def _opened(data: Path | None, model: Any, labels: bool | None, common: options.Common) -> Iterator[Windows | None]:
     """Open the windows of --data, as the model was fitted."""
     with ExitStack() as stack:
         windows = None
         if data is not None:
             try:
-                windows = stack.enter_context(opened(data, {}, model=model, labels=labels, hidden=hidden))
+                windows = stack.enter_context(opened(data, common, model=model, labels=labels))
             except DataError as error:
                 hint = "(export has no such options: use polyadic prepare, and its store as --data)"
                 raise DataError(f"{error}\n{hint}") from error
         yield windows
 
 
-def _export_folder(path: Path, out: Path, data: Path | None, force: bool, json: bool, quiet: bool) -> None:
+def _export_folder(path: Path, out: Path, data: Path | None, common: options.Common) -> None:
     """Write a folder for the Hugging Face hub; with data, its card has scores by subject."""
     from polyadic import load
     from polyadic.export.hub_folder import HUB_FILES, hub
 
     check_out_folder(out, data)
     for name in HUB_FILES if out.is_dir() else ():
-        check_out_file(out / name, path, data, force=force)
-    loaded, hidden = open_model(path), quiet or json
-    with _opened(data, loaded, True, hidden) as windows:
-        scores = None if windows is None else cross_validation(loaded, windows, hidden=hidden)
+        check_out_file(out / name, path, data, force=common.force)
+    loaded = open_model(path)
+    with _opened(data, loaded, True, common) as windows:
+        scores = None if windows is None else cross_validation(loaded, windows, hidden=common.hidden)
     files = hub(load(path), out, data=data.name if data is not None else "", scores=scores)
-    if json:
+    if common.json:
         measured = {} if scores is None else {"scores": scores.to_dict()}
         print_json({"folder": out.name, "files": [file.name for file in files], **measured})
-    elif not quiet:
+    elif not common.quiet:
         echo(f"{out.resolve().name}: {', '.join(file.name for file in files)}")
         if scores is None:
             echo("the model card (README.md) has no scores: give labelled recordings as --data")

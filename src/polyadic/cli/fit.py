@@ -58,7 +58,7 @@ Method = Literal["cpd", "atd", "sals", "gr-sals"]
 _OF_ATD = ("augment", "beta", "gamma", "rounds")
 
 
-@options.reads_recordings
+@options.with_options("seed device force json quiet")
 def fit(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
@@ -110,8 +110,6 @@ def fit(
     ] = None,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
     beta: Annotated[float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0)] = None,
     augment: Annotated[
         str | None,
@@ -128,11 +126,8 @@ def fit(
     resume: Annotated[bool, _long("Resume from the checkpoint, if there is one.", "--resume")] = False,
     moments: Annotated[bool, _long("DATA is a file of [bold]polyadic moments[/bold].", "--moments")] = False,
     scheduler: Annotated[str | None, _long("Dask scheduler, as tcp://host:8786.", metavar="ADDRESS")] = None,
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Fit a model to recordings or windows and write it to a file.
 
@@ -160,45 +155,44 @@ def fit(
         raise PolyadicError("--keep-flat does nothing with --preset, which keeps flat channels, or with --moments")
     if consensus and (restarts or 1) < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
-    check_out_file(out, data, endings=(".safetensors",), force=force)
+    check_out_file(out, data, endings=(".safetensors",), force=common.force)
     if checkpoint is not None:
         check_out_file(checkpoint, data, option="--checkpoint")
-    hidden = quiet or json
     settings: dict[str, Any] = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
-    settings |= {"random_state": seed, "verbose": int(not hidden)}
+    settings |= {"random_state": common.seed, "verbose": int(not common.hidden)}
     if moments:
         from polyadic.cli.moments import fit_moments
 
         if chosen_method != "cpd" or probe is not None or scheduler is not None:
             raise PolyadicError("--moments is for --method cpd, without --probe and --scheduler: no data are read")
-        fit_moments(data, out, components, json, settings)
+        fit_moments(data, out, components, common.json, settings)
         return
     if scheduler is None:
         wanted = labels is None
-        source = opened(data, given, labels=wanted, compares=probe is not None, hidden=hidden)
-    elif chosen_method != "cpd" or protocol is not None or probe is not None or "on_error" in given:
+        source = opened(data, common, labels=wanted, compares=probe is not None)
+    elif chosen_method != "cpd" or protocol is not None or probe is not None or "on_error" in common.given:
         raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe and --on-error")
     else:
-        source = on_cluster(scheduler, data, given)
+        source = on_cluster(scheduler, data, dict(common.given))
     with source as windows:
         if labels is not None:
             windows, note = apply_labels(labels, windows)
             if note:
                 echo(note, err=True, colour="yellow")
-        describe(windows, hidden or not are_recordings(data))
+        describe(windows, common.hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:
-            unlabelled, labelled, _ = split(windows, protocol, random_state=seed)
+            unlabelled, labelled, _ = split(windows, protocol, random_state=common.seed)
         if probe is not None:
             _check_labels(labelled, data)
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
         if augment is not None:
             chosen = replace(chosen, augment=parse_augmentation(augment, unlabelled.fs))
-        settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": device, "beta": beta}
+        settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device, "beta": beta}
         settings |= {"batch_size": batch_size, "learning_rate": learning_rate}
         model = build_estimator(chosen_method, chosen, **settings)
-        if not hidden:
-            default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
+        if not common.hidden:
+            default = (are_recordings(data) and "seconds" not in common.given, preset is None and n_fft is None)
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
         saving: dict[str, Any] = {"checkpoint": path, "resume": resume}
@@ -209,11 +203,11 @@ def fit(
             else:
                 model.fit(unlabelled, **saving)
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, prior, hidden)
+                model.probe_ = _trained(model, labelled, probe, prior, common.hidden)
             if components:
-                if not hidden:
+                if not common.hidden:
                     echo(COMPONENTS_START, err=True)
-                model.components_ = found_components(collected, seed, hidden)
+                model.components_ = found_components(collected, common.seed, common.hidden)
             model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
         except KeyboardInterrupt as stop:
@@ -222,7 +216,7 @@ def fit(
             raise
         if checkpoint is None:
             path.unlink(missing_ok=True)
-    _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, json)
+    _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, common.json)
 
 
 def _describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:

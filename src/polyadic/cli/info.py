@@ -42,7 +42,7 @@ _STORE = "store of windows"
 Facts = dict[str, Any]
 
 
-@partial(options.reads_recordings, only=("channels", "fs", "resample", "label", "subject", "time"))
+@options.with_options("json", reading=("channels", "fs", "resample", "label", "subject", "time"))
 def info(
     path: Annotated[
         Path,
@@ -53,15 +53,14 @@ def info(
         ),
     ],
     verify: Annotated[bool, typer.Option("--verify", help="Compare a store with its checksums.")] = False,
-    json: options.Json = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Describe a file or folder: a model, store, recording, arrays or moments.
 
     Shows shapes, channels, labels, settings and size.
     """
-    facts = describe(path, given)
+    facts = describe(path, common.given)
     if verify:
         if facts["kind"] != _STORE:
             raise PolyadicError(f"--verify is for stores, but {path.name} is not one: other files have no checksums")
@@ -70,7 +69,7 @@ def info(
         with console(err=True).status(f"verifying {printable(path.name)}"):
             WindowStore(path).verify()
         facts["verified"] = "all checksums match"
-    if json:
+    if common.json:
         print_json(facts)
     else:
         show(facts)

@@ -35,7 +35,7 @@ The labels as BIDS events, a file for each recording in the folder labels-events
 _LOCAL = "127.0.0.1"
 
 
-@options.reads_recordings
+@options.with_options("seed device quiet")
 def label(
     data: options.Data,
     out: Annotated[Path, out_option("The .csv file of labels; answers are appended to it.")] = Path("labels.csv"),
@@ -52,11 +52,8 @@ def label(
     host: Annotated[str, option("Address to listen on. Default: this machine only.", metavar="ADDRESS")] = _LOCAL,
     port: Annotated[int, option("Port; 0 for any free one.", min=0, max=65535, metavar="N")] = 0,
     browser: Annotated[bool, option("Open the page in the browser.", "--browser/--no-browser")] = True,
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Label windows in the browser: the program chooses which, and shows what the labels predict.
 
@@ -71,8 +68,8 @@ def label(
     for package in ("starlette", "uvicorn"):
         require(package, "polyadic label needs the package", "label")
     check_out_file(out, data, endings=(".csv",))
-    loaded = None if model is None else open_model(model, device)
-    with opened(data, given, model=loaded, labels=False, hidden=quiet) as windows:
+    loaded = None if model is None else open_model(model, common.device)
+    with opened(data, common, model=loaded, labels=False) as windows:
         if export is not None:
             _export(out, data, windows, export)
             return
@@ -80,14 +77,15 @@ def label(
         if loaded is None:
             from polyadic import CPD
 
-            loaded = CPD(device=device, random_state=seed, verbose=int(not quiet)).fit(windows)
-        with window_bar("features", len(windows), quiet) as on_rows:
+            loaded = CPD(device=common.device, random_state=common.seed, verbose=int(not common.quiet)).fit(windows)
+        with window_bar("features", len(windows), common.quiet) as on_rows:
             Z = features_of(loaded, windows, on_rows)
         name = who or ""
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers
                 name = getpass.getuser()
-        session = Session(windows, Z, journal, readout=getattr(loaded, "readout_", None), who=name, random_state=seed)
+        readout = getattr(loaded, "readout_", None)
+        session = Session(windows, Z, journal, readout=readout, who=name, random_state=common.seed)
         if len(journal.rows):
             echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')} so far")
         _serve(session, host, port, browser)

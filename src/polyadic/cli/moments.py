@@ -32,7 +32,7 @@ A fit over several sites. Each site computes a stage, one merges the files, and 
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def moments(
     data: Annotated[
         list[Path],
@@ -48,12 +48,8 @@ def moments(
     allow_few: Annotated[bool, option("Also write a stage of fewer than 5 subjects.", "--allow-few")] = False,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Compute the sums over windows from which a model follows, or merge those of several sites.
 
@@ -63,11 +59,11 @@ def moments(
     from polyadic.presets import settings_for
     from polyadic.scale.moments import Moments, check_subjects
 
-    check_out_file(out, *data, endings=(".moments",), force=force)
+    check_out_file(out, *data, endings=(".moments",), force=common.force)
     if str(data[0]) == "merge":
         if len(data) < 2:
             raise PolyadicError("merge needs the files to merge: polyadic moments merge floor1.moments floor2.moments")
-        _tell(Moments.merge([Moments.load(path) for path in data[1:]]), out, json)
+        _tell(Moments.merge([Moments.load(path) for path in data[1:]]), out, common.json)
         return
     if len(data) != 1:
         raise PolyadicError(
@@ -77,7 +73,7 @@ def moments(
     if stage in ("axes", "core") and previous is None:
         raise PolyadicError(f"--stage {stage} needs the merged sums of the stage before: --from FILE")
     before = None if previous is None else Moments.load(previous)
-    with opened(path, given, hidden=quiet or json) as windows:
+    with opened(path, common) as windows:
         collected = Moments.collect(
             windows,
             stage or "core",
@@ -85,11 +81,11 @@ def moments(
             tensorize=settings_for(windows, n_fft=n_fft, hop=hop).tensorize,
             groups=windows.subject if stage is None and windows.index.n_subjects else None,
             site=(site or out.stem) if stage is not None else "",
-            device=device,
+            device=common.device,
         )
     if stage is not None and not allow_few:
         check_subjects(collected)
-    _tell(collected, out, json)
+    _tell(collected, out, common.json)
 
 
 def _tell(collected: Any, out: Path, json: bool) -> None:

@@ -31,7 +31,7 @@ A BIDS data set, as derivatives with one table of events per recording:
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def predict(
     model: options.Model,
     data: options.Data,
@@ -52,12 +52,8 @@ def predict(
             "--along/--no-along",
         ),
     ] = None,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Predict the label of every window, and write a CSV file or annotations.
 
@@ -76,17 +72,16 @@ def predict(
 
     out, as_folder = Path(output), names_folder(output)
     if as_folder:
-        label_files.check_derivatives(out, data, force)
+        label_files.check_derivatives(out, data, common.force)
     else:
-        check_out_file(out, model, data, endings=label_files.LABEL_ENDINGS, force=force)
+        check_out_file(out, model, data, endings=label_files.LABEL_ENDINGS, force=common.force)
         label_files.check_label_file(out, data)
     as_table = not as_folder and out.suffix.lower() == ".csv"
-    classifier = WindowClassifier.of(open_model(model, device), model.name)
+    classifier = WindowClassifier.of(open_model(model, common.device), model.name)
     if prior is not None:
         classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
     label_files.check_label_texts(Path("events.tsv") if as_folder else out, classes)
-    hidden = quiet or json
     if along and classifier.chain_ is None:
         raise PolyadicError(
             f"--along: {model.name} does not know the order of windows, because it was trained on windows without "
@@ -94,8 +89,8 @@ def predict(
         )
 
     with (
-        opened(data, given, model=classifier.features_, labels=False, hidden=hidden) as windows,
-        window_bar("predicting", len(windows), hidden) as on_rows,
+        opened(data, common, model=classifier.features_, labels=False) as windows,
+        window_bar("predicting", len(windows), common.hidden) as on_rows,
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
         recordings = windows.recording.tolist()
@@ -141,7 +136,7 @@ def predict(
                 label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     counts, rare = Counter(labels), sum(map(bool, marks))
     numbers = {name: counts[name] for name in classes}
-    if json:
+    if common.json:
         print_json({"labels": out.name, "windows": count, "classes": numbers, "along": ordered, "unusual": rare})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())

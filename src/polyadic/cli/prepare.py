@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -36,7 +36,6 @@ Recordings, cut into windows of 30 s; or windows in a file of arrays:
 
 
 _Store = Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace an existing store.")]
 
 
 @app.command(
@@ -53,24 +52,22 @@ Two channels, and subjects from the first four letters of the file names:
     --channel C3 --channel C4 --subject '(....)[^/]*$'
 """,
 )
-@options.reads_recordings
+@options.with_options("force json quiet")
 def folder(
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of recordings, searched with its subfolders.")],
     store: _Store,
-    force: _Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Your own recordings: EDF, BDF, WFDB, BrainVision, EEGLAB, FIF and table files in a folder and its subfolders."""
     from polyadic.data.cutting import write_store
     from polyadic.data.reading import Reading
 
+    given = dict(common.given)
     on_error = given.pop("on_error", "raise")
-    make = partial(write_store, root, store, Reading(**given), on_error=on_error, force=force)
+    make = partial(write_store, root, store, Reading(**given), on_error=on_error, force=common.force)
     try:
-        _write(make, quiet, json)
+        _write(make, common)
     except DataError as error:
         if on_error == "skip":
             raise
@@ -78,6 +75,7 @@ def folder(
 
 
 @app.command(cls=Command, epilog="[bold]Example[/bold]\n\n  polyadic prepare arrays windows.npz my.store --fs 100\n")
+@options.with_options("force json quiet", reading=())
 def arrays(
     file: Annotated[
         Path,
@@ -87,26 +85,25 @@ def arrays(
     ],
     store: _Store,
     fs: options.Fs = None,
-    force: _Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    *,
+    common: options.Common,
 ) -> None:
     """Windows from a file of arrays."""
     from polyadic.data.readers.arrays import open_windows
     from polyadic.data.store_writer import write_windows
 
-    _write(partial(write_windows, open_windows(file, fs=fs), store, force=force), quiet, json)
+    _write(partial(write_windows, open_windows(file, fs=fs), store, force=common.force), common)
 
 
-def _write(make: Callable[..., WindowStore], quiet: bool, json: bool) -> None:
+def _write(make: Callable[..., WindowStore], common: options.Common) -> None:
     """Write a store with a progress bar, and describe it as `polyadic info` does."""
     from polyadic._util.progress import file_bar
     from polyadic.data.subjects import note_on_files
 
-    with file_bar("preparing", quiet or json) as update:
+    with file_bar("preparing", common.hidden) as update:
         written = make(progress=update)
     facts = {"path": written.path.name, **describe_store(written)}
-    if json:
+    if common.json:
         print_json(facts)
         return
     show(facts)

@@ -43,6 +43,7 @@ _NEXT = """Next, with a folder of your own recordings (EDF, WFDB, BIDS, CSV, …
   polyadic report model.safetensors --data recordings                 # scores on new subjects, and what was learned"""
 
 
+@options.with_options("device json quiet", reading=())
 def run(
     data: Annotated[
         Path | None,
@@ -55,12 +56,11 @@ def run(
     seeds: Annotated[int, option("Number of random splits of the subjects.", min=1, metavar="N")] = 1,
     rank: options.Rank = None,
     fs: options.Fs = None,
-    device: options.Device = "auto",
     out: Annotated[Path, out_option("Output folder: model, results.json, report.html.", "FOLDER")] = Path(
         "polyadic-run"
     ),
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    *,
+    common: options.Common,
 ) -> None:
     """See it work: few labels, and a sensor that fails, on simulated nights or on your own windows.
 
@@ -78,8 +78,8 @@ def run(
     check_out_folder(out, data)
     windows = synthetic_nights() if data is None else open_windows(data, fs=fs)
     _check(windows)
-    hidden, methods, rows = quiet or json, _methods(windows, rank, device), list[dict[str, Any]]()
-    with stage_bar("comparing", hidden, "fits") as show:
+    methods, rows = _methods(windows, rank, common.device), list[dict[str, Any]]()
+    with stage_bar("comparing", common.hidden, "fits") as show:
         for seed, name in itertools.product(range(seeds), methods):
             show(len(rows), seeds * len(methods), f"{name}, split {seed + 1}")
             rows.append({"method": name, "seed": seed, **score(windows, methods[name], seed)})
@@ -88,15 +88,15 @@ def run(
         "shape": list(windows.shape),
         "fs": windows.fs,
         "subjects": windows.index.n_subjects,
-        **provenance(str(choose_device(device))),
+        **provenance(str(choose_device(common.device))),
         "seeds": list(range(seeds)),
         "summary": _summary(rows),
         "rows": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "results.json", (json_module.dumps(result, indent=1) + "\n").encode())
-    missing = _write_report(out, windows, result, {"rank": rank, "device": device}, hidden)
-    if json:
+    missing = _write_report(out, windows, result, {"rank": rank, "device": common.device}, common.hidden)
+    if common.json:
         print_json(result)
         return
     _show(result)

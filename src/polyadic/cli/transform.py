@@ -26,7 +26,7 @@ How strongly each window expresses each component, in dB, to look at or to corre
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def transform(
     model: options.Model,
     data: options.Data,
@@ -34,12 +34,8 @@ def transform(
         "features.npy"
     ),
     expression: Annotated[bool, option("Level and relative expression of components, in dB.", "--expression")] = False,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Compute the features of all windows and write them to a file."""
     import numpy as np
@@ -48,9 +44,9 @@ def transform(
     from polyadic._util.progress import window_bar
     from polyadic.explain.expression import shown
 
-    check_out_file(out, model, data, endings=(".npy", ".csv"), force=force)
-    loaded = open_model(model, device)
-    hidden, names = quiet or json, list(loaded.get_feature_names_out())
+    check_out_file(out, model, data, endings=(".npy", ".csv"), force=common.force)
+    loaded = open_model(model, common.device)
+    names = list(loaded.get_feature_names_out())
     if expression:
         names = ["level", *(f"component {number + 1}" for number in range(shown(loaded).rank))]
 
@@ -64,8 +60,8 @@ def transform(
             on_rows(done)
 
     with (
-        opened(data, given, model=loaded, labels=None, hidden=hidden) as windows,
-        window_bar("transforming", len(windows), hidden) as on_rows,
+        opened(data, common, model=loaded, labels=None) as windows,
+        window_bar("transforming", len(windows), common.hidden) as on_rows,
     ):
         count = len(windows)
         if out.suffix == ".csv":
@@ -75,7 +71,7 @@ def transform(
                 np.save(file, _decibels(loaded, windows))
         else:
             loaded.transform(windows, out=out, on_rows=on_rows)
-    if json:
+    if common.json:
         print_json({"features": out.name, "windows": count, "columns": names})
         return
     echo(f"{out.name}: {counted(count, 'window')}, {len(names)} {'values in dB' if expression else 'features'} each")

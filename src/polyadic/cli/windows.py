@@ -17,6 +17,7 @@ from polyadic._util.terminal import echo, print_table
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
+    from polyadic.cli.options import Common
     from polyadic.data import Windows
     from polyadic.data.reading import Reading
 
@@ -55,25 +56,23 @@ def are_recordings(data: Path) -> bool:
 @contextmanager
 def opened(
     data: Path,
-    given: Mapping[str, Any],
+    common: Common,
     *,
     model: Any = None,
     labels: bool | None = True,
     compares: bool | None = None,
-    hidden: bool = False,
 ) -> Iterator[Windows]:
     """Open the windows of a path; recordings are cut into a temporary store.
 
     For a model, recordings are cut as for its fit, options that contradict it are an error, channels are matched by
-    name, and units are converted. With `labels=None`, labels are read if there are any. `given` has the fields of a
-    `Reading` that were set, and `on_error`. A command that compares subjects (by default: one that needs labels)
-    refuses a recording that belongs to two of them.
+    name, and units are converted. With `labels=None`, labels are read if there are any. A command that compares
+    subjects (by default: one that needs labels) refuses a recording that belongs to two of them.
     """
     from polyadic.data.channels import match_signals, unknown_units
     from polyadic.data.reading import Reading
     from polyadic.data.splits import refuse_copies
 
-    given = dict(given)
+    given = dict(common.given)
     on_error = given.pop("on_error", "raise")
     with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
         if are_recordings(data):
@@ -81,7 +80,7 @@ def opened(
             options = {"check_classes": model is None or "classes" in given, "on_error": on_error}
             wanted = () if model is None else model.channel_names_
             try:
-                windows = _cut(data, Path(folder), reading, labels, hidden, **options)
+                windows = _cut(data, Path(folder), reading, labels, common.hidden, **options)
             except DataError as error:
                 hint = _rename_hint(data, wanted)
                 raise (DataError(f"{error}\n({hint})") if hint else error) from error
