@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from polyadic._util.files import write_atomically
+from polyadic._util.files import write_json
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
@@ -93,7 +92,7 @@ def compare(
             report.write(out, loaded, chosen, **about, random_state=common.seed, transductive=True)
     content = {**result.to_dict(), "by": by, "within": within, **provenance("cpu")}
     if out is not None and out.suffix == ".json":
-        write_atomically(out, (dumps(content, indent=1) + "\n").encode())
+        write_json(out, content)
     if common.json:
         print_json(content)
         return

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from polyadic._util.terminal import echo, print_json
+from polyadic._util.terminal import echo, print_json, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import option, resume_command
@@ -177,8 +177,7 @@ def fit(
     with source as windows:
         if labels is not None:
             windows, note = apply_labels(labels, windows)
-            if note:
-                echo(note, err=True, colour="yellow")
+            print_notes(note)
         describe(windows, common.hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:

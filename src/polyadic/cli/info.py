@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.files import check_regular_file
-from polyadic._util.terminal import console, echo, print_json, printable
+from polyadic._util.terminal import console, print_json, print_notes, printable
 from polyadic.cli import options
 from polyadic.cli.windows import files_by_reason, scarcities
 from polyadic.errors import DataError, PolyadicError
@@ -82,8 +82,7 @@ def show(facts: Facts) -> None:
 
     if "recordings" in facts:
         names = [name for name, count in facts.get("classes", {}).items() if count]
-        for sentence in scarcities(facts["recordings"], facts["subjects"], names):
-            echo(sentence, err=True, colour="yellow")
+        print_notes(*scarcities(facts["recordings"], facts["subjects"], names))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from polyadic._util.terminal import echo
+from polyadic._util.terminal import echo, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
@@ -113,11 +113,9 @@ def _serve(session: Session, host: str, port: int, browser: bool) -> None:
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/{token}/"
     if host != _LOCAL:
-        echo(
+        print_notes(
             "Warning: other machines of the network can reach this address. Whoever has it sees the recordings and "
-            "can label; it is not encrypted.",
-            err=True,
-            colour="yellow",
+            "can label; it is not encrypted."
         )
     app = build_app(session, token, (host.lower(),))
     follow(session, lambda problem: echo(problem, err=True, colour="red"))
@@ -143,8 +141,7 @@ def _export(out: Path, data: Path, windows: Any, kind: str) -> None:
         raise PolyadicError(f"--export writes beside recordings, but {data.name} holds windows: pass the recordings")
     labelled: Windows
     labelled, note = apply_labels(out, windows)
-    if note:
-        echo(note, err=True, colour="yellow")
+    print_notes(note)
     folder = out.with_name(f"{out.stem}-events")
     folder.mkdir(exist_ok=True)
     fs, length = labelled.fs or 1.0, labelled.shape[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 import warnings
@@ -10,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from polyadic._util.files import harmless, write_atomically
+from polyadic._util.files import harmless, write_atomically, write_json
 from polyadic._util.version import __version__
 from polyadic.cli.files import check_out_folder, require
 from polyadic.cli.windows import are_recordings
@@ -178,7 +177,7 @@ def write_derivatives(
     }
     # First: a folder without its description would be refused if the command is interrupted and repeated.
     out.mkdir(parents=True, exist_ok=True)
-    _write_json(out / _DESCRIPTION, description)
+    write_json(out / _DESCRIPTION, description)
     tables: dict[str, list[Labelled]] = {}
     for recording, label in zip(recordings, labels, strict=True):
         tables.setdefault(recording, []).append(label)
@@ -186,8 +185,4 @@ def write_derivatives(
         path = out / table_of(recording)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_labels(path, path, found)
-        _write_json(path.with_suffix(".json"), columns)
-
-
-def _write_json(path: Path, content: object) -> None:
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+        write_json(path.with_suffix(".json"), columns)

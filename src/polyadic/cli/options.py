@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import typer
 import typer.core
 
-from polyadic._util.terminal import echo
+from polyadic._util.terminal import echo, print_notes
 from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
 from polyadic.errors import PolyadicError
 
@@ -254,7 +254,7 @@ def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
         key = category if category.__name__ == "MissingWarning" else text
         if key not in shown:
             shown.add(key)
-            echo(f"polyadic: warning: {text}", err=True, colour="yellow")
+            print_notes(f"polyadic: warning: {text}")
 
     usual, warnings.showwarning = warnings.showwarning, show
     if threading.current_thread() is threading.main_thread():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyadic._util.terminal import echo, print_json
+from polyadic._util.terminal import print_json, print_notes
 from polyadic.cli import options
 from polyadic.cli.info import describe_store, show
 from polyadic.cli.options import Command, Group
@@ -107,5 +107,4 @@ def _write(make: Callable[..., WindowStore], common: options.Common) -> None:
         print_json(facts)
         return
     show(facts)
-    if note := note_on_files(written.index):
-        echo(note, err=True, colour="yellow")
+    print_notes(note_on_files(written.index) or "")

@@ -7,7 +7,6 @@ compared with plain statistics, PCA of the same spectra and the paper's ATD. All
 from __future__ import annotations
 
 import itertools
-import json as json_module
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,7 +67,7 @@ def run(
     other half. Shows balanced accuracy with 3, 10 and all labels per class, and with each channel in turn set to zero
     in the test windows. Writes the model of all windows, the results as JSON, and a report.
     """
-    from polyadic._util.files import write_atomically
+    from polyadic._util.files import write_json
     from polyadic._util.progress import stage_bar
     from polyadic._util.provenance import provenance
     from polyadic.data import synthetic_nights
@@ -94,7 +93,7 @@ def run(
         "rows": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "results.json", (json_module.dumps(result, indent=1) + "\n").encode())
+    write_json(out / "results.json", result)
     missing = _write_report(out, windows, result, {"rank": rank, "device": common.device}, common.hidden)
     if common.json:
         print_json(result)

@@ -39,9 +39,7 @@ def tune(
     the result with all tries (.tuning.json). The reported score is from subjects that took no part in the choice.
     Ctrl-C keeps the best settings so far, and --resume resumes.
     """
-    from json import dumps
-
-    from polyadic._util.files import write_atomically
+    from polyadic._util.files import write_json
     from polyadic._util.progress import stage_bar
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.tuning import tune as run
@@ -76,7 +74,7 @@ def tune(
             # predict flags windows unlike these as unusual.
             found.model.features_.typical_ = typical_windows(found.model.features_, windows)
         found.model.save(out)
-        write_atomically(result, (dumps(found.to_dict(), indent=1) + "\n").encode())
+        write_json(result, found.to_dict())
     except KeyboardInterrupt as stop:
         if journal.exists():
             stop.args = (how_to_resume,)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyadic._util.terminal import echo, print_table
+from polyadic._util.terminal import print_notes, print_table
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
@@ -85,27 +85,24 @@ def opened(
                 hint = _rename_hint(data, wanted)
                 raise (DataError(f"{error}\n({hint})") if hint else error) from error
             lacks = any("channels missing" in note for note in windows.store.notes)
-            if lacks and (hint := _rename_hint(data, wanted)):
-                echo(hint, err=True, colour="yellow")
+            print_notes(_rename_hint(data, wanted) if lacks else "")
         else:
             windows = _cut_already(data, given)
             wanted = () if model is None or "channel 1" in windows.channels else model.channel_names_
             if "channel 1" not in wanted and (hint := _renames(data.name, windows.channels, wanted)):
-                echo(f"{hint} (in polyadic prepare)", err=True, colour="yellow")
+                print_notes(f"{hint} (in polyadic prepare)")
         if compares if compares is not None else labels:
             refuse_copies(windows)
         if model is not None:
             units = getattr(model, "units_", ())
             note = unknown_units(windows, units, data.name)
             windows = match_signals(windows, model.fs_, model.channel_names_, data.name, units=units)
-            if note:
-                echo(note, err=True, colour="yellow")
+            print_notes(note)
         yield windows
 
 
 def _cut_already(data: Path, given: Mapping[str, Any]) -> Windows:
     """Open a store or a file of arrays; raise if an option would have no effect."""
-    from polyadic.data import WindowStore
     from polyadic.data.folders import ENDINGS
     from polyadic.data.readers.arrays import ARRAYS, open_windows
     from polyadic.data.reading import option_name
@@ -119,7 +116,7 @@ def _cut_already(data: Path, given: Mapping[str, Any]) -> Windows:
     if not data.is_dir() and data.suffix.lower() not in ARRAYS:
         windows = ", ".join(ARRAYS)
         raise PolyadicError(f"{data} is neither windows ({windows} or a store) nor a recording ({', '.join(ENDINGS)})")
-    return WindowStore(data).windows if data.is_dir() else open_windows(data, fs=given.get("fs"))
+    return open_windows(data, fs=given.get("fs"))
 
 
 def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden: bool, **options: Any) -> Windows:
@@ -145,14 +142,12 @@ def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden
         if labels is not None:
             raise
         store = written("unlabelled", labels=False)  # raises again if the error has another cause
-        echo(f"read without labels: {error}", err=True, colour="yellow")
+        print_notes(f"read without labels: {error}")
     for reason, names in files_by_reason(store).items():
         rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        echo(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}", err=True, colour="yellow")
+        print_notes(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
     empty = sum(int(entry["empty"]) for entry in store.recordings)
-    left_out = [f"left out {counted(empty, 'window')} without any sample"] if empty else []
-    for note in (*left_out, *store.notes):
-        echo(note, err=True, colour="yellow")
+    print_notes(f"left out {counted(empty, 'window')} without any sample" if empty else "", *store.notes)
     return store.windows
 
 
@@ -261,8 +256,7 @@ def describe(windows: Windows, hidden: bool) -> None:
     if hidden and labelled and unlabelled:
         have = "have" if unlabelled != 1 else "has"
         notes.append(f'{counted(unlabelled, "window")} {have} no label ("", None, NaN or -1).')
-    for sentence in (*notes, *_subject_notes(windows, names)):
-        echo(sentence, err=True, colour="yellow")
+    print_notes(*notes, *_subject_notes(windows, names))
 
 
 def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
