@@ -75,8 +75,6 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
         (("fit", "sleep-edfx"), "--scoring '*-Hypnogram.edf'"),
         (("fit", "w.npz", "--seconds", "3"), "--seconds is for recordings"),
         (("fit", "w.npz", "--probe"), "--probe needs windows of at least two classes"),
-        (("fit", "w.npz", "-o", "nowhere/m.safetensors"), "--out must be in an existing folder"),
-        (("transform", "m.safetensors", "w.npz", "-o", "f.txt"), "--out must end in .npy or .csv"),
         (("transform", "m.safetensors", "other.npz"), "X must have shape"),
     ],
 )
