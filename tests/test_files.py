@@ -33,17 +33,11 @@ def save_features(path: Path, model: SALS) -> None:
     model.transform(windows(), out=path)
 
 
-def save_table(path: Path, model: SALS) -> None:
-    from polyadic.cli.files import write_table
-
-    write_table(path, windows(), ["label"], lambda part: [[""]] * len(part), fs=1.0, on_rows=lambda _: None)
-
-
 def save_bytes(path: Path, model: SALS) -> None:
     write_atomically(path, b"new")
 
 
-WRITERS = [save_bytes, save_features, save_table]
+WRITERS = [save_bytes, save_features]
 Writer = Callable[[Path, SALS], None]
 writers = pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 

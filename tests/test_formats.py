@@ -162,7 +162,7 @@ def test_files_of_other_formats_are_named_in_one_line(tmp_path: Path) -> None:
         (tmp_path / "in" / name).write_bytes(b"?")
     pd.DataFrame({"time": np.arange(50) / 10, "x": RNG.normal(size=50)}).to_csv(tmp_path / "in" / "a.csv", index=False)
     done = polyadic("prepare", "folder", "in", "s.store", "--seconds", 1, cwd=tmp_path)
-    assert "b.rec, c.rec, d.rec and 1 more: not in a format that polyadic reads as recordings" in done.stdout
+    assert "not in a format that polyadic reads as recordings: b.rec, c.rec, d.rec and 1 more" in done.stdout
 
 
 # ----------------------------------------------------------------------------------------------------------- options

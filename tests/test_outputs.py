@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 from command_line import polyadic
 
-from polyadic.cli.files import check_out_file
 from polyadic.data import synthetic
-from polyadic.errors import PolyadicError
 
 QUICK = ("--rank", "2", "--sweeps", "1", "--quiet")
 
@@ -70,26 +68,6 @@ def test_an_output_that_is_an_input_is_refused(words: tuple[str, ...], made: Pat
     said = said_by(*words, cwd=made, code=1)
     assert "would overwrite" in said or "is inside the store" in said or "is the store" in said
     assert content(made) == before
-
-
-OTHER_KINDS = {
-    "n.bdf": b"\xffBIOSEMI a recording of my own",
-    "n.edf": b"0       a recording of my own",
-    "r.atr": b"notes of my own",
-    "m.tries.csv": b"my,own,table",
-}
-
-
-@pytest.mark.parametrize("name", OTHER_KINDS)
-def test_a_recording_or_table_of_another_program_is_not_replaced_even_by_force(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(OTHER_KINDS[name])
-    endings = (Path(name).suffix,)
-    with pytest.raises(PolyadicError, match=rf"{name} already exists: use --force to overwrite it"):
-        check_out_file(tmp_path / name, endings=endings, force=False)
-    with pytest.raises(PolyadicError, match=rf"{name} already exists and is not a \.\w+ file written by polyadic"):
-        check_out_file(tmp_path / name, endings=endings, force=True)
-    (tmp_path / name).write_bytes(b"")
-    check_out_file(tmp_path / name, endings=endings, force=True)
 
 
 @pytest.fixture

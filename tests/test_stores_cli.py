@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -36,13 +37,13 @@ def sleep(tmp_path):
 
 
 def test_from_recordings_to_features_in_four_commands(sleep):
-    said = polyadic(*PREPARE, cwd=sleep).stdout
-    assert said.startswith("s.store: 53 windows of 7 channels × 3000 samples at 100 Hz, 4 recordings of 2 subj")
-    assert "classes: W 33.3 %" in said
+    said = " ".join(polyadic(*PREPARE, cwd=sleep).stdout.split())
+    assert "kind store of windows recordings 4 shape 53 × 7 × 3,000 seconds 30 s" in said
+    assert "subjects 2 subjects from the pattern" in said
     assert "all checksums match" in polyadic("info", "s.store", "--verify", cwd=sleep).stdout
     options = ("--rank", 3, "--sweeps", 2, "-o", "m.safetensors")
     said = polyadic("fit", "s.store", "--preset", "sleep_edf", *options, cwd=sleep).stdout
-    assert said.startswith("m.safetensors: atd of 53 windows, 687 parameters, 2 sweeps")
+    assert re.match(r"m\.safetensors: atd fitted to 53 windows of 7 × 3000, .*687 parameters; 2 sweeps, loss", said)
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.npy", cwd=sleep)
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.csv", cwd=sleep)
     store, features = WindowStore(sleep / "s.store"), np.load(sleep / "f.npy")
@@ -74,8 +75,6 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
         (("fit", "sleep-edfx"), "--scoring '*-Hypnogram.edf'"),
         (("fit", "w.npz", "--seconds", "3"), "--seconds is for recordings"),
         (("fit", "w.npz", "--probe"), "--probe needs windows of at least two classes"),
-        (("fit", "w.npz", "-o", "nowhere/m.safetensors"), "--out must be in an existing folder"),
-        (("transform", "m.safetensors", "w.npz", "-o", "f.txt"), "--out must end in .npy or .csv"),
         (("transform", "m.safetensors", "other.npz"), "X must have shape"),
     ],
 )

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from command_line import polyadic
 from typer.testing import CliRunner
 
 from polyadic import load, tune
@@ -110,7 +109,7 @@ def test_the_same_seed_gives_the_same_tries_and_a_journal_resumes_them(windows, 
     path.write_bytes(b"".join(lines[:-2]))
     again = tune(windows, tries=4, folds=2, journal=path, on_try=lambda *args: tried.append(args[-1].seconds))
     assert len(path.read_bytes().splitlines()) == len(lines) == 1 + len(tried)
-    assert [json.loads(line)["seconds"] for line in lines[1:-2]] == tried[:-2]  # taken from the journal
+    assert [json.loads(line)[-1] for line in lines[1:-2]] == tried[:-2]  # taken from the journal
     assert [(tried.settings, tried.score) for tried in again.tries] == [
         (old.settings, old.score) for old in first.tries
     ]
@@ -230,20 +229,22 @@ def test_single_changes_suit_the_windows_and_are_not_repeated(windows):
 # --------------------------------------------------------------------- command
 
 
-def test_the_command_writes_a_model_and_the_result(windows, tmp_path):
-    np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
-    done = polyadic("tune", "w.npz", "--tries", 2, "--folds", 2, "--device", "cpu", "--json", cwd=tmp_path)
-    result = json.loads(done.stdout)
+def test_the_command_writes_a_model_and_the_result(windows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
+    words = ["tune", "w.npz", "--tries", "2", "--folds", "2", "--device", "cpu"]
+    result = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert json.loads((tmp_path / "model.tuning.json").read_text())["tries"] == result["tries"]
     assert len({tuple(row[name] for name in result["settings"]) for row in result["tries"]}) == 2
     assert all(row["score"] == round(row["score"], 6) for row in result["tries"])
     assert not (tmp_path / "model.tries.jsonl").exists()
-    polyadic("predict", "model.safetensors", "w.npz", "-o", "labels.csv", cwd=tmp_path)
+    CliRunner().invoke(app, ["predict", "model.safetensors", "w.npz", "-o", "labels.csv"])
     head, *rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()]
     assert {row[head.index("unusual")] for row in rows} <= {"0", "1"}
     (tmp_path / "model.tries.jsonl").write_text("left behind\n")
-    failed = polyadic("tune", "w.npz", "--tries", 2, "--force", cwd=tmp_path, code=1).stderr
-    assert "resume it with --resume, or remove the file" in " ".join(failed.split())
+    failed = CliRunner().invoke(app, [*words, "--force"])
+    assert failed.exit_code == 1
+    assert "resume it with --resume, or remove the file" in " ".join(failed.stderr.split())
 
 
 def test_without_time_only_the_recommended_settings_are_tried(windows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import stat
@@ -27,6 +28,7 @@ __all__ = [
     "sync_folder",
     "write_array",
     "write_atomically",
+    "write_json",
 ]
 
 
@@ -91,6 +93,11 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file atomically: complete or not at all."""
     with open_atomically(path) as file:
         file.write(content)
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write a value as readable JSON, atomically."""
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def check_output(path: str | os.PathLike[str]) -> None:

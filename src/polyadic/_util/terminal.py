@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "echo", "print_json", "print_table", "printable"]
+__all__ = ["console", "echo", "print_json", "print_notes", "print_table", "printable"]
 
 
 def printable(name: str) -> str:
@@ -38,6 +38,12 @@ def echo(line: str, *, err: bool = False, colour: str | None = None) -> None:
         text = typer.style(text, fg=colour)
     with suppress(OSError) if err else nullcontext():
         print(text, file=stream, flush=True)
+
+
+def print_notes(*notes: str) -> None:
+    """Print notes to standard error, in yellow on terminals; empty ones are left out."""
+    for note in filter(None, notes):
+        echo(note, err=True, colour="yellow")
 
 
 def print_json(outcome: Any) -> None:

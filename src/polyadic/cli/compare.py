@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from polyadic._util.files import write_atomically
+from polyadic._util.files import write_json
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.fit import found_components, tell_components
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
@@ -34,52 +32,28 @@ With components of a model, and groups from the labels of the windows:
 """
 
 
-@options.reads_recordings
+@options.with_options("seed force json quiet")
 def compare(
     data: options.Data,
     by: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="What to compare: a column of participants.tsv or of --table; label, for the labels of windows; or a "
+        option(
+            "What to compare: a column of participants.tsv or of --table; label, for the labels of windows; or a "
             "regular expression with a group, for the names of recordings.",
+            metavar="NAME",
         ),
     ],
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Model whose components to compare. Default: those that replicate here."),
-    ] = None,
+    model: Annotated[Path | None, option("Model with the components. Default: find them here.", metavar="FILE")] = None,
     table: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Table (.csv or .tsv) with the subject in its first column.", exists=True),
+        Path | None, option("Table (.csv, .tsv); first column: subject.", metavar="FILE", exists=True)
     ] = None,
-    within: Annotated[
-        str | None,
-        typer.Option(metavar="LABEL", help="Only windows with this label, such as N2 or stage=N2."),
-    ] = None,
-    paired: Annotated[
-        bool, typer.Option("--paired", help="Compare two conditions within the subjects that have both.")
-    ] = False,
-    covariate: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Numeric column to adjust for, such as age; repeat for several."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Also write the result to this .json file, or a report to this .html file.",
-        ),
-    ] = None,
-    permutations: Annotated[int, typer.Option(min=1, metavar="N", help="Number of permutations.")] = 10_000,
-    seed: options.Seed = 0,
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    within: Annotated[str | None, option("Only windows with this label, such as N2.", metavar="LABEL")] = None,
+    paired: Annotated[bool, option("Compare two conditions within the subjects that have both.", "--paired")] = False,
+    covariate: Annotated[list[str] | None, option("Numeric column to adjust for; repeatable.", metavar="NAME")] = None,
+    out: Annotated[Path | None, out_option("Also write the result as .json, or a report as .html.")] = None,
+    permutations: Annotated[int, option("Number of permutations.", min=1, metavar="N")] = 10_000,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Compare groups of subjects, or two conditions of each subject.
 
@@ -91,38 +65,35 @@ def compare(
     from polyadic._util.provenance import provenance
 
     if out is not None:
-        check_out_file(out, model, data, table, endings=(".json", ".html"), force=force)
+        check_out_file(out, model, data, table, endings=(".json", ".html"), force=common.force)
         if out.suffix == ".html":
             require("plotly", "a report needs", "report")
     loaded = None if model is None else open_model(model)
     people = _read_people(data, table)
-    with opened(data, given, model=loaded, labels=None, hidden=quiet or json) as windows:
-        group = _groups(windows, by, people)
-        columns = {name: _numbers(name, _column(windows, name, people)) for name in covariate or ()}
+    with opened(data, common, model=loaded, labels=None) as windows:
+        chosen = windows if within is None else windows[_rows_with(windows, within)]
+        group = _groups(chosen, by, people)
+        columns = {name: _numbers(name, _column(chosen, name, people)) for name in covariate or ()}
         if loaded is None:
             if windows.index.n_subjects < 2:
                 raise PolyadicError(
                     "a comparison needs subjects, but fewer than two are known: set them with --subject"
                 )
-            loaded = CPD(random_state=seed)
+            loaded = CPD(random_state=common.seed)
             collected = loaded.fit_with_moments(windows, windows.subject)
-            loaded.components_ = found_components(collected, seed, quiet or json)
-        if not json and hasattr(loaded, "components_"):
+            loaded.components_ = found_components(collected, common.seed, common.hidden)
+        if not common.json and hasattr(loaded, "components_"):
             only = "; only the level is compared" if loaded.components_.model is None else ""
             echo(tell_components(loaded.components_) + only)
-        if within is not None:
-            rows = _rows_with(windows, within)
-            windows, group = windows[rows], [group[row] for row in rows]
-            columns = {name: [values[row] for row in rows] for name, values in columns.items()}
-        settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": seed}
-        result = explain.compare(loaded, windows, group, covariates=columns or None, **settings)
+        settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": common.seed}
+        result = explain.compare(loaded, chosen, group, covariates=columns or None, **settings)
         if out is not None and out.suffix == ".html":
-            title = f"{data.name}: {' and '.join(result.groups)}"
-            report.write(out, loaded, windows, title=title, comparison=result, random_state=seed, transductive=True)
+            about: dict[str, Any] = {"title": f"{data.name}: {' and '.join(result.groups)}", "comparison": result}
+            report.write(out, loaded, chosen, **about, random_state=common.seed, transductive=True)
     content = {**result.to_dict(), "by": by, "within": within, **provenance("cpu")}
     if out is not None and out.suffix == ".json":
-        write_atomically(out, (dumps(content, indent=1) + "\n").encode())
-    if json:
+        write_json(out, content)
+    if common.json:
         print_json(content)
         return
     for line in repr(result).splitlines():

@@ -9,7 +9,7 @@ from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json, print_table
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -35,7 +35,7 @@ The probe in the model file, on recordings of other subjects:
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def evaluate(
     model: options.Model,
     data: options.Data,
@@ -48,23 +48,12 @@ def evaluate(
             metavar="N|loso",
         ),
     ] = None,
-    repeats: Annotated[
-        int | None, option("Number of random assignments of subjects to folds. Default: 1.", min=1, metavar="N")
-    ] = None,
+    repeats: Annotated[int | None, option("Number of repeats of the folds. Default: 1.", min=1, metavar="N")] = None,
     transductive: options.Transductive = False,
-    own_probe: Annotated[
-        bool,
-        option("Score the probe in the model file on all labelled windows, or on those it held out.", "--own-probe"),
-    ] = False,
-    out: Annotated[
-        Path | None, option("Also write all scores to this .csv file.", "--out", "-o", metavar="FILE")
-    ] = None,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
+    out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Score a model by how well a classifier predicts labels from its features.
 
@@ -74,15 +63,14 @@ def evaluate(
     refitted in every fold without that subject. A model fitted with --protocol subject keeps its features and is
     tested on the subjects it has not seen.
     """
-    loaded = open_model(model, device)
+    loaded = open_model(model, common.device)
     if out is not None:
-        check_out_file(out, model, data, endings=(".csv",), force=force)
+        check_out_file(out, model, data, endings=(".csv",), force=common.force)
     if own_probe and any(value is not None for value in (probe, folds, repeats)):
         raise PolyadicError("--own-probe uses no folds: leave out --probe, --folds and --repeats")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
-    hidden = quiet or json
-    with opened(data, given, model=loaded, hidden=hidden) as windows:
+    with opened(data, common, model=loaded) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
@@ -90,15 +78,15 @@ def evaluate(
         if own_probe or windows.index.n_subjects != 1:  # one subject raises an error below
             describe(windows, hidden=True)
         if own_probe:
-            outcome = _score_own_probe(loaded, windows, hidden)
+            outcome = _score_own_probe(loaded, windows, common.hidden)
         else:
             kind = probe or "auto"
-            result = cross_validation(loaded, windows, kind, folds, repeats, transductive, hidden)
+            result = cross_validation(loaded, windows, kind, folds, repeats, transductive, common.hidden)
             outcome = {"probe": kind, **result.to_dict(), "summary_text": result.summary()}
     if out is not None:
         _write_scores(out, outcome)
     about = {"model": model.name, "data": data.name}
-    if json:
+    if common.json:
         outcome.pop("summary_text", None)
         print_json(about | outcome)
     elif own_probe:
@@ -185,13 +173,14 @@ def _show_folds(outcome: dict[str, Any], predicts_along: bool | None) -> None:
 
 def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     """Write all scores as a table: measure, class or subject, value."""
-    rows: list[tuple[str, str, Any]] = []
+    rows: list[tuple[str, str, Any]] = [
+        (name, "", value) for name, value in outcome.items() if isinstance(value, int | float)
+    ]
     if "folds" in outcome:
-        rows += [(name, "", value) for name, value in outcome.items() if isinstance(value, int | float)]
-        rows += [(f"over_subjects_{name}", "", value) for name, value in outcome["over_subjects"].items()]
         along = dict(outcome["along"] or {})
         rows += [("along_class_recall", name, value) for name, value in along.pop("recall", {}).items()]
-        rows += [(f"along_{name}", "", value) for name, value in along.items()]
+        for kind, measures in (("over_subjects", outcome["over_subjects"]), ("along", along)):
+            rows += [(f"{kind}_{name}", "", value) for name, value in measures.items()]
         for kind in ("class", "subject"):
             for name, found in outcome[f"per_{kind}"].items():
                 rows += [(f"{kind}_{measure}", name, value) for measure, value in found.items()]
@@ -199,7 +188,6 @@ def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
         for name, counts in zip(names, outcome["confusion"], strict=True):
             rows += [("confusion", f"{name} as {other}", count) for other, count in zip(names, counts, strict=True)]
     else:
-        rows += [(name, "", value) for name, value in outcome.items() if name != "per_subject"]
         rows += [("subject_accuracy", name, value) for name, value in outcome.get("per_subject", {}).items()]
     write_csv(out, [("measure", "name", "value"), *((row[0], harmless(str(row[1])), row[2]) for row in rows)])
 

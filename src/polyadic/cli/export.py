@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.evaluate import cross_validation
 from polyadic.cli.files import check_out_file, check_out_folder, names_folder
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
@@ -31,42 +32,25 @@ A folder for the Hugging Face hub, whose model card has scores by subject:
 """
 
 _ROWS = 1024
-_C = "C files"
-_ONNX = "ONNX files"
+_c, _onnx = partial(option, panel="C files"), partial(option, panel="ONNX files")
 
 
+@options.with_options("force json quiet", reading=())
 def export(
     model: options.Model,
-    output: Annotated[
-        str,
-        option(
-            "Output file, whose extension, .onnx or .c, sets the format; or a folder, for the Hugging Face hub.",
-            "--out",
-            "-o",
-            metavar="PATH",
-        ),
-    ] = "model.onnx",
-    fs: Annotated[
-        float | None, option("Sampling rate to store in the file, if the model has none.", min=0.0, metavar="HZ")
-    ] = None,
+    output: Annotated[str, out_option("File, .onnx or .c; or a folder, for the Hugging Face hub.", "PATH")] = (
+        "model.onnx"
+    ),
+    fs: Annotated[float | None, option("Sampling rate, if the model has none.", min=0.0, metavar="HZ")] = None,
     channels: Annotated[str, option("Channel names to store in the file.", metavar="NAME,NAME,…")] = "",
     int8: Annotated[bool, option("Use 8-bit weights.", "--int8")] = False,
     data: options.DataOption = None,
-    header_only: Annotated[bool, option("Write a single .h file.", "--header-only", panel=_C)] = False,
-    stride: Annotated[
-        int | None,
-        option("Samples between results in a stream. Default: a window.", min=1, metavar="SAMPLES", panel=_C),
-    ] = None,
-    units: Annotated[
-        str, option("Channel units. Default: those of the model, else of --data.", metavar="UNIT,UNIT,…", panel=_C)
-    ] = "",
-    batch: Annotated[
-        int | None,
-        option("Fixed batch size, for runtimes that need static shapes.", min=1, metavar="WINDOWS", panel=_ONNX),
-    ] = None,
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    header_only: Annotated[bool, _c("Write a single .h file.", "--header-only")] = False,
+    stride: Annotated[int | None, _c("Samples between results. Default: a window.", min=1, metavar="SAMPLES")] = None,
+    units: Annotated[str, _c("Channel units. Default: those of the model or --data.", metavar="UNIT,…")] = "",
+    batch: Annotated[int | None, _onnx("Fixed batch size, for static shapes.", min=1, metavar="WINDOWS")] = None,
+    *,
+    common: options.Common,
 ) -> None:
     """Export a model as C code or as an ONNX graph, and compare it with the model on --data; or as a folder to share.
 
@@ -76,27 +60,18 @@ def export(
     [bold]evaluate[/bold].
     """
     out = Path(output)
+    of_c = {"--header-only": header_only, "--stride": stride, "--units": units}
     if names_folder(output):
-        of_files = {"--fs": fs, "--channels": channels, "--int8": int8, "--header-only": header_only}
-        for name, value in {**of_files, "--stride": stride, "--units": units, "--batch": batch}.items():
-            if value:
-                raise PolyadicError(f"{name} is for C or ONNX files, but --out {out.name} is a folder: leave it out")
-        _export_folder(model, out, data, force, json, quiet)
+        _refuse({"--fs": fs, "--channels": channels, "--int8": int8, "--batch": batch, **of_c}, "C or ONNX files", out)
+        _export_folder(model, out, data, common)
         return
     in_c, header = header_only or out.suffix in (".c", ".h"), out.with_suffix(".h")
     for file in (out,) if not in_c else (header,) if header_only or out == header else (out, header):
-        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
-    of_c = {"--header-only": header_only, "--stride": stride, "--units": units}
-    for name, value in ({"--batch": batch} if in_c else of_c).items():
-        if value:
-            kind = "an ONNX file" if in_c else "C"
-            raise PolyadicError(f"{name} is for {kind}, but --out is {out.name}: change its extension")
-    loaded, hidden = open_model(model), quiet or json
+        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=common.force)
+    _refuse({"--batch": batch} if in_c else of_c, "an ONNX file" if in_c else "C", out)
+    loaded = open_model(model)
     settings: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
-    with ExitStack() as stack:
-        windows = None
-        if data is not None:
-            windows = stack.enter_context(_opened(data, loaded, None, hidden))
+    with _opened(data, loaded, None, common) as windows:
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
             settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
@@ -104,7 +79,7 @@ def export(
         else:
             outcome, lines, compute = _write_onnx(loaded, out, {**settings, "batch": batch})
         if windows is not None:
-            outcome["comparison"] = _compare(loaded, windows, compute, batch, hidden)
+            outcome["comparison"] = _compare(loaded, windows, compute, batch, common.hidden)
             lines.append(_in_words(outcome["comparison"]))
         if outcome.get("along"):
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
@@ -114,44 +89,50 @@ def export(
             lines.append("a dead or missing channel is not recognised by the exported file, unlike by the model")
         if windows is None and int8:
             lines.append("give --data to see the effect of --int8 on your own windows")
-    if json:
+    if common.json:
         print_json(outcome)
-    elif not quiet:
+    elif not common.quiet:
         for line in lines:
             echo(line)
 
 
+def _refuse(given: dict[str, Any], kind: str, out: Path) -> None:
+    """Raise if an option was given that has no effect on this output."""
+    for name, value in given.items():
+        if value:
+            raise PolyadicError(f"{name} is for {kind}, but --out is {out.name}: change --out, or leave {name} out")
+
+
 @contextmanager
-def _opened(data: Path, model: Any, labels: bool | None, hidden: bool) -> Iterator[Windows]:
+def _opened(data: Path | None, model: Any, labels: bool | None, common: options.Common) -> Iterator[Windows | None]:
     """Open the windows of --data, as the model was fitted."""
     with ExitStack() as stack:
-        try:
-            windows = stack.enter_context(opened(data, {}, model=model, labels=labels, hidden=hidden))
-        except DataError as error:
-            raise DataError(
-                f"{error}\n(export has no such options: use polyadic prepare, and its store as --data)"
-            ) from error
+        windows = None
+        if data is not None:
+            try:
+                windows = stack.enter_context(opened(data, common, model=model, labels=labels))
+            except DataError as error:
+                hint = "(export has no such options: use polyadic prepare, and its store as --data)"
+                raise DataError(f"{error}\n{hint}") from error
         yield windows
 
 
-def _export_folder(model: Path, out: Path, data: Path | None, force: bool, json: bool, quiet: bool) -> None:
+def _export_folder(path: Path, out: Path, data: Path | None, common: options.Common) -> None:
     """Write a folder for the Hugging Face hub; with data, its card has scores by subject."""
     from polyadic import load
     from polyadic.export.hub_folder import HUB_FILES, hub
 
     check_out_folder(out, data)
     for name in HUB_FILES if out.is_dir() else ():
-        check_out_file(out / name, model, data, force=force)
-    scores = None
-    if data is not None:
-        loaded, hidden = open_model(model), quiet or json
-        with _opened(data, loaded, True, hidden) as windows:
-            scores = cross_validation(loaded, windows, hidden=hidden)
-    files = hub(load(model), out, data=data.name if data is not None else "", scores=scores)
-    if json:
+        check_out_file(out / name, path, data, force=common.force)
+    loaded = open_model(path)
+    with _opened(data, loaded, True, common) as windows:
+        scores = None if windows is None else cross_validation(loaded, windows, hidden=common.hidden)
+    files = hub(load(path), out, data=data.name if data is not None else "", scores=scores)
+    if common.json:
         measured = {} if scores is None else {"scores": scores.to_dict()}
         print_json({"folder": out.name, "files": [file.name for file in files], **measured})
-    elif not quiet:
+    elif not common.quiet:
         echo(f"{out.resolve().name}: {', '.join(file.name for file in files)}")
         if scores is None:
             echo("the model card (README.md) has no scores: give labelled recordings as --data")
@@ -250,28 +231,28 @@ def _compare(
         raise PolyadicError(
             f"--data must have at least {counted(batch or 1, 'window')} for the comparison, but has {len(windows)}"
         )
-    found, expected, complete = [], [], []
+    found, expected, kept = [], [], []
     with window_bar("comparing", len(windows), hidden) as on_rows:
         for first in range(0, count, step):
             X = np.asarray(windows[first : min(first + step, count)].X)
             Z, _, missing = model.features_and_spread(X, np.zeros((0, model._n_features_out)))
-            complete.append(~missing.any(axis=1))
-            expected.append((Z if probe is None else probe.predict_proba(Z))[complete[-1]])
-            found.append(np.asarray(compute(np.nan_to_num(X)))[complete[-1]])
+            complete = ~missing.any(axis=1)
+            kept += (first + np.flatnonzero(complete)).tolist()
+            expected.append((Z if probe is None else probe.predict_proba(Z))[complete])
+            found.append(np.asarray(compute(np.nan_to_num(X)))[complete])
             on_rows(first + len(X))
-    after, before, kept = np.concatenate(found), np.concatenate(expected), np.concatenate(complete)
-    if not len(before):
+    after, before = np.concatenate(found), np.concatenate(expected)
+    if not kept:
         raise PolyadicError("--data must have windows in which nothing is missing, for the comparison, but has none")
-    count = len(before)
     if probe is None:
         size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
-        return {"windows": count, "features_error": float(np.sqrt(np.mean(np.square(after - before)))) / size}
-    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[: len(kept)][kept]
+        return {"windows": len(kept), "features_error": float(np.sqrt(np.mean(np.square(after - before)))) / size}
+    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[kept]
     chosen = [classes[part.argmax(axis=1)] for part in (before, after)]
     known = np.isin(labels, classes)
     accuracy = [float((part == labels)[known].mean()) if known.any() else None for part in chosen]
     return {
-        "windows": count,
+        "windows": len(kept),
         "same_label": float((chosen[0] == chosen[1]).mean()),
         "labelled": int(known.sum()),
         "accuracy_before": accuracy[0],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from polyadic._util.terminal import echo, print_json
+from polyadic._util.terminal import echo, print_json, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import option, resume_command
@@ -50,13 +51,14 @@ _LABEL_HINT = (
 COMPONENTS_START = (
     "Finding the components that replicate in other subjects, which may take a minute; --no-components skips it."
 )
-_PAPER, _LONG = "The paper's methods (--method atd, sals, gr-sals)", "Long fits"
+_paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)", metavar="X")
+_long = partial(option, panel="Long fits")
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
 _OF_ATD = ("augment", "beta", "gamma", "rounds")
 
 
-@options.reads_recordings
+@options.with_options("seed device force json quiet")
 def fit(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
@@ -64,7 +66,7 @@ def fit(
     probe: Annotated[
         options.ProbeKind | None,
         option(
-            "Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with the "
+            "Also train a probe, a simple classifier on the features, on the labelled windows, and save it with the "
             f"model. {options.PROBE_KINDS} Without a KIND: auto.",
             metavar="[KIND]",
         ),
@@ -83,32 +85,18 @@ def fit(
     components: Annotated[
         bool,
         option(
-            "Also find the components that replicate in other subjects, at a rank of their own, for reports and "
-            "comparisons. Needs two subjects and --method cpd.",
+            "Also find the components that replicate in other subjects, for reports and comparisons. Needs two "
+            "subjects and --method cpd.",
             envvar="POLYADIC_COMPONENTS",
             show_envvar=False,
         ),
     ] = True,
-    restarts: Annotated[
-        int | None, option("Number of random starts; the fit with the lowest loss is kept.", min=1, metavar="N")
-    ] = None,
-    consensus: Annotated[
-        bool, option("With --restarts: average the components on which the starts agree.", "--consensus")
-    ] = False,
-    keep_flat: Annotated[
-        bool,
-        option(
-            "Take channels as they are if they are constant, nearly so, or clipped. By default they count as missing.",
-            "--keep-flat",
-        ),
-    ] = False,
+    restarts: Annotated[int | None, option("Number of random starts; the best is kept.", min=1, metavar="N")] = None,
+    consensus: Annotated[bool, option("Average the components on which the --restarts agree.", "--consensus")] = False,
+    keep_flat: Annotated[bool, option("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
     method: Annotated[
         Method | None,
-        option(
-            "cpd, the plain decomposition (default); or, of the paper: atd (default with --preset), sals or gr-sals.",
-            metavar="NAME",
-            case_sensitive=False,
-        ),
+        option("cpd (default); of the paper: atd (default with --preset), sals, gr-sals.", case_sensitive=False),
     ] = None,
     preset: Annotated[
         str | None, option("The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
@@ -122,43 +110,24 @@ def fit(
     ] = None,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
-    beta: Annotated[
-        float | None,
-        option("Weight of the self-supervised loss of atd. Default: 2.", min=0.0, metavar="X", panel=_PAPER),
-    ] = None,
+    beta: Annotated[float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0)] = None,
     augment: Annotated[
         str | None,
-        option(
+        _paper(
             "Second views of atd: jitter:DEGREE, bandpass:LOW-HIGH,…, scale:FACTOR, shift:SHARE, drop:SHARE or "
             "neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
-            metavar="KIND",
-            panel=_PAPER,
         ),
     ] = None,
-    batch_size: Annotated[int | None, option("Number of windows per batch.", min=1, metavar="N", panel=_PAPER)] = None,
-    learning_rate: Annotated[
-        float | None,
-        option("Weight of a batch in the update of the bases.", min=0.0, max=1.0, metavar="X", panel=_PAPER),
-    ] = None,
+    batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1)] = None,
+    learning_rate: Annotated[float | None, _paper("Weight of a batch in the update.", min=0.0, max=1.0)] = None,
     checkpoint: Annotated[
-        Path | None,
-        option("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE", panel=_LONG),
+        Path | None, _long("Checkpoint to keep. Default: OUT.checkpoint, removed after the fit.", metavar="FILE")
     ] = None,
-    resume: Annotated[bool, option("Resume from the checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
-    moments: Annotated[
-        bool, option("DATA is a file of [bold]polyadic moments[/bold]: no data are read.", "--moments", panel=_LONG)
-    ] = False,
-    scheduler: Annotated[
-        str | None,
-        option("Dask scheduler whose workers read the data, as tcp://host:8786.", metavar="ADDRESS", panel=_LONG),
-    ] = None,
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    resume: Annotated[bool, _long("Resume from the checkpoint, if there is one.", "--resume")] = False,
+    moments: Annotated[bool, _long("DATA is a file of [bold]polyadic moments[/bold].", "--moments")] = False,
+    scheduler: Annotated[str | None, _long("Dask scheduler, as tcp://host:8786.", metavar="ADDRESS")] = None,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Fit a model to recordings or windows and write it to a file.
 
@@ -186,74 +155,59 @@ def fit(
         raise PolyadicError("--keep-flat does nothing with --preset, which keeps flat channels, or with --moments")
     if consensus and (restarts or 1) < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
-    check_out_file(out, data, endings=(".safetensors",), force=force)
+    check_out_file(out, data, endings=(".safetensors",), force=common.force)
     if checkpoint is not None:
         check_out_file(checkpoint, data, option="--checkpoint")
-    hidden = quiet or json
+    settings: dict[str, Any] = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
+    settings |= {"random_state": common.seed, "verbose": int(not common.hidden)}
     if moments:
         from polyadic.cli.moments import fit_moments
 
         if chosen_method != "cpd" or probe is not None or scheduler is not None:
             raise PolyadicError("--moments is for --method cpd, without --probe and --scheduler: no data are read")
-        settings = {"rank": rank, "max_sweeps": sweeps, "restarts": restarts, "consensus": consensus}
-        fit_moments(data, out, components, {**settings, "random_state": seed, "verbose": int(not hidden)}, json)
+        fit_moments(data, out, components, common.json, settings)
         return
     if scheduler is None:
         wanted = labels is None
-        source = opened(data, given, labels=wanted, compares=probe is not None, hidden=hidden)
-    elif chosen_method != "cpd" or protocol is not None or probe is not None or "on_error" in given:
+        source = opened(data, common, labels=wanted, compares=probe is not None)
+    elif chosen_method != "cpd" or protocol is not None or probe is not None or "on_error" in common.given:
         raise PolyadicError("--scheduler is for --method cpd and all windows, without --probe and --on-error")
     else:
-        source = on_cluster(scheduler, data, given)
+        source = on_cluster(scheduler, data, dict(common.given))
     with source as windows:
         if labels is not None:
             windows, note = apply_labels(labels, windows)
-            if note:
-                echo(note, err=True, colour="yellow")
-        describe(windows, hidden or not are_recordings(data))
+            print_notes(note)
+        describe(windows, common.hidden or not are_recordings(data))
         unlabelled, labelled = windows, windows
         if protocol is not None:
-            unlabelled, labelled, _ = split(windows, protocol, random_state=seed)
+            unlabelled, labelled, _ = split(windows, protocol, random_state=common.seed)
         if probe is not None:
             _check_labels(labelled, data)
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
         if augment is not None:
             chosen = replace(chosen, augment=parse_augmentation(augment, unlabelled.fs))
-        estimator = build_estimator(
-            chosen_method,
-            chosen,
-            rank=rank,
-            max_sweeps=sweeps,
-            restarts=restarts,
-            consensus=consensus,
-            readout=Readout(keep_flat=True) if keep_flat else None,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            beta=beta,
-            device=device,
-            random_state=seed,
-            verbose=int(not hidden),
-        )
-        if not hidden:
-            default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
+        settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device, "beta": beta}
+        settings |= {"batch_size": batch_size, "learning_rate": learning_rate}
+        model = build_estimator(chosen_method, chosen, **settings)
+        if not common.hidden:
+            default = (are_recordings(data) and "seconds" not in common.given, preset is None and n_fft is None)
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
         saving: dict[str, Any] = {"checkpoint": path, "resume": resume}
         components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
         try:
-            model, collected = estimator, None
             if components:
-                collected = estimator.fit_with_moments(unlabelled, unlabelled.subject, **saving)
+                collected = model.fit_with_moments(unlabelled, unlabelled.subject, **saving)
             else:
-                estimator.fit(unlabelled, **saving)
+                model.fit(unlabelled, **saving)
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, prior, hidden)
-            if collected is not None:
-                if not hidden:
+                model.probe_ = _trained(model, labelled, probe, prior, common.hidden)
+            if components:
+                if not common.hidden:
                     echo(COMPONENTS_START, err=True)
-                model.components_ = found_components(collected, seed, hidden)
-            if hasattr(model, "_batches"):
-                model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
+                model.components_ = found_components(collected, common.seed, common.hidden)
+            model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
         except KeyboardInterrupt as stop:
             if path.exists():
@@ -261,20 +215,16 @@ def fit(
             raise
         if checkpoint is None:
             path.unlink(missing_ok=True)
-    _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, json)
+    _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, common.json)
 
 
 def _describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:
     """Return the number and length of windows, their channels and rate, and the frame length, as one line."""
     count, channels, samples = windows.shape
-    fs = windows.fs
+    fs, marks = windows.fs, [" (default)" * default for default in (length_is_default, frame_is_default)]
     length, part = (f"{size} samples" if fs is None else f"{size / fs:g} s" for size in (samples, frame))
-    rate = "" if fs is None else f" at {fs:g} Hz"
-    marks = [" (default)" * default for default in (length_is_default, frame_is_default)]
-    return (
-        f"{counted(count, 'window')} of {length}{marks[0]}, {counted(channels, 'channel')}{rate}, "
-        f"frames of {part}{marks[1]}"
-    )
+    channels_at_rate = counted(channels, "channel") + ("" if fs is None else f" at {fs:g} Hz")
+    return f"{counted(count, 'window')} of {length}{marks[0]}, {channels_at_rate}, frames of {part}{marks[1]}"
 
 
 def _check_labels(windows: Windows, data: Path) -> None:
@@ -300,7 +250,8 @@ def _trained(model: Any, windows: Windows, kind: str, prior: str | None, hidden:
 def _tell_fit(
     model: Any, method: Method, windows: Windows, labelled: Windows | None, data: Path, out: Path, json: bool
 ) -> None:
-    seconds = model.fit_seconds_
+    from polyadic.estimators import describe_fit
+
     trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
         "model": out.name,
@@ -312,7 +263,7 @@ def _tell_fit(
         "sweeps": model.n_sweeps_,
         "restarts": model.restarts,
         "attempt": model.attempt_,
-        "seconds": seconds,
+        "seconds": model.fit_seconds_,
         "waited": model.waited_,
         "loss": model.history_["loss"][-1],
         "converged": model.converged_,
@@ -326,14 +277,7 @@ def _tell_fit(
     if json:
         print_json(outcome)
         return
-    kept = f" (best of {model.restarts} starts: number {model.attempt_})" if model.restarts > 1 else ""
-    if model.consensus:
-        kept = f" from the consensus of {model.restarts} starts"
-    echo(
-        f"{out.name}: {method} of {counted(len(windows), 'window')}, "
-        f"{model.n_parameters_:,} parameters, {counted(model.n_sweeps_, 'sweep')}{kept} in "
-        f"{seconds:.1f} s ({model.waited_:.1f} s I/O wait)"
-    )
+    echo(f"{out.name}: {method} {describe_fit(model)}; {model.fit_seconds_:.1f} s")
     echo(f"windows of {windows.index.describe_subjects()}")
     if hasattr(model, "components_"):
         echo(tell_components(model.components_))
@@ -410,20 +354,23 @@ def parse_augmentation(text: str, fs: float | None) -> Augmentation | None:
     """
     from polyadic.augment import Bandpass, Compose, DropChannels, Jitter, Neighbour, Scale, Shift
 
-    kinds = {"jitter": Jitter, "scale": Scale, "shift": Shift, "drop": DropChannels, "neighbour": Neighbour}
+    def bandpass(value: str) -> Augmentation:
+        if fs is None:
+            raise PolyadicError("--augment bandpass needs the sampling rate: pass --fs")
+        bands = [band.split("-") for band in value.split(",")]
+        return Bandpass([(float(low), float(high)) for low, high in bands], fs)
+
+    kinds: dict[str, Any] = {"jitter": Jitter, "scale": Scale, "shift": Shift, "drop": DropChannels}
+    kinds |= {"neighbour": Neighbour, "bandpass": bandpass}
     steps: list[Augmentation] = []
     for part in () if text == "none" else text.split("+"):
         name, _, value = part.partition(":")
-        if name not in (*kinds, "bandpass"):
-            raise PolyadicError(f"--augment must name {', '.join(kinds)}, bandpass or none, but has {name!r}")
-        if name == "bandpass" and fs is None:
-            raise PolyadicError("--augment bandpass needs the sampling rate: pass --fs")
+        if name not in kinds:
+            raise PolyadicError(f"--augment must name {', '.join(kinds)} or none, but has {name!r}")
         try:
-            if name == "bandpass":
-                bands = [band.split("-") for band in value.split(",")]
-                steps.append(Bandpass([(float(low), float(high)) for low, high in bands], fs or 0.0))
-            else:
-                steps.append(kinds[name](float(value)))
+            steps.append(kinds[name](value if name == "bandpass" else float(value)))
+        except PolyadicError:
+            raise
         except ValueError as error:
             example = "bandpass:1-20,5-24" if name == "bandpass" else f"{name}:0.1"
             raise PolyadicError(f"--augment {part!r} is not valid: write it like {example}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.files import check_regular_file
-from polyadic._util.terminal import console, echo, print_json, printable
+from polyadic._util.terminal import console, print_json, print_notes, printable
 from polyadic.cli import options
-from polyadic.cli.prepare import summary
-from polyadic.cli.windows import scarcities
+from polyadic.cli.windows import files_by_reason, scarcities
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
+    from polyadic.data import Windows, WindowStore
     from polyadic.data.recordings import Recording
 
 EXAMPLES = """
@@ -38,11 +38,11 @@ _COUNTED = (
     *(f"readout.{name}" for name in ("matrix", "centre", "statistic_mean", "statistic_scale", "statistic_axes")),
 )
 """Beginnings of the names of the arrays that `n_parameters_` counts."""
-_STORE, _FOLDER = "store of windows", "folder of recordings"
+_STORE = "store of windows"
 Facts = dict[str, Any]
 
 
-@partial(options.reads_recordings, only=("channels", "fs", "resample", "label", "subject", "time"))
+@options.with_options("json", reading=("channels", "fs", "resample", "label", "subject", "time"))
 def info(
     path: Annotated[
         Path,
@@ -52,18 +52,15 @@ def info(
             exists=True,
         ),
     ],
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read a whole store and compare it with its checksums.")
-    ] = False,
-    json: options.Json = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare a store with its checksums.")] = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Describe a file or folder: a model, store, recording, arrays or moments.
 
     Shows shapes, channels, labels, settings and size.
     """
-    facts = describe(path, given)
+    facts = describe(path, common.given)
     if verify:
         if facts["kind"] != _STORE:
             raise PolyadicError(f"--verify is for stores, but {path.name} is not one: other files have no checksums")
@@ -72,34 +69,26 @@ def info(
         with console(err=True).status(f"verifying {printable(path.name)}"):
             WindowStore(path).verify()
         facts["verified"] = "all checksums match"
-    if json:
+    if common.json:
         print_json(facts)
     else:
-        _show(facts)
+        show(facts)
 
 
-def _show(facts: Facts) -> None:
+def show(facts: Facts) -> None:
     """Print a description as a table, and notes on what a store or folder has too few of."""
     from rich.table import Table
     from rich.text import Text
 
-    if facts["kind"] in (_STORE, _FOLDER):
-        # The classes of a folder are known only if it has one recording.
-        known = facts["classes"] if facts["kind"] == _STORE else facts.get("annotations", {})
-        several = facts["kind"] == _FOLDER and facts["recordings"] > 1
-        names = [] if several else [name for name, count in known.items() if count]
-        for sentence in scarcities(facts["recordings"], facts["subjects"], names):
-            echo(sentence, err=True, colour="yellow")
+    if "recordings" in facts:
+        names = [name for name, count in facts.get("classes", {}).items() if count]
+        print_notes(*scarcities(facts["recordings"], facts["subjects"], names))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    indent = ""
     for name, value in facts.items():
-        if value not in (None, "", [], {}) and not (name == "units" and "rates" in facts):  # rates include the units
-            title = "first recording" if name == "first" else name.replace("_", " ")
-            grid.add_row(f"{indent}{title}", Text(_shown(name, value)))
-        if name == "first":
-            indent = "  "  # all that follows describes the first recording of a folder
+        if value not in (None, "", [], {}):
+            grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
     console().print(grid)
 
 
@@ -112,9 +101,8 @@ def _shown(name: str, value: Any) -> str:
     if name in ("fs", "seconds"):
         return f"{value:g} {'Hz' if name == 'fs' else 's'}"
     if isinstance(value, dict):
-        if value.keys() == {"shape", "type"}:
-            return f"{_shown('shape', value['shape'])} {value['type']}"
-        return ("\n" if name else ", ").join(f"{printable(key)}: {_shown('', item)}" for key, item in value.items())
+        known = {key: item for key, item in value.items() if item not in (None, "", [], {})}
+        return ("\n" if name else ", ").join(f"{printable(key)}: {_shown('', item)}" for key, item in known.items())
     if isinstance(value, list):
         if name in ("shape", "window"):
             return " × ".join(f"{side:,}" for side in value)
@@ -155,8 +143,7 @@ def _model(path: Path) -> Facts:
 
     arrays, header = model_files.read(path)
     header = {name: value for name, value in header.items() if value is not None}
-    parameters, probe = header.get("parameters", {}), header.get("probe")
-    losses = header.get("history", {}).get("loss", [])
+    parameters, losses = header.get("parameters", {}), header.get("history", {}).get("loss", [])
     mean = header.get("tensorize", {}).get("mean") or []
     learned = sum(array.size for name, array in arrays.items() if name.startswith(_COUNTED)) + sum(map(len, mean))
     return {
@@ -165,25 +152,26 @@ def _model(path: Path) -> Facts:
         "rank": parameters.get("rank"),
         "parameters": learned or sum(array.size for array in arrays.values()),
         "window": header.get("sample_shape"),
-        "fs": header.get("fs"),
-        "channels": header.get("channels"),
-        "classes": None if probe is None else probe.get("classes"),
-        "probe": probe is not None,
+        **{name: header.get(name) for name in ("fs", "channels")},
+        "classes": header.get("probe", {}).get("classes"),
+        "probe": "probe" in header,
         "sweeps": len(losses) or None,
         "loss": losses[-1] if losses else None,
         **{name: header.get(name) for name in ("seed", "split", "reading")},
         "settings": _short(parameters),
         "tensorize": _short(header.get("tensorize")),
-        "arrays": {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()},
+        "arrays": {name: f"{' × '.join(map(str, array.shape))} {array.dtype}" for name, array in arrays.items()},
         "version": header.get("version"),
     }
 
 
 def _short(value: Any) -> Any:
     """Return an object as encoded by `persist.encode`, without long lists."""
+    import numpy as np
+
     if isinstance(value, dict):
         return {key: _short(item) for key, item in value.items()}
-    return f"{len(value):,} values" if isinstance(value, list) and len(value) > _SHOWN else value
+    return f"{np.size(value):,} values" if isinstance(value, list) and np.size(value) > _SHOWN else value
 
 
 def _moments(path: Path) -> Facts:
@@ -193,52 +181,57 @@ def _moments(path: Path) -> Facts:
     _, header = model_files.read(path)
     if "moments" not in header:
         raise PolyadicError(f"{path.name} holds no sums of polyadic moments: is it a model, named .safetensors?")
-    windows, sites = header["windows"], list(header["sites"].values())
+    sites = list(header["sites"].values())
     return {
         "kind": "sums over windows",
         "stage": header["moments"],
-        "windows": sum(site["windows"] for site in sites),
-        "subjects": sum(site["subjects"] for site in sites),
+        **{name: sum(site[name] for site in sites) for name in ("windows", "subjects")},
         "sites": [site["name"] for site in sites if site["name"]],
         "groups": len(header["groups"]),
-        "window": windows["shape"],
-        **{name: windows[name] for name in ("fs", "channels", "units")},
-        "reading": header["reading"],
-        "tensorize": _short(header["tensorize"]),
-        "version": header["version"],
+        **{name: value for name, value in header["windows"].items() if name != "units" or any(value)},
+        **{name: _short(header[name]) for name in ("reading", "tensorize", "version")},
     }
 
 
 def _arrays(path: Path) -> Facts:
-    """Describe a file of arrays by its headers; the content is not read."""
-    import zipfile
+    from polyadic.data.readers.arrays import open_windows
 
+    return {"kind": "windows in arrays", **_windows(open_windows(path))}
+
+
+def _windows(windows: Windows) -> Facts:
     import numpy as np
 
-    def head(file: Any) -> Facts:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-        return {"shape": list(shape), "type": str(dtype)}
-
-    try:
-        if path.suffix.lower() == ".npy":
-            with path.open("rb") as file:
-                return {"kind": "array", **head(file)}
-        if path.suffix.lower() == ".mat":
-            from scipy.io import whosmat
-
-            found = {name: {"shape": list(shape), "type": kind} for name, shape, kind in whosmat(path)}
-        else:
-            with zipfile.ZipFile(path) as archive:
-                found = {name.removesuffix(".npy"): head(archive.open(name)) for name in archive.namelist()}
-    except (ValueError, EOFError, SyntaxError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"{path.name} cannot be read: {error}") from error
-    windows = "X" in found or {"X_train", "X_test"} <= found.keys()
-    return {"kind": "windows in arrays" if windows else "arrays", "arrays": found}
+    counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes))
+    return {
+        "shape": list(windows.shape),
+        "seconds": None if windows.fs is None else windows.shape[2] / windows.fs,
+        "channels": list(windows.channels),
+        "fs": windows.fs,
+        "subjects": windows.index.n_subjects,
+        "subjects_from": windows.index.subjects_from,
+        "classes": {name: int(count) for name, count in zip(windows.classes, counts, strict=True)},
+    }
 
 
 # -------------------------------------------------------------------------------------------- folders and recordings
+
+
+def describe_store(store: WindowStore) -> Facts:
+    """Return the contents of a store in numbers, as JSON values."""
+    return {
+        "kind": _STORE,
+        "recordings": len(store.recordings),
+        **_windows(store.windows),
+        "windows_without_any_sample": sum(int(recording["empty"]) for recording in store.recordings) or None,
+        "left_out": files_by_reason(store),
+        "quality": store.quality(),
+        "notes": list(store.notes),
+        "dataset": store.dataset,
+        "settings": store.settings,
+        "checksum": store.checksum,
+        "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
+    }
 
 
 def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
@@ -248,96 +241,62 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data.subjects import find_subject, join_sources
 
     if is_store(path):
-        store = WindowStore(path)
-        facts = {key: value for key, value in summary(store).items() if key not in ("store", "windows", "length")}
-        return {
-            "kind": _STORE,
-            "shape": list(store.shape),
-            "seconds": store.header.length / store.fs,
-            **facts,
-            "dataset": store.dataset,
-            "settings": store.settings,
-            "bytes": sum(file.stat().st_size for file in path.iterdir()),
-        }
+        return describe_store(WindowStore(path))
     try:
         files, left_out = find_recordings(path, on_error="skip")
     except DataError as error:
         raise PolyadicError(f"{path} is not a store and contains no recordings: {error}") from error
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
+    unreadable, first = dict[str, str](), Facts()
+    for name, file in zip(names, files, strict=True):
+        try:
+            first = {"file": name, **_recording(file, given)}
+            break
+        except DataError as error:
+            unreadable[name] = str(error)
     return {
-        "kind": _FOLDER,
+        "kind": "folder of recordings",
         "recordings": len(files),
         "subjects": len({subject.name for subject in subjects}),
         "subjects_from": join_sources(subject.source for subject in subjects),
         "left_out": _by_reason(left_out),
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
-        "recordings_by_rate": _count_rates(files),
-        **_first_recording(dict(zip(names, files, strict=True)), given),
+        "unreadable": _by_reason(unreadable),
+        "first_recording": first,
     }
 
 
-def _rates(path: Path) -> dict[str, float]:
-    """Return the sampling rate of each channel by the header of a file; empty if its format has none."""
-    from polyadic.data.loading import open_signals
-
-    file = open_signals(path)
-    return {} if file is None else file.rates
-
-
-def _count_rates(files: Sequence[Path]) -> dict[str, int]:
-    """Return how many recordings have each sampling rate, that of the fastest channel; empty if all have the same."""
-    found: Counter[float] = Counter()
-    for file in files:
-        try:
-            found.update({max(rates.values())} if (rates := _rates(file)) else ())
-        except (DataError, OSError):
-            continue
-    return {f"{rate:g} Hz": count for rate, count in sorted(found.items())} if len(found) > 1 else {}
-
-
-def _by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:
-    """Return the files of each reason, without the name of the file in front of it."""
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of files by the reason why they are not read, without the file's own name."""
     files: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         files.setdefault(reason.removeprefix(Path(name).name).lstrip(": "), []).append(name)
     return files
 
 
-def _first_recording(files: dict[str, Path], given: Mapping[str, Any]) -> Facts:
-    """Describe the first readable recording, and list the unreadable ones before it by the reason."""
-    unreadable: dict[str, str] = {}
-    for name, file in files.items():
-        try:
-            _, *facts = _recording(file, given).items()  # all but the kind
-        except DataError as error:
-            unreadable[name] = str(error)
-        else:
-            return {"unreadable": _by_reason(unreadable), "first": name, **dict(facts)}
-    return {"unreadable": _by_reason(unreadable)}
-
-
 def _table(path: Path, given: Mapping[str, Any]) -> Facts:
     """Describe a table written by `transform` or `predict`, or else a recording."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         heads = file.readline().strip().split(",")
         if heads[:3] != ["subject", "recording", "start"] or "label" not in heads[3:5]:
             return _recording(path, given)
-        rows = sum(1 for _ in file)
-    kind = "labels" if "confidence" in heads else "features"
-    return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
+        kind = "labels" if "confidence" in heads else "features"
+        return {"kind": f"table of {kind}", "columns": heads, "rows": sum(1 for _ in file)}
 
 
 def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     import numpy as np
 
     from polyadic.data import read_recording
+    from polyadic.data.loading import open_signals
     from polyadic.data.readers.common import ending_of, is_table
     from polyadic.data.readers.edf import EdfFile
 
-    rates, columns = _rates(path), dict[str, Any]()
-    if not rates and ending_of(path) in (".edf", ".bdf"):
-        return {"kind": "annotations", "annotations": dict(Counter(note.text for note in EdfFile(path).annotations))}
+    columns, file = dict[str, Any](), open_signals(path)
+    rates = {} if file is None else file.rates
+    if isinstance(file, EdfFile) and not rates:
+        return {"kind": "annotations", "annotations": dict(Counter(note.text for note in file.annotations))}
     if is_table(path):
         parts, columns = _read_table(path, given)
     else:
@@ -351,14 +310,13 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     return {
         "kind": "recording",
         "channels": list(found.channels),
-        "units": list(found.units),
         "fs": found.fs,
         "rates": {name: f"{rates.get(name, found.fs):g} Hz, {unit or 'no unit'}" for name, unit in units.items()},
         "seconds": samples / found.fs,
         "samples": samples,
         "type": str(found.signal.dtype),
         "flat_channels": [name for name, flat in zip(found.channels, low == high, strict=True) if flat],
-        **({"began": found.began} if found.began else {}),
+        "began": found.began,
         **columns,
         "annotations": dict(Counter(note.text for part in parts for note in part.annotations)),
     }
@@ -372,5 +330,4 @@ def _read_table(path: Path, given: Mapping[str, Any]) -> tuple[list[Recording], 
 
     frame, reading = read_table(path, Reading(**given), guess=True)
     parts = recordings_in(frame, reading, path.name, stem_of(path), reading.subject_column)
-    columns = {"label": reading.label, "subject": reading.subject_column}
-    return parts, columns if any(columns.values()) else {}
+    return parts, {"label": reading.label, "subject": reading.subject_column}

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from polyadic._util.terminal import echo
+from polyadic._util.terminal import echo, print_notes
 from polyadic.cli import options
-from polyadic.cli.files import Labelled, check_label_file, check_label_texts, check_out_file, require, write_labels
+from polyadic.cli.files import check_out_file, require
+from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import are_recordings, counted, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -35,40 +35,25 @@ The labels as BIDS events, a file for each recording in the folder labels-events
 _LOCAL = "127.0.0.1"
 
 
-@options.reads_recordings
+@options.with_options("seed device quiet")
 def label(
     data: options.Data,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The .csv file of labels; answers are appended to an existing one."
-        ),
-    ] = Path("labels.csv"),
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="Model whose features to use. Default: fit one first.", exists=True),
-    ] = None,
-    who: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who labels, for the file. Default: your user name.")
-    ] = None,
+    out: Annotated[Path, out_option("The .csv file of labels; answers are appended to it.")] = Path("labels.csv"),
+    model: Annotated[Path | None, option("Model to use. Default: fit one.", metavar="MODEL", exists=True)] = None,
+    who: Annotated[str | None, option("Who labels, for the file. Default: your user name.", metavar="NAME")] = None,
     export: Annotated[
         Literal["tsv", "edf", "bdf"] | None,
-        typer.Option(
+        option(
+            "Instead of labelling, write the labels so far: tsv (BIDS events) or edf or bdf (annotated copies), a file "
+            "for each recording in a folder named after the .csv file.",
             metavar="KIND",
-            help="Instead of labelling, write the labels so far: tsv (BIDS events) or edf or bdf (annotated copies), a "
-            "file for each recording in a folder named after the .csv file.",
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: this machine only.")
-    ] = _LOCAL,
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 for any free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
-    quiet: options.Quiet = False,
+    host: Annotated[str, option("Address to listen on. Default: this machine only.", metavar="ADDRESS")] = _LOCAL,
+    port: Annotated[int, option("Port; 0 for any free one.", min=0, max=65535, metavar="N")] = 0,
+    browser: Annotated[bool, option("Open the page in the browser.", "--browser/--no-browser")] = True,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Label windows in the browser: the program chooses which, and shows what the labels predict.
 
@@ -83,8 +68,8 @@ def label(
     for package in ("starlette", "uvicorn"):
         require(package, "polyadic label needs the package", "label")
     check_out_file(out, data, endings=(".csv",))
-    loaded = None if model is None else open_model(model, device)
-    with opened(data, given, model=loaded, labels=False, hidden=quiet) as windows:
+    loaded = None if model is None else open_model(model, common.device)
+    with opened(data, common, model=loaded, labels=False) as windows:
         if export is not None:
             _export(out, data, windows, export)
             return
@@ -92,14 +77,15 @@ def label(
         if loaded is None:
             from polyadic import CPD
 
-            loaded = CPD(device=device, random_state=seed, verbose=int(not quiet)).fit(windows)
-        with window_bar("features", len(windows), quiet) as on_rows:
+            loaded = CPD(device=common.device, random_state=common.seed, verbose=int(not common.quiet)).fit(windows)
+        with window_bar("features", len(windows), common.quiet) as on_rows:
             Z = features_of(loaded, windows, on_rows)
         name = who or ""
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers
                 name = getpass.getuser()
-        session = Session(windows, Z, journal, readout=getattr(loaded, "readout_", None), who=name, random_state=seed)
+        readout = getattr(loaded, "readout_", None)
+        session = Session(windows, Z, journal, readout=readout, who=name, random_state=common.seed)
         if len(journal.rows):
             echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')} so far")
         _serve(session, host, port, browser)
@@ -127,11 +113,9 @@ def _serve(session: Session, host: str, port: int, browser: bool) -> None:
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/{token}/"
     if host != _LOCAL:
-        echo(
+        print_notes(
             "Warning: other machines of the network can reach this address. Whoever has it sees the recordings and "
-            "can label; it is not encrypted.",
-            err=True,
-            colour="yellow",
+            "can label; it is not encrypted."
         )
     app = build_app(session, token, (host.lower(),))
     follow(session, lambda problem: echo(problem, err=True, colour="red"))
@@ -157,8 +141,7 @@ def _export(out: Path, data: Path, windows: Any, kind: str) -> None:
         raise PolyadicError(f"--export writes beside recordings, but {data.name} holds windows: pass the recordings")
     labelled: Windows
     labelled, note = apply_labels(out, windows)
-    if note:
-        echo(note, err=True, colour="yellow")
+    print_notes(note)
     folder = out.with_name(f"{out.stem}-events")
     folder.mkdir(exist_ok=True)
     fs, length = labelled.fs or 1.0, labelled.shape[2]
@@ -167,10 +150,8 @@ def _export(out: Path, data: Path, windows: Any, kind: str) -> None:
         own = known.select(recording=name)
         order = own.start.argsort()
         texts = [own.classes[code] for code in own.label[order].tolist()]
-        found = [
-            Labelled(start / fs, length / fs, text, 1.0, None)
-            for start, text in zip(own.start[order].tolist(), texts, strict=True)
-        ]
+        labels = zip(own.start[order].tolist(), texts, strict=True)
+        found = [Labelled(start / fs, length / fs, text, 1.0, None) for start, text in labels]
         source = data if data.is_file() else _file_of(data, name)
         target = folder / f"{Path(name.replace('/', '_')).stem}_events.{kind}"
         check_label_file(target, source)

@@ -10,7 +10,7 @@ import typer
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, opened
 from polyadic.errors import PolyadicError
 
@@ -32,38 +32,24 @@ A fit over several sites. Each site computes a stage, one merges the files, and 
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def moments(
     data: Annotated[
         list[Path],
         typer.Argument(metavar="DATA", help="A store, arrays or recordings; or the word merge and the files to merge."),
     ],
-    out: Annotated[Path, option("The .moments file to write.", "--out", "-o", metavar="FILE")],
+    out: Annotated[Path, out_option("The .moments file to write.")],
     stage: Annotated[
         Literal["floor", "axes", "core"] | None,
         option("Compute one stage, to be merged with other sites. Default: all, from DATA alone."),
     ] = None,
-    previous: Annotated[
-        Path | None,
-        option("Merged sums of the stage before; --stage axes and core need them.", "--from", metavar="FILE"),
-    ] = None,
-    site: Annotated[
-        str | None, option("Name of the contribution. Default: the name of the output file.", metavar="NAME")
-    ] = None,
-    allow_few: Annotated[
-        bool, option("With --stage: also write the sums of fewer than 5 subjects.", "--allow-few")
-    ] = False,
-    keep_groups: Annotated[
-        bool, option("With merge: keep sites and groups apart, for replicability.", "--keep-groups")
-    ] = False,
+    previous: Annotated[Path | None, option("Merged sums of the stage before.", "--from", metavar="FILE")] = None,
+    site: Annotated[str | None, option("Name of the contribution. Default: that of the file.", metavar="NAME")] = None,
+    allow_few: Annotated[bool, option("Also write a stage of fewer than 5 subjects.", "--allow-few")] = False,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Compute the sums over windows from which a model follows, or merge those of several sites.
 
@@ -73,11 +59,11 @@ def moments(
     from polyadic.presets import settings_for
     from polyadic.scale.moments import Moments, check_subjects
 
-    check_out_file(out, *data, endings=(".moments",), force=force)
+    check_out_file(out, *data, endings=(".moments",), force=common.force)
     if str(data[0]) == "merge":
         if len(data) < 2:
             raise PolyadicError("merge needs the files to merge: polyadic moments merge floor1.moments floor2.moments")
-        _tell(Moments.merge([Moments.load(path) for path in data[1:]], keep_groups), out, json)
+        _tell(Moments.merge([Moments.load(path) for path in data[1:]]), out, common.json)
         return
     if len(data) != 1:
         raise PolyadicError(
@@ -87,7 +73,7 @@ def moments(
     if stage in ("axes", "core") and previous is None:
         raise PolyadicError(f"--stage {stage} needs the merged sums of the stage before: --from FILE")
     before = None if previous is None else Moments.load(previous)
-    with opened(path, given, hidden=quiet or json) as windows:
+    with opened(path, common) as windows:
         collected = Moments.collect(
             windows,
             stage or "core",
@@ -95,30 +81,30 @@ def moments(
             tensorize=settings_for(windows, n_fft=n_fft, hop=hop).tensorize,
             groups=windows.subject if stage is None and windows.index.n_subjects else None,
             site=(site or out.stem) if stage is not None else "",
-            device=device,
+            device=common.device,
         )
     if stage is not None and not allow_few:
         check_subjects(collected)
-    _tell(collected, out, json)
+    _tell(collected, out, common.json)
 
 
 def _tell(collected: Any, out: Path, json: bool) -> None:
     """Write the sums, and tell what they are."""
     collected.save(out)
     sites = list(collected.sites.values())
+    windows, subjects = (sum(site[name] for site in sites) for name in ("windows", "subjects"))
     if json:
-        about = {"moments": out.name, "stage": collected.stage, "windows": collected.n_windows, "sites": sites}
+        about = {"moments": out.name, "stage": collected.stage, "windows": windows, "sites": sites}
         print_json({**about, "groups": len(collected.groups), "bytes": out.stat().st_size})
         return
-    named = ", ".join(entry["name"] for entry in sites if entry["name"])
+    named = ", ".join(site["name"] for site in sites if site["name"])
     echo(
-        f"{out.name}: stage {collected.stage}, {counted(collected.n_windows, 'window')} of "
-        f"{counted(sum(entry['subjects'] for entry in sites), 'subject')}{f' at {named}' if named else ''}, "
-        f"{out.stat().st_size / 2**20:.2g} MiB"
+        f"{out.name}: stage {collected.stage}, {counted(windows, 'window')} of {counted(subjects, 'subject')}"
+        f"{f' at {named}' if named else ''}, {out.stat().st_size / 2**20:.2g} MiB"
     )
 
 
-def fit_moments(path: Path, out: Path, components: bool, parameters: dict[str, Any], json: bool) -> None:
+def fit_moments(path: Path, out: Path, components: bool, json: bool, parameters: dict[str, Any]) -> None:
     """Fit a model to a file of sums, and write it."""
     from polyadic import CPD
     from polyadic.cli.fit import COMPONENTS_START, found_components, tell_components

@@ -11,16 +11,16 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 import typer.core
 
-from polyadic._util.terminal import echo
+from polyadic._util.terminal import echo, print_notes
 from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
 from polyadic.errors import PolyadicError
 
@@ -71,11 +71,6 @@ def out_option(text: str, metavar: str = "FILE") -> Any:
     return option(text, "--out", "-o", metavar=metavar)
 
 
-Json = Annotated[bool, option("Print the result as JSON and nothing else.", "--json")]
-Quiet = Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")]
-Force = Annotated[bool, option("Overwrite the output if it exists.", "--force")]
-Device = Annotated[str, option("Compute device: auto, cpu or cuda.", metavar="NAME")]
-Seed = Annotated[int, option("Random seed.", metavar="N")]
 Fs = Annotated[float | None, option("Sampling rate, if the file does not contain it.", min=0.0, metavar="HZ")]
 Prior = Annotated[
     Literal["balanced", "training"] | None,
@@ -120,40 +115,69 @@ DataOption = Annotated[
 ]
 
 
-def reads_recordings(function: Callable[..., None], only: Collection[str] = ()) -> Callable[..., None]:
-    """Add the options for reading recordings to a command: one for each field of `Reading`, and --on-error.
+_READING = tuple(item.name for item in fields(Reading))
+_Function = Callable[..., None]
 
-    The command receives those that were set as `given`, by name. With `only`, it has these fields of a `Reading` alone.
+
+@dataclass(frozen=True)
+class Common:
+    """The options that many commands have; `given` are those for reading recordings that were set, by name."""
+
+    seed: Annotated[int, option("Random seed.", metavar="N")] = 0
+    device: Annotated[str, option("Compute device: auto, cpu or cuda.", metavar="NAME")] = "auto"
+    force: Annotated[bool, option("Overwrite the output if it exists.", "--force")] = False
+    json: Annotated[bool, option("Print the result as JSON and nothing else.", "--json")] = False
+    quiet: Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether to show no progress."""
+        return self.quiet or self.json
+
+
+def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_Function], _Function]:
+    """Add common options to a command, by their names, and those for reading recordings, with --on-error if all.
+
+    The command receives their values as `common`.
     """
     kinds = get_type_hints(Reading) | dict.fromkeys(("channels", "classes", "rename"), list[str])
+    parse: dict[str, Callable[[Any], Any]] = {"channels": tuple, "rename": parse_renames, "classes": parse_classes}
     options: dict[str, Any] = {}
-    for field in fields(Reading):
-        if not only or field.name in only:
-            about = {name: value for name, value in field.metadata.items() if name != "flag"}
-            declared = typer.Option(option_name(field.name), rich_help_panel=_RECORDINGS, **about)
-            options[field.name] = Annotated[kinds[field.name] | None, declared]
-    if not only:
+    for item in fields(Reading):
+        if item.name in reading:
+            about = {name: value for name, value in item.metadata.items() if name != "flag"}
+            declared = typer.Option(option_name(item.name), rich_help_panel=_RECORDINGS, **about)
+            options[item.name] = Annotated[kinds[item.name] | None, declared]
+    if reading == _READING:
         skip = option("Stop at a recording that cannot be read (default), or skip it.", panel=_RECORDINGS)
         options["on_error"] = Annotated[Literal["raise", "skip"] | None, skip]
-    hints = get_type_hints(function, include_extras=True)
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        parameter.replace(annotation=hints[name], kind=keyword)
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "given"
-    ]
-    parameters += [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in options.items()]
-    parse: dict[str, Callable[[Any], Any]] = {"channels": tuple, "rename": parse_renames, "classes": parse_classes}
+    common = {name: get_type_hints(Common, include_extras=True)[name] for name in names.split()}
 
-    @functools.wraps(function)
-    def command(**values: Any) -> None:
-        own = {name: values.pop(name) for name in options}
-        given = {name: parse.get(name, lambda x: x)(value) for name, value in own.items() if value not in (None, [])}
-        function(**values, given=given)
+    def decorate(function: _Function) -> _Function:
+        hints = get_type_hints(function, include_extras=True)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            parameter.replace(annotation=hints[name], kind=keyword)
+            for name, parameter in inspect.signature(function).parameters.items()
+            if name != "common"
+        ]
+        parameters += [
+            inspect.Parameter(name, keyword, default=getattr(Common, name, None), annotation=kind)
+            for name, kind in (common | options).items()
+        ]
 
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+        @functools.wraps(function)
+        def command(**values: Any) -> None:
+            own, chosen = ({name: values.pop(name) for name in names} for names in (options, common))
+            given = {name: parse.get(name, lambda x: x)(own[name]) for name in own if own[name] not in (None, [])}
+            function(**values, common=Common(**chosen, given=given))
+
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
+
+    return decorate
 
 
 # ------------------------------------------------------------------------------------------ commands and their help
@@ -230,7 +254,7 @@ def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
         key = category if category.__name__ == "MissingWarning" else text
         if key not in shown:
             shown.add(key)
-            echo(f"polyadic: warning: {text}", err=True, colour="yellow")
+            print_notes(f"polyadic: warning: {text}")
 
     usual, warnings.showwarning = warnings.showwarning, show
     if threading.current_thread() is threading.main_thread():

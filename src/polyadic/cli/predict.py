@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_json
-from polyadic.cli import options
-from polyadic.cli.derivatives import check_derivatives, table_of, write_derivatives
-from polyadic.cli.files import (
-    LABEL_ENDINGS,
-    Labelled,
-    check_label_file,
-    check_label_texts,
-    check_out_file,
-    names_folder,
-    parts_of,
-    write_labels,
-    write_table,
-)
-from polyadic.cli.options import option
+from polyadic.cli import label_files, options
+from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
+from polyadic.cli.label_files import Labelled
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -42,18 +31,16 @@ A BIDS data set, as derivatives with one table of events per recording:
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def predict(
     model: options.Model,
     data: options.Data,
     output: Annotated[
         str,
-        option(
+        out_option(
             "Output file: .csv; for a single recording also .tsv (BIDS events), .edf or .bdf (annotated copy of the "
             "recording) or .atr (WFDB annotations). For a BIDS data set also a folder, for BIDS derivatives.",
-            "--out",
-            "-o",
-            metavar="PATH",
+            "PATH",
         ),
     ] = "labels.csv",
     prior: options.Prior = None,
@@ -65,12 +52,8 @@ def predict(
             "--along/--no-along",
         ),
     ] = None,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Predict the label of every window, and write a CSV file or annotations.
 
@@ -89,17 +72,16 @@ def predict(
 
     out, as_folder = Path(output), names_folder(output)
     if as_folder:
-        check_derivatives(out, data, force)
+        label_files.check_derivatives(out, data, common.force)
     else:
-        check_out_file(out, model, data, endings=LABEL_ENDINGS, force=force)
-        check_label_file(out, data)
+        check_out_file(out, model, data, endings=label_files.LABEL_ENDINGS, force=common.force)
+        label_files.check_label_file(out, data)
     as_table = not as_folder and out.suffix.lower() == ".csv"
-    classifier = WindowClassifier.of(open_model(model, device), model.name)
+    classifier = WindowClassifier.of(open_model(model, common.device), model.name)
     if prior is not None:
         classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
-    check_label_texts(Path("events.tsv") if as_folder else out, classes)
-    hidden = quiet or json
+    label_files.check_label_texts(Path("events.tsv") if as_folder else out, classes)
     if along and classifier.chain_ is None:
         raise PolyadicError(
             f"--along: {model.name} does not know the order of windows, because it was trained on windows without "
@@ -107,14 +89,14 @@ def predict(
         )
 
     with (
-        opened(data, given, model=classifier.features_, labels=False, hidden=hidden) as windows,
-        window_bar("predicting", len(windows), hidden) as on_rows,
+        opened(data, common, model=classifier.features_, labels=False) as windows,
+        window_bar("predicting", len(windows), common.hidden) as on_rows,
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
         recordings = windows.recording.tolist()
         if as_folder:
             for name in dict.fromkeys(recordings):
-                table_of(name)  # raises if it is none of a BIDS data set
+                label_files.table_of(name)  # raises if it is none of a BIDS data set
         elif not as_table and len(set(recordings)) > 1:
             raise PolyadicError(
                 f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
@@ -122,9 +104,8 @@ def predict(
         probabilities, missing, marks = np.empty((count, len(classes))), np.empty(count), list[bool | None]()
         for part in parts_of(windows):
             unusual = unusual_windows(classifier.features_, part)
-            done = len(marks)
+            rows = slice(len(marks), len(marks) + len(part))
             marks += [None] * len(part) if unusual is None else unusual.tolist()
-            rows = slice(done, len(marks))
             probabilities[rows], missing[rows] = classifier.probabilities_and_missing(part)
             on_rows(len(marks))
         alone = labels = [classes[code] for code in probabilities.argmax(axis=1)]
@@ -134,40 +115,36 @@ def predict(
             labels = [str(name) for name in path.tolist()]
         confidence = probabilities[np.arange(count), [classes.index(label) for label in labels]].tolist()
         if as_table:
-            heads = ["label", "confidence", "unusual", "missing", *(f"p({name})" for name in classes)]
-            columns = zip(labels, confidence, marks, missing.tolist(), probabilities.tolist(), strict=True)
-            cells = [
-                [label, f"{sure:.6g}", "" if mark is None else str(int(mark)), *(f"{x:.6g}" for x in (share, *row))]
-                for label, sure, mark, share, row in columns
-            ]
-            if ordered:
-                heads.insert(4, "label_window")
-                for row, label in zip(cells, alone, strict=True):
-                    row.insert(4, harmless(label))
-            left = iter(cells)
-            write_table(out, windows, heads, lambda part: list(islice(left, len(part))), fs=fs, clock=True)
+            own = ["label_window"] if ordered else []
+            heads = ["label", "confidence", "unusual", "missing", *own, *(f"p({name})" for name in classes)]
+            columns = zip(labels, confidence, marks, missing.tolist(), alone, probabilities.tolist(), strict=True)
+            cells = (
+                [label, f"{sure:.6g}", "" if mark is None else str(int(mark)), f"{share:.6g}"]
+                + [harmless(by_itself) for _ in own]
+                + [f"{value:.6g}" for value in row]
+                for label, sure, mark, share, by_itself, row in columns
+            )
+            write_table(out, windows, heads, cells, fs=fs, clock=True)
         else:
             onsets, seconds = (windows.start / (fs or 1.0)).tolist(), windows.shape[-1] / (fs or 1.0)
             scored = zip(onsets, labels, confidence, marks, strict=True)
             found = [Labelled(onset, seconds, label, sure, mark) for onset, label, sure, mark in scored]
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
             if as_folder:
-                write_derivatives(out, recordings, found, model.name, classes)
+                label_files.write_derivatives(out, recordings, found, model.name, classes)
             else:
-                write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
+                label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     counts, rare = Counter(labels), sum(map(bool, marks))
     numbers = {name: counts[name] for name in classes}
-    if json:
+    if common.json:
         print_json({"labels": out.name, "windows": count, "classes": numbers, "along": ordered, "unusual": rare})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
-    how = " along the recording" if ordered else ""
-    echo(f"{out.name}: {counted(count, 'window')}{how}: {shares}")
+    echo(f"{out.name}: {counted(count, 'window')}{' along the recording' if ordered else ''}: {shares}")
     if rare:
-        are = "are" if rare != 1 else "is"
         echo(
-            f"{rare:,} of {counted(count, 'window')} {are} unusual (column unusual): flat, or more extreme "
-            f"than {100 * QUANTILE:g} % of the windows of the fit",
+            f"{rare:,} of {counted(count, 'window')} unusual (column unusual): flat, or more extreme than "
+            f"{100 * QUANTILE:g} % of the windows of the fit",
             err=True,
         )
 

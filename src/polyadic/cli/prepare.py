@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyadic._util.terminal import echo, print_json
+from polyadic._util.terminal import print_json, print_notes
 from polyadic.cli import options
+from polyadic.cli.info import describe_store, show
 from polyadic.cli.options import Command, Group
-from polyadic.cli.windows import counted, files_by_reason
 from polyadic.errors import DataError
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ Recordings, cut into windows of 30 s; or windows in a file of arrays:
 
 
 _Store = Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace an existing store.")]
 
 
 @app.command(
@@ -53,24 +52,22 @@ Two channels, and subjects from the first four letters of the file names:
     --channel C3 --channel C4 --subject '(....)[^/]*$'
 """,
 )
-@options.reads_recordings
+@options.with_options("force json quiet")
 def folder(
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of recordings, searched with its subfolders.")],
     store: _Store,
-    force: _Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Your own recordings: EDF, BDF, WFDB, BrainVision, EEGLAB, FIF and table files in a folder and its subfolders."""
     from polyadic.data.cutting import write_store
     from polyadic.data.reading import Reading
 
+    given = dict(common.given)
     on_error = given.pop("on_error", "raise")
-    make = partial(write_store, root, store, Reading(**given), on_error=on_error, force=force)
+    make = partial(write_store, root, store, Reading(**given), on_error=on_error, force=common.force)
     try:
-        _write(make, quiet, json)
+        _write(make, common)
     except DataError as error:
         if on_error == "skip":
             raise
@@ -78,6 +75,7 @@ def folder(
 
 
 @app.command(cls=Command, epilog="[bold]Example[/bold]\n\n  polyadic prepare arrays windows.npz my.store --fs 100\n")
+@options.with_options("force json quiet", reading=())
 def arrays(
     file: Annotated[
         Path,
@@ -87,72 +85,26 @@ def arrays(
     ],
     store: _Store,
     fs: options.Fs = None,
-    force: _Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    *,
+    common: options.Common,
 ) -> None:
     """Windows from a file of arrays."""
     from polyadic.data.readers.arrays import open_windows
     from polyadic.data.store_writer import write_windows
 
-    _write(partial(write_windows, open_windows(file, fs=fs), store, force=force), quiet, json)
+    _write(partial(write_windows, open_windows(file, fs=fs), store, force=common.force), common)
 
 
-def _write(make: Callable[..., WindowStore], quiet: bool, json: bool) -> None:
-    """Write a store with a progress bar, and print a summary."""
+def _write(make: Callable[..., WindowStore], common: options.Common) -> None:
+    """Write a store with a progress bar, and describe it as `polyadic info` does."""
     from polyadic._util.progress import file_bar
     from polyadic.data.subjects import note_on_files
 
-    with file_bar("preparing", quiet or json) as update:
+    with file_bar("preparing", common.hidden) as update:
         written = make(progress=update)
-    if json:
-        print_json(summary(written))
+    facts = {"path": written.path.name, **describe_store(written)}
+    if common.json:
+        print_json(facts)
         return
-    for line in filter(None, (*_lines(written), note_on_files(written.index), *written.notes)):
-        echo(line)
-
-
-def summary(store: WindowStore) -> dict[str, Any]:
-    """Return the contents of a store in numbers, as JSON values."""
-    import numpy as np
-
-    counts = np.bincount(store.index.label[store.index.label >= 0], minlength=len(store.classes))
-    return {
-        "store": store.path.name,
-        "windows": len(store),
-        "channels": list(store.channels),
-        "length": store.header.length,
-        "fs": store.fs,
-        "recordings": len(store.recordings),
-        "subjects": store.index.n_subjects,
-        "subjects_from": store.index.subjects_from,
-        "classes": {name: int(count) for name, count in zip(store.classes, counts, strict=True)},
-        "empty": sum(int(recording["empty"]) for recording in store.recordings),
-        "skipped": store.skipped,
-        "quality": store.quality(),
-        "checksum": store.checksum,
-        "notes": list(store.notes),
-    }
-
-
-def _lines(store: WindowStore) -> list[str]:
-    facts = summary(store)
-    lines = [
-        f"{facts['store']}: {counted(facts['windows'], 'window')} of {counted(len(store.channels), 'channel')} × "
-        f"{store.header.length} samples at {store.fs:g} Hz, "
-        f"{counted(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
-    ]
-    if store.classes:
-        total = max(sum(facts["classes"].values()), 1)
-        shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
-        lines.append(f"classes: {', '.join(shares)}")
-    if facts["empty"]:
-        lines.append(f"left out: {counted(facts['empty'], 'window')} without any sample")
-    for kind, channels in facts["quality"].items():
-        named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
-        lines.append(f"{kind} samples, by channel (number of recordings): {named}")
-    if store.skipped:
-        count = len(store.skipped)
-        lines.append(f"left out {count:,} {'files or folders' if count != 1 else 'file or folder'}:")
-        lines += [f"  {', '.join(names)}: {reason}" for reason, names in files_by_reason(store).items()]
-    return lines
+    show(facts)
+    print_notes(note_on_files(written.index) or "")

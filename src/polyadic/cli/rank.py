@@ -21,16 +21,13 @@ Sums of [bold]polyadic moments[/bold], without reading the data again:
 """
 
 
-@options.reads_recordings
+@options.with_options("seed json quiet")
 def rank(
     data: options.Data,
     restarts: Annotated[int, option("Number of random starts whose consensus is taken.", min=1, metavar="N")] = 8,
     refits: Annotated[int, option("Number of fits to random halves of the subjects.", min=1, metavar="N")] = 4,
-    seed: options.Seed = 0,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Find the largest rank at which at least 70 % of the components replicate in halves of the subjects.
 
@@ -41,15 +38,14 @@ def rank(
     from polyadic.explain import components
     from polyadic.scale.moments import Moments
 
-    hidden = quiet or json
-    words: dict[str, Any] = {"restarts": restarts, "refits": refits, "replicates": 0, "random_state": seed}
-    with stage_bar("components", hidden, "parts") as show:
+    words: dict[str, Any] = {"restarts": restarts, "refits": refits, "replicates": 0, "random_state": common.seed}
+    with stage_bar("components", common.hidden, "parts") as show:
         if data.suffix == ".moments":
             found = components(Moments.load(data), **words, progress=show)
         else:
-            with opened(data, given, hidden=hidden) as windows:
+            with opened(data, common) as windows:
                 found = components(windows, **words, progress=show)
-    if json:
+    if common.json:
         print_json({**found.to_dict(), "reason": repr(found)})
         return
     print_table(("rank", "components that replicate"), [[str(rank), str(count)] for rank, count in found.tried.items()])

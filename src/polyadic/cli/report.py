@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import describe, open_model, opened
 
 EXAMPLES = """
@@ -27,23 +26,16 @@ The model alone:
 """
 
 
-@options.reads_recordings
+@options.with_options("seed device force json quiet")
 def report(
     model: options.Model,
     data: options.DataOption = None,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, out_option("The HTML file to write.")] = Path("report.html"),
     probe: options.Probe = None,
     transductive: options.Transductive = False,
-    seed: options.Seed = 0,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page. Default: the name of the data.")] = "",
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    title: Annotated[str, option("Title of the page. Default: the name of the data.", metavar="TEXT")] = "",
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Write an HTML report of a model: components, windows, scores and training.
 
@@ -59,30 +51,29 @@ def report(
     from polyadic.data.batches import choose_device
 
     require("plotly", "report needs", "report")
-    check_out_file(out, model, data, endings=(".html", ".htm"), force=force)
-    loaded = open_model(model, device)
-    hidden = quiet or json
+    check_out_file(out, model, data, endings=(".html", ".htm"), force=common.force)
+    loaded = open_model(model, common.device)
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            windows = stack.enter_context(opened(data, given, model=loaded, hidden=hidden))
+            windows = stack.enter_context(opened(data, common, model=loaded))
             describe(windows, hidden=True)
             loaded._samples(windows)  # raises if the shape of the windows is wrong
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
-        on_stage = stack.enter_context(stage_bar("report", hidden, "parts"))
+        on_stage = stack.enter_context(stage_bar("report", common.hidden, "parts"))
         reports.write(
             out,
             loaded,
             windows,
-            origin=provenance(str(choose_device(device))) | {"sha256": hashes},
+            origin=provenance(str(choose_device(common.device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
-            random_state=seed,
+            random_state=common.seed,
             probe=probe or "auto",
             transductive=transductive,
             on_stage=on_stage,
         )
     size = out.stat().st_size
-    if json:
+    if common.json:
         print_json({"report": out.name, "bytes": size})
-    elif not quiet:
+    elif not common.quiet:
         echo(f"{out.name}: {size / 1e6:.1f} MB. Open it in a browser.")

@@ -7,9 +7,7 @@ compared with plain statistics, PCA of the same spectra and the paper's ATD. All
 from __future__ import annotations
 
 import itertools
-import json as json_module
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +15,7 @@ from polyadic._util.terminal import echo, print_json, print_table, printable
 from polyadic.cli import options
 from polyadic.cli.files import check_out_folder
 from polyadic.cli.fit import build_estimator, found_components
-from polyadic.cli.options import option
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted
 from polyadic.errors import MissingExtraError, PolyadicError
 
@@ -44,12 +42,12 @@ _NEXT = """Next, with a folder of your own recordings (EDF, WFDB, BIDS, CSV, …
   polyadic report model.safetensors --data recordings                 # scores on new subjects, and what was learned"""
 
 
+@options.with_options("device json quiet", reading=())
 def run(
     data: Annotated[
         Path | None,
         option(
-            "Store (folder of windows written by [bold]polyadic prepare[/bold]) or .npz file with X (windows, "
-            "channels, time), y and subject. Default: simulated nights.",
+            "Store or .npz file with X (windows, channels, time), y and subject. Default: simulated nights.",
             metavar="DATA",
             exists=True,
         ),
@@ -57,12 +55,11 @@ def run(
     seeds: Annotated[int, option("Number of random splits of the subjects.", min=1, metavar="N")] = 1,
     rank: options.Rank = None,
     fs: options.Fs = None,
-    device: options.Device = "auto",
-    out: Annotated[
-        Path, option("Output folder for the model, results.json and report.html.", "--out", "-o", metavar="FOLDER")
-    ] = Path("polyadic-run"),
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    out: Annotated[Path, out_option("Output folder: model, results.json, report.html.", "FOLDER")] = Path(
+        "polyadic-run"
+    ),
+    *,
+    common: options.Common,
 ) -> None:
     """See it work: few labels, and a sensor that fails, on simulated nights or on your own windows.
 
@@ -70,7 +67,8 @@ def run(
     other half. Shows balanced accuracy with 3, 10 and all labels per class, and with each channel in turn set to zero
     in the test windows. Writes the model of all windows, the results as JSON, and a report.
     """
-    from polyadic._util.files import write_atomically
+    from polyadic._util.files import write_json
+    from polyadic._util.progress import stage_bar
     from polyadic._util.provenance import provenance
     from polyadic.data import synthetic_nights
     from polyadic.data.batches import choose_device
@@ -79,29 +77,30 @@ def run(
     check_out_folder(out, data)
     windows = synthetic_nights() if data is None else open_windows(data, fs=fs)
     _check(windows)
-    hidden = quiet or json
-    rows = _compare(windows, _methods(windows, rank, device), seeds, hidden)
+    methods, rows = _methods(windows, rank, common.device), list[dict[str, Any]]()
+    with stage_bar("comparing", common.hidden, "fits") as show:
+        for seed, name in itertools.product(range(seeds), methods):
+            show(len(rows), seeds * len(methods), f"{name}, split {seed + 1}")
+            rows.append({"method": name, "seed": seed, **score(windows, methods[name], seed)})
     result = {
         "title": "simulated nights" if data is None else printable(data.name),
         "shape": list(windows.shape),
         "fs": windows.fs,
         "subjects": windows.index.n_subjects,
-        **provenance(str(choose_device(device))),
+        **provenance(str(choose_device(common.device))),
         "seeds": list(range(seeds)),
         "summary": _summary(rows),
         "rows": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "results.json", (json_module.dumps(result, indent=1) + "\n").encode())
-    missing = _write_report(out, windows, result, {"rank": rank, "device": device}, hidden)
-    if json:
+    write_json(out / "results.json", result)
+    missing = _write_report(out, windows, result, {"rank": rank, "device": common.device}, common.hidden)
+    if common.json:
         print_json(result)
         return
     _show(result)
     echo(f"Wrote model.safetensors, {'' if missing else 'report.html and '}results.json to {out}/")
-    if missing:
-        echo(missing)
-    for line in _NEXT.splitlines():
+    for line in (*filter(None, [missing]), *_NEXT.splitlines()):
         echo(line)
 
 
@@ -137,45 +136,36 @@ def _methods(windows: Windows, rank: int | None, device: str) -> dict[str, Any]:
 # ------------------------------------------------------------- fits and scores
 
 
-def _compare(windows: Windows, methods: Mapping[str, Any], seeds: int, hidden: bool) -> list[dict[str, Any]]:
-    """Fit and score all methods on all splits, and show progress."""
-    from polyadic._util.progress import stage_bar
-
-    rows: list[dict[str, Any]] = []
-    with stage_bar("comparing", hidden, "fits") as show:
-        for seed, name in itertools.product(range(seeds), methods):
-            show(len(rows), seeds * len(methods), f"{name}, split {seed + 1}")
-            rows.append({"method": name, "seed": seed, **score(windows, methods[name], seed)})
-    return rows
-
-
 def score(windows: Windows, estimator: Any, seed: int) -> dict[str, Any]:
     """Train features and probes on half of the subjects, and return balanced accuracies in percent on the others."""
     import warnings
 
     import numpy as np
     from sklearn.base import clone
+    from sklearn.metrics import balanced_accuracy_score
 
     from polyadic.evaluate import WindowClassifier, labels_of
 
     rng = np.random.default_rng(seed)
     subjects = rng.permutation(np.unique(windows.subject))
     inside = np.isin(windows.subject, subjects[: len(subjects) // 2])
-    train, test = windows[inside], windows[~inside]
-    row: dict[str, Any] = {}
+    train, test = windows[inside], windows[~inside & (windows.label >= 0)]
+    X = np.asarray(test.X)
+
+    def accuracy(X: Any) -> float:
+        return 100 * float(balanced_accuracy_score(labels_of(test), classifier.predict(X)))
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of few sweeps, and of the channels that are set to zero
         begun = time.perf_counter()
         features = clone(estimator).set_params(random_state=seed).fit(train)
-        row["seconds"], row["parameters"] = time.perf_counter() - begun, features.n_parameters_
+        row = {"seconds": time.perf_counter() - begun, "parameters": features.n_parameters_}
         for column, count in _LABELS.items():
-            known = _labelled(train.label, count, rng)
-            labels = np.where(known, labels_of(train), "")
+            labels = np.where(_labelled(train.label, count, rng), labels_of(train), "")
             classifier = WindowClassifier(features).fit(train, labels)
-            row[column] = _accuracy(classifier, test, test.X)
-        X = np.asarray(test.X)
-        channels = [np.where(np.arange(X.shape[1])[:, None] == channel, 0.0, X) for channel in range(X.shape[1])]
-        row[_DEAD] = float(np.mean([_accuracy(classifier, test, broken.astype(X.dtype)) for broken in channels]))
+            row[column] = accuracy(X)
+        alive = (np.arange(X.shape[1])[:, None] != channel for channel in range(X.shape[1]))
+        row[_DEAD] = float(np.mean([accuracy(np.where(working, X, X.dtype.type(0))) for working in alive]))
     return row
 
 
@@ -192,29 +182,12 @@ def _labelled(label: NDArray[Any], count: int | None, rng: np.random.Generator) 
     return known
 
 
-def _accuracy(classifier: Any, windows: Windows, X: Any) -> float:
-    """Return the balanced accuracy, in percent, on windows with the signals X (N, channels, time)."""
-    import numpy as np
-    from sklearn.metrics import balanced_accuracy_score
-
-    from polyadic.evaluate import labels_of
-
-    known = windows.label >= 0
-    predicted = classifier.predict(np.asarray(X)[known])
-    return 100 * float(balanced_accuracy_score(labels_of(windows)[known], predicted))
-
-
 def _summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the means of each method over the splits."""
-    import numpy as np
+    import pandas as pd
 
-    names = dict.fromkeys(row["method"] for row in rows)
-    measures = [name for name in rows[0] if name not in ("method", "seed")]
-    return [
-        {"method": method}
-        | {name: float(np.mean([row[name] for row in rows if row["method"] == method])) for name in measures}
-        for method in names
-    ]
+    means = pd.DataFrame(rows).drop(columns="seed").groupby("method", sort=False).mean()
+    return [{str(key): value for key, value in row.items()} for row in means.reset_index().to_dict("records")]
 
 
 # ---------------------------------------------------------------------- output
@@ -246,13 +219,8 @@ def _show(result: dict[str, Any]) -> None:
     """Print the table, what it shows, and where another method wins."""
     heads = {column: f"{column} labels" for column in _LABELS} | {_DEAD: "one sensor dead"}
     lines = [
-        [
-            entry["method"],
-            *(f"{entry[name]:.1f}" for name in heads),
-            f"{entry['parameters']:,.0f}",
-            f"{entry['seconds']:.1f}",
-        ]
-        for entry in result["summary"]
+        [row["method"], *(f"{row[name]:.1f}" for name in heads), f"{row['parameters']:,.0f}", f"{row['seconds']:.1f}"]
+        for row in result["summary"]
     ]
     title = (
         f"{result['title']}: balanced accuracy on new subjects, % ({counted(len(result['seeds']), 'split')}, "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
-from polyadic.cli.files import check_out_file, write_table
-from polyadic.cli.options import option
+from polyadic.cli.files import check_out_file, parts_of, write_table
+from polyadic.cli.options import option, out_option
 from polyadic.cli.windows import counted, open_model, opened
 
 if TYPE_CHECKING:
@@ -25,24 +26,16 @@ How strongly each window expresses each component, in dB, to look at or to corre
 """
 
 
-@options.reads_recordings
+@options.with_options("device force json quiet")
 def transform(
     model: options.Model,
     data: options.Data,
-    out: Annotated[
-        Path,
-        option("Output: .npy (features only) or .csv (with subject, recording, label).", "--out", "-o", metavar="FILE"),
-    ] = Path("features.npy"),
-    expression: Annotated[
-        bool,
-        option("Instead: the level of each window, and each component relative to it, in dB.", "--expression"),
-    ] = False,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    out: Annotated[Path, out_option(".npy (features only) or .csv (with subject, recording, label).")] = Path(
+        "features.npy"
+    ),
+    expression: Annotated[bool, option("Level and relative expression of components, in dB.", "--expression")] = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Compute the features of all windows and write them to a file."""
     import numpy as np
@@ -51,31 +44,34 @@ def transform(
     from polyadic._util.progress import window_bar
     from polyadic.explain.expression import shown
 
-    check_out_file(out, model, data, endings=(".npy", ".csv"), force=force)
-    loaded = open_model(model, device)
-    hidden, names = quiet or json, list(loaded.get_feature_names_out())
+    check_out_file(out, model, data, endings=(".npy", ".csv"), force=common.force)
+    loaded = open_model(model, common.device)
+    names = list(loaded.get_feature_names_out())
     if expression:
         names = ["level", *(f"component {number + 1}" for number in range(shown(loaded).rank))]
 
-    def values_of(part: Windows) -> Any:
-        return _decibels(loaded, part) if expression else loaded.transform(part)
+    def rows() -> Iterator[list[str]]:
+        done = 0
+        for part in parts_of(windows):
+            values = _decibels(loaded, part) if expression else loaded.transform(part)
+            for code, row in zip(part.label.tolist(), values.tolist(), strict=True):
+                yield ["" if code < 0 else part.classes[code], *(f"{value:.6g}" for value in row)]
+            done += len(part)
+            on_rows(done)
 
-    def rows(part: Windows) -> list[list[str]]:
-        labels = ["" if label < 0 else part.classes[label] for label in part.label.tolist()]
-        values = [[f"{value:.6g}" for value in Z] for Z in values_of(part)]
-        return [[label, *row] for label, row in zip(labels, values, strict=True)]
-
-    with opened(data, given, model=loaded, labels=None, hidden=hidden) as windows:
+    with (
+        opened(data, common, model=loaded, labels=None) as windows,
+        window_bar("transforming", len(windows), common.hidden) as on_rows,
+    ):
         count = len(windows)
-        with window_bar("transforming", count, hidden) as on_rows:
-            if out.suffix == ".npy" and expression:
-                with open_atomically(out) as file:
-                    np.save(file, _decibels(loaded, windows))
-            elif out.suffix == ".npy":
-                loaded.transform(windows, out=out, on_rows=on_rows)
-            else:
-                write_table(out, windows, ["label", *names], rows, fs=windows.fs or loaded.fs_, on_rows=on_rows)
-    if json:
+        if out.suffix == ".csv":
+            write_table(out, windows, ["label", *names], rows(), fs=windows.fs or loaded.fs_)
+        elif expression:
+            with open_atomically(out) as file:
+                np.save(file, _decibels(loaded, windows))
+        else:
+            loaded.transform(windows, out=out, on_rows=on_rows)
+    if common.json:
         print_json({"features": out.name, "windows": count, "columns": names})
         return
     echo(f"{out.name}: {counted(count, 'window')}, {len(names)} {'values in dB' if expression else 'features'} each")

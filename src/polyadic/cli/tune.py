@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli import options
@@ -22,27 +22,16 @@ Search for ten minutes, or with a fixed number of tries, for reproducible result
 """
 
 
-@options.reads_recordings
+@options.with_options("seed device force json quiet")
 def tune(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
-    minutes: Annotated[
-        float, option("Time limit for everything: searches, checks and the final fit.", min=0.0, metavar="X")
-    ] = 10.0,
-    tries: Annotated[
-        int | None, option("Number of different settings to try, instead of --minutes.", min=1, metavar="N")
-    ] = None,
-    folds: Annotated[
-        int, option("Number of outer folds of subjects, on which the choice is scored.", min=2, metavar="N")
-    ] = 3,
+    minutes: Annotated[float, option("Time limit for everything.", min=0.0, metavar="X")] = 10.0,
+    tries: Annotated[int | None, option("Number of settings to try, instead of --minutes.", min=1, metavar="N")] = None,
+    folds: Annotated[int, option("Number of groups of subjects to score the choice on.", min=2, metavar="N")] = 3,
     resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
-    force: options.Force = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     *,
-    given: dict[str, Any],
+    common: options.Common,
 ) -> None:
     """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
@@ -50,9 +39,7 @@ def tune(
     the result with all tries (.tuning.json). The reported score is from subjects that took no part in the choice.
     Ctrl-C keeps the best settings so far, and --resume resumes.
     """
-    from json import dumps
-
-    from polyadic._util.files import write_atomically
+    from polyadic._util.files import write_json
     from polyadic._util.progress import stage_bar
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.tuning import tune as run
@@ -68,27 +55,26 @@ def tune(
         raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
     # An interrupted search has written its best settings so far, which are replaced.
     for path, ending in ((out, ".safetensors"), (result, ".json")):
-        check_out_file(path, data, endings=(ending,), force=force or resume)
-    hidden = quiet or json
+        check_out_file(path, data, endings=(ending,), force=common.force or resume)
     how_to_resume = f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}"
     try:
-        with opened(data, given, hidden=hidden) as windows:
-            describe(windows, hidden)
-            with stage_bar("tuning", hidden, "searches") as show:
+        with opened(data, common) as windows:
+            describe(windows, common.hidden)
+            with stage_bar("tuning", common.hidden, "searches") as show:
                 found = run(
                     windows,
                     minutes=minutes,
                     tries=tries,
                     folds=folds,
-                    random_state=seed,
-                    device=device,
+                    random_state=common.seed,
+                    device=common.device,
                     journal=journal,
                     on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),
                 )
             # predict flags windows unlike these as unusual.
             found.model.features_.typical_ = typical_windows(found.model.features_, windows)
         found.model.save(out)
-        write_atomically(result, (dumps(found.to_dict(), indent=1) + "\n").encode())
+        write_json(result, found.to_dict())
     except KeyboardInterrupt as stop:
         if journal.exists():
             stop.args = (how_to_resume,)
@@ -96,10 +82,10 @@ def tune(
     if not found.interrupted:
         journal.unlink(missing_ok=True)
     chain = found.model.chain_
-    if json:
+    if common.json:
         from polyadic._util.provenance import provenance
 
-        print_json({**found.to_dict(), "along": getattr(chain, "reason", None), **provenance(str(device))})
+        print_json({**found.to_dict(), "along": getattr(chain, "reason", None), **provenance(str(common.device))})
     else:
         for line in found.summary().splitlines():
             echo(line)

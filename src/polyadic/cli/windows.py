@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyadic._util.terminal import echo, print_table
+from polyadic._util.terminal import print_notes, print_table
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
+    from polyadic.cli.options import Common
     from polyadic.data import Windows
     from polyadic.data.reading import Reading
 
@@ -55,54 +56,53 @@ def are_recordings(data: Path) -> bool:
 @contextmanager
 def opened(
     data: Path,
-    given: Mapping[str, Any],
+    common: Common,
     *,
     model: Any = None,
     labels: bool | None = True,
     compares: bool | None = None,
-    hidden: bool = False,
 ) -> Iterator[Windows]:
     """Open the windows of a path; recordings are cut into a temporary store.
 
     For a model, recordings are cut as for its fit, options that contradict it are an error, channels are matched by
-    name, and units are converted. With `labels=None`, labels are read if there are any. `given` has the fields of a
-    `Reading` that were set, and `on_error`. A command that compares subjects (by default: one that needs labels)
-    refuses a recording that belongs to two of them.
+    name, and units are converted. With `labels=None`, labels are read if there are any. A command that compares
+    subjects (by default: one that needs labels) refuses a recording that belongs to two of them.
     """
     from polyadic.data.channels import match_signals, unknown_units
     from polyadic.data.reading import Reading
     from polyadic.data.splits import refuse_copies
 
-    given = dict(given)
+    given = dict(common.given)
     on_error = given.pop("on_error", "raise")
     with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
         if are_recordings(data):
             reading = Reading(**given) if model is None else _reading_for(model, data, given)
             options = {"check_classes": model is None or "classes" in given, "on_error": on_error}
+            wanted = () if model is None else model.channel_names_
             try:
-                windows = _cut(data, Path(folder), reading, labels, hidden, **options)
+                windows = _cut(data, Path(folder), reading, labels, common.hidden, **options)
             except DataError as error:
-                hint = "" if model is None else _rename_hint(data, model.channel_names_)
+                hint = _rename_hint(data, wanted)
                 raise (DataError(f"{error}\n({hint})") if hint else error) from error
-            lacks = model is not None and any("channels missing" in note for note in windows.store.notes)
-            if lacks and (hint := _rename_hint(data, model.channel_names_)):
-                echo(hint, err=True, colour="yellow")
+            lacks = any("channels missing" in note for note in windows.store.notes)
+            print_notes(_rename_hint(data, wanted) if lacks else "")
         else:
             windows = _cut_already(data, given)
+            wanted = () if model is None or "channel 1" in windows.channels else model.channel_names_
+            if "channel 1" not in wanted and (hint := _renames(data.name, windows.channels, wanted)):
+                print_notes(f"{hint} (in polyadic prepare)")
         if compares if compares is not None else labels:
             refuse_copies(windows)
         if model is not None:
             units = getattr(model, "units_", ())
             note = unknown_units(windows, units, data.name)
             windows = match_signals(windows, model.fs_, model.channel_names_, data.name, units=units)
-            if note:
-                echo(note, err=True, colour="yellow")
+            print_notes(note)
         yield windows
 
 
 def _cut_already(data: Path, given: Mapping[str, Any]) -> Windows:
     """Open a store or a file of arrays; raise if an option would have no effect."""
-    from polyadic.data import WindowStore
     from polyadic.data.folders import ENDINGS
     from polyadic.data.readers.arrays import ARRAYS, open_windows
     from polyadic.data.reading import option_name
@@ -116,7 +116,7 @@ def _cut_already(data: Path, given: Mapping[str, Any]) -> Windows:
     if not data.is_dir() and data.suffix.lower() not in ARRAYS:
         windows = ", ".join(ARRAYS)
         raise PolyadicError(f"{data} is neither windows ({windows} or a store) nor a recording ({', '.join(ENDINGS)})")
-    return WindowStore(data).windows if data.is_dir() else open_windows(data, fs=given.get("fs"))
+    return open_windows(data, fs=given.get("fs"))
 
 
 def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden: bool, **options: Any) -> Windows:
@@ -142,14 +142,12 @@ def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden
         if labels is not None:
             raise
         store = written("unlabelled", labels=False)  # raises again if the error has another cause
-        echo(f"read without labels: {error}", err=True, colour="yellow")
+        print_notes(f"read without labels: {error}")
     for reason, names in files_by_reason(store).items():
         rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        echo(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}", err=True, colour="yellow")
+        print_notes(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
     empty = sum(int(entry["empty"]) for entry in store.recordings)
-    left_out = [f"left out {counted(empty, 'window')} without any sample"] if empty else []
-    for note in (*left_out, *store.notes):
-        echo(note, err=True, colour="yellow")
+    print_notes(f"left out {counted(empty, 'window')} without any sample" if empty else "", *store.notes)
     return store.windows
 
 
@@ -202,20 +200,28 @@ def _rename_hint(data: Path, wanted: Sequence[str]) -> str:
     from polyadic.data.readers.common import is_table
     from polyadic.data.readers.tables import read_heads
 
-    for path in [data] if data.is_file() else find_recordings(data, "skip").files:
+    if not wanted:
+        return ""
+    for path in find_recordings(data, "skip").files:
         with suppress(PolyadicError, OSError):
             how: dict[str, Any] = {"resample": "polyphase", "keep_slow": "polyphase"}
             there = read_heads(path) if is_table(path) else read_recording(path, **how).channels
-            others = {name.casefold(): name for name in there if name not in wanted}
-            lacking = [name for name in wanted if name not in there]
-            close = {name: difflib.get_close_matches(name.casefold(), others, 1, 0.4) for name in lacking}
-            if lacking and others:
-                pairs = [f"{others[match[0]]}={name}" for name, match in close.items() if match][:_NAMED]
-                renames = " ".join(f"--rename {shlex.quote(pair)}" for pair in pairs or ["OLD=NEW"])
-                unknown = ", ".join(map(repr, list(others.values())[:_NAMED]))
-                known = f"{path.name} has channels that the model does not know: {unknown}"
-                return f"{known}. If only the name differs: {renames}"
+            if hint := _renames(path.name, there, wanted):
+                return hint
     return ""
+
+
+def _renames(name: str, there: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return a hint at --rename if there are channels that are not wanted, and wanted ones are not there."""
+    others = {channel.casefold(): channel for channel in there if channel not in wanted}
+    lacking = [channel for channel in wanted if channel not in there]
+    if not (others and lacking):
+        return ""
+    close = {channel: difflib.get_close_matches(channel.casefold(), others, 1, 0.4) for channel in lacking}
+    pairs = [f"{others[match[0]]}={channel}" for channel, match in close.items() if match][:_NAMED]
+    renames = " ".join(f"--rename {shlex.quote(pair)}" for pair in pairs or ["OLD=NEW"])
+    unknown = ", ".join(map(repr, list(others.values())[:_NAMED]))
+    return f"{name} has channels that the model does not know: {unknown}. If only the name differs: {renames}"
 
 
 def _has_files(data: Path, pattern: str) -> bool:
@@ -235,43 +241,32 @@ def describe(windows: Windows, hidden: bool) -> None:
     """Print a table of the classes unless hidden, and notes if there are too few recordings, subjects or classes."""
     import numpy as np
 
-    counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes)).tolist()
-    if sum(counts) and not hidden:
-        rows = [*zip(windows.classes, counts, strict=True), ("(no label)", len(windows) - sum(counts))]
-        cells = [(name, f"{count:,}", f"{100 * count / len(windows):.1f}") for name, count in rows]
-        print_table(("class", "windows", "%"), cells if rows[-1][1] else cells[:-1], err=True)
-    names = [name for name, count in zip(windows.classes, counts, strict=True) if count]
-    recordings = len(set(windows.recording.tolist()) - {""})
-    notes = scarcities(recordings, windows.index.n_subjects, names)
-    absent = [name for name, count in zip(windows.classes, counts, strict=True) if not count]
-    if absent:
-        notes.append(f"No window has the class {' or '.join(map(repr, absent))}: scores are without it.")
-    unlabelled = len(windows) - sum(counts)
-    if hidden and sum(counts) and unlabelled:
+    codes = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes))
+    counts = dict(zip(windows.classes, codes.tolist(), strict=True))
+    labelled, unlabelled = sum(counts.values()), int((windows.label < 0).sum())
+    if labelled and not hidden:
+        rows = {**counts, **({"(no label)": unlabelled} if unlabelled else {})}
+        cells = [(name, f"{count:,}", f"{100 * count / len(windows):.1f}") for name, count in rows.items()]
+        print_table(("class", "windows", "%"), cells, err=True)
+    names = [name for name, count in counts.items() if count]
+    notes = scarcities(len(set(windows.recording.tolist()) - {""}), windows.index.n_subjects, names)
+    if len(names) < len(counts):
+        absent = " or ".join(repr(name) for name, count in counts.items() if not count)
+        notes.append(f"No window has the class {absent}: scores are without it.")
+    if hidden and labelled and unlabelled:
         have = "have" if unlabelled != 1 else "has"
         notes.append(f'{counted(unlabelled, "window")} {have} no label ("", None, NaN or -1).')
-    for sentence in (*notes, *_subject_notes(windows, names)):
-        echo(sentence, err=True, colour="yellow")
+    print_notes(*notes, *_subject_notes(windows, names))
 
 
 def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
-    """Return notes on the consequences if there is only one recording, subject or class.
-
-    Examples
-    --------
-    >>> scarcities(2, 2, ["N2"])
-    ["There is only one class, 'N2': a probe needs at least two."]
-    """
-    notes = []
-    if recordings == 1:
-        notes.append("There is only one recording: the model may not generalise to others.")
-    if subjects == 1:
-        notes.append(
-            "There is only one subject: evaluate needs at least two, to test on subjects that the model has not seen."
-        )
-    if len(classes) == 1:
-        notes.append(f"There is only one class, {classes[0]!r}: a probe needs at least two.")
-    return notes
+    """Return notes on the consequences if there is only one recording, subject or class."""
+    only = {
+        "recording: the model may not generalise to others": recordings,
+        "subject: evaluate needs at least two, to test on subjects that the model has not seen": subjects,
+        f"class, {''.join(classes[:1])!r}: a probe needs at least two": len(classes),
+    }
+    return [f"There is only one {what}." for what, count in only.items() if count == 1]
 
 
 def _subject_notes(windows: Windows, names: Sequence[str]) -> list[str]:
@@ -291,10 +286,7 @@ def _subject_notes(windows: Windows, names: Sequence[str]) -> list[str]:
     for name in rare[:_NAMED]:
         # "stage 3" is not a typo of "stage 4".
         others = [other for other in names if other not in rare and re.sub(r"\D", "", name) == re.sub(r"\D", "", other)]
-        close = difflib.get_close_matches(name, others, 1)
-        hint = ""
-        if close:
-            merged = shlex.quote(f"{close[0]}={close[0]}|{name}")
-            hint = f" Did you mean {close[0]!r}? --class {merged} merges them."
-        notes.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.{hint}")
+        notes.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.")
+        for close in difflib.get_close_matches(name, others, 1):
+            notes[-1] += f" Did you mean {close!r}? --class {shlex.quote(f'{close}={close}|{name}')} merges them."
     return notes

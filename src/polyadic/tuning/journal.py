@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
 from polyadic._util.files import write_atomically
@@ -25,25 +25,21 @@ _SHOWN = 24
 
 def fingerprint(windows: Windows, **options: Any) -> dict[str, Any]:
     """Return everything that a score depends on: the version, all samples and labels as hashes, and the options."""
-    samples = (windows.read(np.arange(n, min(n + _ROWS, len(windows)))) for n in range(0, len(windows), _ROWS))
+    samples = hashlib.sha256()
+    for first in range(0, len(windows), _ROWS):
+        rows = np.arange(first, min(first + _ROWS, len(windows)))
+        samples.update(np.ascontiguousarray(windows.read(rows)).tobytes())
     return {
         "version": __version__,
         "shape": list(windows.shape),
         "sampling rate": windows.fs,
         "channels": list(windows.channels),
-        "samples": _hash(np.ascontiguousarray(part).tobytes() for part in samples),
-        "labels": _hash([json.dumps([windows.classes, windows.label.tolist()]).encode()]),
-        "subjects": _hash([json.dumps(windows.subject.tolist()).encode()]),
-        "recordings": _hash([json.dumps([windows.recording.tolist(), windows.start.tolist()]).encode()]),
+        "samples": samples.hexdigest(),
+        "labels": joblib.hash([list(windows.classes), windows.label.tolist()]),
+        "subjects": joblib.hash(windows.subject.tolist()),
+        "recordings": joblib.hash([windows.recording.tolist(), windows.start.tolist()]),
         **options,
     }
-
-
-def _hash(parts: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
 
 
 class Journal:
@@ -58,37 +54,31 @@ class Journal:
     def __init__(self, path: Path, expected: dict[str, Any]) -> None:
         self.path = path
         self.known: dict[int, dict[Settings, Try]] = {}
-        self._lines = [json.dumps({"tune": expected})]
+        self._lines = [json.dumps(expected)]
         if not path.exists():
             return
         try:
-            head, *entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-            found = head["tune"]
-            for entry in entries:
-                search, settings = entry.pop("search"), Settings(**entry.pop("settings"))
-                self._add(search, Try(settings, np.array(entry.pop("shares")), **entry))
+            self._lines = path.read_text("utf-8").splitlines()
+            then, *entries = map(json.loads, self._lines)
+            differ = {name: then[name] for name, value in expected.items() if then[name] != value}
+            for search, settings, shares, seconds in entries:
+                tried = Try(Settings(**settings), np.array(shares), seconds)
+                self.known.setdefault(search, {})[tried.settings] = tried
         except (ValueError, TypeError, KeyError) as error:
             raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name") from error
-        differences = [_difference(name, found.get(name), value) for name, value in expected.items()]
-        if any(differences):
+        if differ:
+            changes = [
+                f"other {name}" if len(str(old)) > _SHOWN else f"{name} {old} then, {expected[name]} now"
+                for name, old in differ.items()
+            ]
             raise PolyadicError(
-                f"{path.name} is the journal of another search ({', '.join(filter(None, differences))}): use the same "
-                "data and options to resume it, choose another name, or remove it"
+                f"{path.name} is the journal of another search ({', '.join(changes)}): use the same data and options "
+                "to resume it, choose another name, or remove it"
             )
-
-    def _add(self, search: int, tried: Try) -> None:
-        self._lines.append(json.dumps({"search": search, **asdict(tried), "shares": tried.shares.tolist()}))
-        self.known.setdefault(search, {})[tried.settings] = tried
 
     def record(self, search: int, tried: Try) -> None:
         """Add a try of one of the searches, unless it is known, and write the file."""
-        if tried.settings not in self.known.get(search, {}):
-            self._add(search, tried)
+        if tried.settings not in self.known.setdefault(search, {}):
+            self.known[search][tried.settings] = tried
+            self._lines.append(json.dumps([search, asdict(tried.settings), tried.shares.tolist(), tried.seconds]))
             write_atomically(self.path, "".join(f"{line}\n" for line in self._lines).encode())
-
-
-def _difference(name: str, then: Any, now: Any) -> str:
-    """Describe a difference between two values of a fingerprint, or return "" if there is none."""
-    if then == now:
-        return ""
-    return f"other {name}" if len(str(now)) > _SHOWN else f"{name} {then} then, {now} now"

@@ -229,14 +229,6 @@ def read_annotations(path: Path, duration: float) -> tuple[Annotation, ...]:
     )
 
 
-def is_annotations(path: Path) -> bool:
-    """Whether a file contains annotations in the MIT format."""
-    try:
-        return bool(list(_decode_annotations(path.read_bytes(), path.name)))
-    except DataError:
-        return False
-
-
 def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[tuple[float, int, str]]:
     """Yield onset in seconds, code and text of the annotations in a file.
 

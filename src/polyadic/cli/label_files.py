@@ -1,0 +1,189 @@
+"""Predicted labels as annotations: BIDS events, annotated EDF copies, WFDB annotations, BIDS derivatives."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from polyadic._util.files import harmless, write_atomically, write_json
+from polyadic._util.version import __version__
+from polyadic.cli.files import check_out_folder, require
+from polyadic.cli.windows import are_recordings
+from polyadic.errors import DataError, PolyadicError
+
+LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf", ".atr")
+"""File extensions for predictions."""
+_LONGEST_NOTE = 254
+"""Maximum length of a label in a WFDB annotation: a note has at most 255 characters, and begins with a parenthesis."""
+
+
+class Labelled(NamedTuple):
+    """A predicted label with onset and duration in seconds; `unusual` is None if unknown."""
+
+    onset: float
+    duration: float
+    text: str
+    confidence: float
+    unusual: bool | None
+
+
+def check_label_file(out: Path, data: Path) -> None:
+    """Raise before any work if annotations cannot be written for this recording, or a package is missing."""
+    ending, source = out.suffix.lower(), data.suffix.lower()
+    if ending == ".csv":
+        return
+    if data.is_dir() or source in (".npz", ".npy"):
+        raise PolyadicError(
+            f"--out {out.name} holds the labels of one recording, but {data.name} is not a single recording: use .csv"
+        )
+    if ending == ".tsv":
+        return
+    wanted, package, extra = (".hea", "wfdb", "wfdb") if ending == ".atr" else (ending, "edfio", "edf")
+    if source != wanted:
+        raise PolyadicError(f"--out {out.name} is for {wanted} recordings, but DATA is {data.name}: use .tsv")
+    require(package, f"{ending} files need the package", extra)
+    with data.open("rb") as file:
+        if package == "edfio" and file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D"):
+            raise PolyadicError(f"{data.name} has gaps (EDF+D), which an annotated copy would lose: use .tsv")
+
+
+def check_label_texts(out: Path, labels: Iterable[str]) -> None:
+    """Raise before any work if the format of a file cannot hold one of the labels."""
+    ending = out.suffix.lower()
+    for label in labels if ending != ".csv" else ():
+        fits = label.isprintable() and (ending != ".atr" or (label.isascii() and len(label) <= _LONGEST_NOTE))
+        if not fits:
+            limit = f", or is not ASCII, or has more than {_LONGEST_NOTE}" if ending == ".atr" else ""
+            raise PolyadicError(
+                f"--out {out.name}: a {ending} file cannot hold the label {label[:40]!r}, which has control "
+                f"characters{limit}: use .csv"
+            )
+
+
+def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
+    """Write the labels of one recording, in order; the extension of `out` sets the format.
+
+    In a copy of the recording, the labels replace the annotations of `classes`.
+    """
+    if out.suffix.lower() == ".tsv":
+        content = "onset\tduration\ttrial_type\tconfidence\tunusual\n"
+        for onset, duration, text, confidence, unusual in labels:
+            mark = "n/a" if unusual is None else int(unusual)
+            content += f"{onset:.10g}\t{duration:.10g}\t{harmless(text)}\t{confidence:.6g}\t{mark}\n"
+        write_atomically(out, content.encode())
+    elif out.suffix.lower() == ".atr":
+        _write_wfdb(out, data, labels)
+    else:
+        _write_edf(out, data, labels, classes)
+
+
+def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> None:
+    """Write a copy of an EDF file with the labels as annotations, which replace existing annotations of classes."""
+    import edfio
+
+    from polyadic.data.readers.edf import mark_copy
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            copy: Any = edfio.read_edf(data) if out.suffix.lower() == ".edf" else edfio.read_bdf(data)
+            replaced = {*classes, *(label.text for label in labels)}
+            kept = [annotation for annotation in copy.annotations if annotation.text not in replaced]
+            added = [edfio.EdfAnnotation(label.onset, label.duration, label.text) for label in labels]
+            copy.set_annotations([*kept, *added])
+            content = mark_copy(copy.to_bytes())
+    except Exception as error:
+        raise DataError(f"{data.name}: edfio cannot write an annotated copy: {error}. Use a .tsv file") from error
+    write_atomically(out, content)
+
+
+def _write_wfdb(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
+    """Write annotations in the MIT format: rhythm changes (+) with the labels as notes."""
+    import numpy as np
+
+    from polyadic.data.readers.common import import_package
+    from polyadic.data.readers.wfdb import read_header
+
+    wfdb, fs = import_package("wfdb", data.name), read_header(data).fs
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wfdb.wrann(
+            "r",
+            "atr",
+            sample=np.array([round(label.onset * fs) for label in labels]),
+            symbol=["+"] * len(labels),
+            aux_note=[label.text if label.text.startswith("(") else f"({label.text}" for label in labels],
+            fs=fs,
+            write_dir=folder,
+        )
+        write_atomically(out, (Path(folder) / "r.atr").read_bytes())
+
+
+# ------------------------------------------------------------------------------------------------ BIDS derivatives
+
+
+_DESCRIPTION = "dataset_description.json"
+_RECORDING = re.compile(r"(sub-[^/]+/(?:.+/)?sub-[^/]+)_i?eeg")
+_USE_A_TABLE = "derivatives are for BIDS data sets: use -o labels.csv"
+
+
+def check_derivatives(out: Path, data: Path, force: bool) -> None:
+    """Raise before any work if `data` is no BIDS data set, or `out` is another data set or, without force, a folder."""
+    from polyadic.data.folders import is_bids
+
+    check_out_folder(out, data)
+    if are_recordings(data) and not is_bids(data):
+        raise PolyadicError(f"--out {out.name} is a folder, but {data.name} has no {_DESCRIPTION}: {_USE_A_TABLE}")
+    if is_bids(out):
+        if b'"Name": "polyadic"' not in (out / _DESCRIPTION).read_bytes():
+            raise PolyadicError(
+                f"--out: the folder {out.name} is a data set that polyadic did not write: choose another, such as "
+                "derivatives/polyadic"
+            )
+    elif out.is_dir() and any(out.iterdir()) and not force:
+        raise PolyadicError(
+            f"--out: the folder {out.name} exists and has no derivatives of polyadic: use --force to write into it, or "
+            "choose another name"
+        )
+
+
+def table_of(recording: str) -> str:
+    """Return the path of the events table of a recording: sub-01/eeg/sub-01_desc-polyadic_events.tsv."""
+    found = _RECORDING.fullmatch(recording)
+    if found is None or ".." in recording.split("/"):
+        raise DataError(f"{recording!r} is not a recording of a BIDS data set (sub-…/…/sub-…_eeg), and {_USE_A_TABLE}")
+    return f"{found[1]}_desc-polyadic_events.tsv"
+
+
+def write_derivatives(
+    out: Path, recordings: Sequence[str], labels: Sequence[Labelled], model: str, classes: Sequence[str]
+) -> None:
+    """Write a folder of BIDS derivatives; for each window, there is the name of its recording and its label."""
+    description = {
+        "Name": "Labels predicted by polyadic",
+        "BIDSVersion": "1.9.0",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "polyadic", "Version": __version__, "Description": f"polyadic predict {model}"}],
+    }
+    columns = {
+        "onset": {"Description": "Start of the window from the start of the recording.", "Units": "s"},
+        "duration": {"Description": "Length of the window.", "Units": "s"},
+        "trial_type": {"Description": "Predicted class.", "Levels": {name: f"predicted as {name}" for name in classes}},
+        "confidence": {"Description": "Probability of the predicted class."},
+        "unusual": {"Description": "1 for a window unlike those that the model was fitted to."},
+    }
+    # First: a folder without its description would be refused if the command is interrupted and repeated.
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / _DESCRIPTION, description)
+    tables: dict[str, list[Labelled]] = {}
+    for recording, label in zip(recordings, labels, strict=True):
+        tables.setdefault(recording, []).append(label)
+    for recording, found in tables.items():
+        path = out / table_of(recording)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_labels(path, path, found)
+        write_json(path.with_suffix(".json"), columns)
