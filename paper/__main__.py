@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,7 +63,6 @@ _Jobs = Annotated[
     ),
 ]
 _Quick = Annotated[bool, typer.Option("--quick", help="Short test on synthetic signals.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 _OUT = Path("paper-results")
 
@@ -125,13 +123,8 @@ def _add_experiment(name: str) -> None:
         method: _Methods = None,
         tuned: Annotated[
             Path | None,
-            typer.Option(
-                metavar="FILE", help="File written by `python -m paper tune`: settings of each method.", exists=True
-            ),
+            typer.Option(metavar="FILE", help="Settings of each method: docs/results/*/tune-*.json.", exists=True),
         ] = None,
-        tries: Annotated[
-            int, typer.Option(min=1, metavar="N", help="For tune: number of settings to try per method.")
-        ] = 12,
         protocol: Annotated[
             str, typer.Option(metavar="NAME", help="subject: subject-wise split; paper: the paper's split; or both.")
         ] = "both",
@@ -141,12 +134,10 @@ def _add_experiment(name: str) -> None:
         jobs: _Jobs = 1,
         quick: _Quick = False,
         out: _Out = _OUT,
-        json: _Json = False,
         quiet: _Quiet = False,
     ) -> None:
-        methods = tuple(method or ())
-        request = Request(name, out, dataset, data, seeds, protocol, paper_settings, quick, device, jobs, epochs)
-        run(replace(request, methods=methods, tuned=tuned, tries=tries), experiment, quiet=quiet, as_json=json)
+        how = (seeds, protocol, paper_settings, quick, device, jobs, epochs, tuple(method or ()), tuned)
+        run(Request(name, out, dataset, data, *how), experiment, quiet)
 
 
 for _name in EXPERIMENTS:
@@ -154,17 +145,11 @@ for _name in EXPERIMENTS:
 
 
 @app.command()
-def speed(
-    device: _Device = "auto",
-    quick: _Quick = False,
-    out: _Out = _OUT,
-    json: _Json = False,
-    quiet: _Quiet = False,
-) -> None:
+def speed(device: _Device = "auto", quick: _Quick = False, out: _Out = _OUT, quiet: _Quiet = False) -> None:
     """Seconds of sweeps and whole fits on random windows, and of other implementations."""
     from paper.speed.runner import run as run_speed
 
-    run_speed(out, device, quick=quick, quiet=quiet, as_json=json)
+    run_speed(out, device, quick=quick, quiet=quiet)
 
 
 @app.command()
@@ -188,7 +173,6 @@ def labels(
     jobs: _Jobs = 1,
     quick: _Quick = False,
     out: _Out = _OUT,
-    json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
     """Accuracy against labels per class on new subjects, next to strong baselines."""
@@ -197,15 +181,15 @@ def labels(
     sets = tuple(FILES) if dataset is None else (dataset,)
     methods = tuple(method or ())
     request = LabelRequest(out, data, sets, methods, seeds, splits, epochs, development, device, jobs, quick)
-    run_labels(request, quiet=quiet, as_json=json)
+    run_labels(request, quiet=quiet)
 
 
 @app.command()
-def cluster(quick: _Quick = False, out: _Out = _OUT, json: _Json = False) -> None:
+def cluster(quick: _Quick = False, out: _Out = _OUT) -> None:
     """Seconds, bytes and memory of fits on Dask clusters of 1, 2 and 4 processes of this machine."""
     from paper.speed import cluster as cluster_runner  # it needs Dask
 
-    cluster_runner.run(out, quick, json)
+    cluster_runner.run(out, quick)
 
 
 @app.command()
@@ -217,11 +201,10 @@ def compression(
     splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 4,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
-    json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
     """Loss and accuracy of default fits with compressed and with uncompressed windows, on development subjects."""
-    run_compression(out, data, seeds, splits, jobs, quiet=quiet, as_json=json)
+    run_compression(out, data, seeds, splits, jobs, quiet=quiet)
 
 
 @app.command()
@@ -258,12 +241,11 @@ def along(
     splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 3,
     draws: Annotated[int, typer.Option(min=1, metavar="N", help="Number of draws of labels for each split.")] = 2,
     out: _Out = _OUT,
-    json: _Json = False,
 ) -> None:
     """Predictions along the recording against each window by itself, on development subjects."""
     from paper.labels.along import run as run_along
 
-    run_along(data, out, splits, draws, as_json=json)
+    run_along(data, out, splits, draws)
 
 
 @app.command()
@@ -284,14 +266,13 @@ def missing(
     final: Annotated[bool, typer.Option("--final", help="Score the subjects that no setting was chosen on.")] = False,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
-    json: _Json = False,
 ) -> None:
     """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values; resumable."""
     from paper.missing import OWN, RIVALS, MissingRequest
     from paper.missing import run as run_missing
 
     methods = tuple(method or (OWN, *RIVALS))
-    run_missing(MissingRequest(out, data, tuple(dataset or FILES), methods, splits, final, jobs), as_json=json)
+    run_missing(MissingRequest(out, data, tuple(dataset or FILES), methods, splits, final, jobs))
 
 
 @app.command()

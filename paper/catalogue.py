@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from paper import figures, reference, tables, tuning
+from paper import figures, reference, tables
 from paper.methods import ExperimentSettings, MethodVariant, Row, variant
 from paper.runner import Experiment
 from polyadic import ATD
@@ -24,7 +24,7 @@ from polyadic.presets import preset
 
 TENSOR = ("SALS", "GR-SALS", "ATD_ss-", "ATD")
 DEEP = ("SimCLR-32", "SimCLR-128", "BYOL-32", "BYOL-128", "AE-32", "AE-128", "AE_ss-32", "AE_ss-128")
-SIMPLE = ("PCA-32", "Hand", "MiniRocket", "CP-ALS")
+SIMPLE = ("PCA-32", "Hand", "MiniRocket")
 
 _ROUNDS = (1, 2, 3, 4, 8)
 _RANKS = (8, 16, 32, 64, 128)
@@ -244,16 +244,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         tuple(reference.DATASETS),
         tables.main_table,
         variants=_methods("UMLDA", "STL", "ATD"),
-        parameters=_CONVERGED,
-    ),
-    "tune": Experiment(
-        "Tuning of every method with the same number of tries",
-        tuple(reference.DATASETS),
-        tuning.tuning_table,
-        variants=tuning.variants_to_try,
-        adjust=tuning.without_tested_subjects,
-        run_cell=tuning.run_try,
-        chosen_settings=tuning.best_settings,
         parameters=_CONVERGED,
     ),
     "figure1": Experiment(

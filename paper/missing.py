@@ -23,8 +23,7 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.metrics.pairwise import euclidean_distances
 
 from paper.labels.people import FILES, halves, read_set
-from paper.markdown import table
-from paper.results import provenance, run_cells, show, write_result
+from paper.results import provenance, publish, run_cells, table
 from polyadic import CPD
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.core.missing import dead_channels
@@ -240,7 +239,7 @@ def _ptb_xl(folder: Path, split: int, as_missing: int) -> Row:
 # ------------------------------------------------------------------------------------------------------ run
 
 
-def run(request: MissingRequest, as_json: bool = False) -> dict[str, Any]:
+def run(request: MissingRequest) -> None:
     """Run the cells that are not in the journal, and write `missing-….json` and `missing-….md`."""
     request.out.mkdir(parents=True, exist_ok=True)
     who, tasks = "final" if request.final else "development", dict[str, Any]()
@@ -257,10 +256,7 @@ def run(request: MissingRequest, as_json: bool = False) -> dict[str, Any]:
     text = (
         f"# When a sensor fails\n\nBalanced accuracy in percent, mean over splits. Written by {source}\n\n{page(rows)}"
     )
-    write_result(request.out / f"{stem}.json", result)
-    (request.out / f"{stem}.md").write_text(text)
-    show(result, text, f"{stem}.json and {stem}.md", as_json)
-    return result
+    publish(request.out, stem, result, text)
 
 
 def means(rows: list[Row], name: str) -> dict[str, dict[str, float]]:

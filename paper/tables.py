@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from paper import reference
-from paper.markdown import machine_name, mean_and_std, table
+from paper.results import machine_name, mean_and_std, table
 from polyadic.evaluate import corrected_resampled, holm
 
 Row = dict[str, Any]

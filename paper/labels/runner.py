@@ -23,7 +23,7 @@ from sklearn.metrics import balanced_accuracy_score
 from paper.labels.methods import DEFAULT, FROZEN, RELEASE, Method, features_of, method
 from paper.labels.people import COUNTS, FILES, Half, LabelSet, drawn, halves, read_set
 from paper.labels.tables import draw, page
-from paper.results import choose_device, provenance, run_cells, show, write_result
+from paper.results import choose_device, provenance, publish, run_cells
 from paper.scoring import train_probe, unthreaded
 from polyadic.core.persist import encode
 from polyadic.data import Windows
@@ -139,31 +139,28 @@ def _hash(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
+def run(request: LabelRequest, quiet: bool = False) -> dict[str, Any]:
     """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables.
 
     Features of each method, set and seed are computed first and kept in a folder `features`; then every split is scored
     by itself, so that `--jobs` has many small tasks.
     """
     request.out.mkdir(parents=True, exist_ok=True)
-    stem, hidden = _STEM + ("-development" if request.development else ""), quiet or as_json
+    stem = _STEM + ("-development" if request.development else "")
     cells, folder = {cell.key(): cell for cell in _cells(request)}, request.out / "features"
     frozen = _frozen(request, cells.values()) if request.reuses else {}
     folder.mkdir(exist_ok=True)
     learned = {cell.features_key(): cell for cell in cells.values() if not cell.one.is_classifier}
     tasks = {key: delayed(_learn)(cell, folder / f"{key}.npz") for key, cell in learned.items()}
-    fits = run_cells(f"{stem}: features", tasks, folder / "fits.jsonl", request.jobs, hidden)
+    fits = run_cells(f"{stem}: features", tasks, folder / "fits.jsonl", request.jobs, quiet)
     tasks = {key: delayed(_score)(cell, folder / f"{cell.features_key()}.npz") for key, cell in cells.items()}
-    done = run_cells(stem, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, hidden)
+    done = run_cells(stem, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, quiet)
     found = [(cell, {**fits.get(cell.features_key(), {}), **done[key]["fit"]}, done[key]["scores"])
              for key, cell in cells.items()]  # fmt: skip
     result = _result(request, found, frozen)
-    text = page(result)
-    write_result(request.out / f"{stem}.json", result)
-    (request.out / f"{stem}.md").write_text(text)
+    publish(request.out, stem, result, page(result))
     for name in result["sets"] if find_spec("matplotlib") else ():
         draw(result, name, request.out / f"{stem}-{name}.png")
-    show(result, text, f"{stem}.json, {stem}.md and the figures to {request.out}/", as_json)
     return result
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from paper.drawing import new_figure
 from paper.labels.methods import DEFAULT
 from paper.labels.people import COUNTS
-from paper.markdown import as_text, machine_name, table
+from paper.results import machine_name, new_figure, plain_text, table
 from polyadic.evaluate import corrected_resampled, holm
 
 Result = dict[str, Any]
@@ -120,13 +119,13 @@ def _table(
         if column != "score":
             values = [split_scores(result, data, name, count, column) for count in counts]
             cells = [_cell(value, share) for value in values] + [""] * (4 if timed else 1)
-            lines.append([as_text(f"{name}, {column}"), *cells])
+            lines.append([plain_text(f"{name}, {column}"), *cells])
             continue
         cells = [
             _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
             for count in counts
         ]
-        lines.append([as_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
+        lines.append([plain_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
     return table([*heads, "numbers", *(_TIMES if timed else ())], lines).rstrip()
 
 
@@ -208,7 +207,7 @@ def _rank_lines(result: Result) -> list[str]:
         means = scores[name].reshape(len(result["sets"]), -1).mean(axis=0)
         test = "" if name == DEFAULT else f"{stats.wilcoxon(gaps).pvalue:.2g}" if gaps.any() else "1"
         wins = "" if name == DEFAULT else f"{int((gaps > 0).sum())} of {len(cells)}"
-        lines.append([as_text(name), *(f"{mean:.1f}" for mean in means), f"{ranks[name]:.1f}", wins, test])
+        lines.append([plain_text(name), *(f"{mean:.1f}" for mean in means), f"{ranks[name]:.1f}", wins, test])
     about = (
         f"Mean over the sets by labels per class; mean rank over all {len(cells)} pairs of set and labels; in how many "
         f"{DEFAULT} is ahead, and p of a Wilcoxon signed-rank test over them, not corrected for the number of methods. "
@@ -247,7 +246,7 @@ def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], An
             if name != DEFAULT:
                 cells = [comparisons.get((data, name, str(count))) for count in COUNTS]
                 texts = ["–" if cell is None else f"{cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells]
-                rows.append([as_text(f"{about['title']}: {name}"), *texts])
+                rows.append([plain_text(f"{about['title']}: {name}"), *texts])
     return [*lines, table(["", *map(str, COUNTS)], rows).rstrip()]
 
 

@@ -1,4 +1,4 @@
-"""`bench labels`: subjects, draws, scores, tests and tables of the label curve."""
+"""`python -m paper labels`: subjects, draws, scores, tests and tables of the label curve."""
 
 from __future__ import annotations
 
