@@ -16,9 +16,9 @@ def markdown(result: Result) -> str:
     if "fits" in result:
         text += ["**Whole fits with the default settings**\n", fit_table(result["fits"])]
     if "store" in result:
-        text += ["**Windows of 7 × 3000 in a store**\n", _store_table(result["store"])]
+        text += ["**Windows of 7 × 3000 in a store**\n", store_table(result["store"])]
     if "growth" in result:
-        text += ["**Growth of a default fit**\n", _growth_table(result)]
+        text += ["**Growth of a default fit**\n", growth_table(result["growth"])]
     if "pca" in result:
         one = result["pca"]
         what = f"A default fit of {one['windows']:,} HAR-sized windows and scikit-learn's PCA({one['rank']})"
@@ -102,7 +102,7 @@ def fit_table(rows: list[Result]) -> str:
     return table([*heads, "memory", "all windows, s"], lines)
 
 
-def _store_table(rows: list[Result]) -> str:
+def store_table(rows: list[Result]) -> str:
     """Return the table of fit and transform of a store."""
     lines = [
         [
@@ -118,10 +118,10 @@ def _store_table(rows: list[Result]) -> str:
     return table(heads, lines)
 
 
-def _growth_table(result: Result) -> str:
+def growth_table(rows: list[Result]) -> str:
     """Return the table of seconds over sizes."""
     lines = []
-    for row in result["growth"]:
+    for row in rows:
         line = [row["what"], ", ".join(f"{size:,}" for size in row["sizes"])]
         for kind in ("pass", "sweep"):
             line += [", ".join(_ms(value) for value in row[f"{kind}_seconds"]), f"{row[f'{kind}_exponent']:.2f}"]
@@ -132,7 +132,7 @@ def _growth_table(result: Result) -> str:
 def compared(one: Result, other: str) -> str:
     """Return the seconds of polyadic and of another implementation, and the ratio."""
     seconds = (_range(one[f"{name}_seconds"]) for name in ("polyadic", other))
-    return "{} s, against {} s: {} times as long".format(*seconds, _range(one["ratio"]))
+    return "{} s, the other {} s, {} times as long".format(*seconds, _range(one["ratio"]))
 
 
 def _range(values: dict[str, float]) -> str:
