@@ -62,6 +62,13 @@ _Jobs = Annotated[
         min=1, metavar="N", help="Number of parallel fits. With more than one, seconds per sweep are not comparable."
     ),
 ]
+_Splits = Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the subjects.")]
+_FOLDER: Any = typer.Option("--data", metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
+_Folder = Annotated[Path, _FOLDER]
+_FolderOrNone = Annotated[Path | None, _FOLDER]
+_Sets = Annotated[
+    list[str] | None, typer.Option("--dataset", metavar="NAME", help=f"{', '.join(FILES)}; repeat for several.")
+]
 _Quick = Annotated[bool, typer.Option("--quick", help="Short test on synthetic signals.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 _OUT = Path("paper-results")
@@ -154,9 +161,7 @@ def speed(device: _Device = "auto", quick: _Quick = False, out: _Out = _OUT, qui
 
 @app.command()
 def labels(
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
-    ] = None,
+    data: _FolderOrNone = None,
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}. Default: all.")
     ] = None,
@@ -194,11 +199,9 @@ def cluster(quick: _Quick = False, out: _Out = _OUT) -> None:
 
 @app.command()
 def compression(
-    data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
-    ],
+    data: _Folder,
     seeds: _Seeds = 3,
-    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 4,
+    splits: _Splits = 4,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
     quiet: _Quiet = False,
@@ -220,13 +223,7 @@ def compare(
 
 
 @app.command()
-def components(
-    data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder with har.npz, sisfall.npz and eegmat.npz.", exists=True)
-    ],
-    out: _Out = Path("docs/results/components"),
-    quiet: _Quiet = False,
-) -> None:
+def components(data: _Folder, out: _Out = Path("docs/results/components"), quiet: _Quiet = False) -> None:
     """Components for people of three data sets, coverage of their bands, and EEGMAT: rest and arithmetic."""
     from paper.components import run as run_components
 
@@ -235,10 +232,8 @@ def components(
 
 @app.command()
 def along(
-    data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder with har.npz and geotec_phone.npz.", exists=True)
-    ],
-    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 3,
+    data: _Folder,
+    splits: _Splits = 3,
     draws: Annotated[int, typer.Option(min=1, metavar="N", help="Number of draws of labels for each split.")] = 2,
     out: _Out = _OUT,
 ) -> None:
@@ -250,39 +245,28 @@ def along(
 
 @app.command()
 def missing(
-    data: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}, ptbxl100.npz.", exists=True),
-    ],
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}, ptb-xl; repeatable. Default: all but ptb-xl."),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="polyadic, PCA, statistics or MiniRocket; repeatable. Default: all."),
-    ] = None,
-    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 3,
+    data: _Folder,
+    dataset: _Sets = None,
+    method: _Methods = None,
+    splits: _Splits = 3,
     final: Annotated[bool, typer.Option("--final", help="Score the subjects that no setting was chosen on.")] = False,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
 ) -> None:
-    """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values; resumable."""
-    from paper.missing import OWN, RIVALS, MissingRequest
+    """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values; resumable.
+
+    --dataset ptb-xl, with ptbxl100.npz in the folder, scores the printed layout of PTB-XL.
+    """
+    from paper.missing import OWN, RIVALS
     from paper.missing import run as run_missing
 
-    methods = tuple(method or (OWN, *RIVALS))
-    run_missing(MissingRequest(out, data, tuple(dataset or FILES), methods, splits, final, jobs))
+    run_missing(out, data, dataset or list(FILES), method or [OWN, *RIVALS], splits, final, jobs)
 
 
 @app.command()
 def label(
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
-    ] = None,
-    dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="har, sisfall, geotec or eegmat; repeat for several.")
-    ] = None,
+    data: _FolderOrNone = None,
+    dataset: _Sets = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 10,
     latency: Annotated[
         bool, typer.Option("--latency", help="Instead, measure the latency per label; needs an idle machine.")

@@ -19,16 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from paper.baselines.networks import AutoEncoderNetwork, BYOLNetwork, ClassifierNetwork, Learner, SimCLRNetwork
-from paper.baselines.shared import labels_of
+from paper.baselines.shared import PaperBaseline, labels_of
 from polyadic._util.random_streams import integer_seed, uniform, window_keys
-from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
 
 _IMPROVEMENT = 1e-3
 _MEASURED_WINDOWS = 1024
 _HELD_OUT_SWEEP = -1
 _SPLIT, _WEIGHTS = 0x5B117, 0x3E16475
-_COUNTERS = "num_batches_tracked"
 
 History = dict[str, list[float]]
 
@@ -153,8 +151,8 @@ def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
 
 
 @dataclass(eq=False, repr=False)
-class DeepBaseline(Baseline):
-    """Base class of the deep baselines, with the parameters of all: training, and weights in model files.
+class DeepBaseline(PaperBaseline):
+    """Base class of the deep baselines, with the parameters of all.
 
     A subclass builds its network in `_network_for`.
 
@@ -238,25 +236,6 @@ class DeepBaseline(Baseline):
         """Trainable weights: not the input scale, batch norm's running averages or BYOL's target."""
         check_is_fitted(self)
         return self._network.n_parameters()
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {name: value.cpu().numpy() for name, value in self._state().items()}
-
-    def _extra(self) -> dict[str, Any]:
-        return {"shape": list(self._network.shape)}
-
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._network = self._network_for([int(size) for size in extra["shape"]]).eval()
-        expected = {name: tuple(value.shape) for name, value in self._state().items()}
-        came = {name: array.shape for name, array in arrays.items()}
-        if came != expected or bool(self.history_["loss"]) != (self.max_epochs > 0):
-            raise ValueError(f"the weights {came} are not those of the network, {expected}")
-        self._network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
-
-    def _state(self) -> dict[str, Tensor]:
-        """Return all weights and buffers, except batch counters, which nothing depends on."""
-        return {name: value for name, value in self._network.state_dict().items() if not name.endswith(_COUNTERS)}
 
 
 @dataclass(eq=False, repr=False)
@@ -401,10 +380,3 @@ class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
         probabilities = torch.as_tensor(self.predict_proba(X))
         chosen: np.ndarray = self.classes_[probabilities.argmax(dim=1).cpu().numpy()]
         return chosen
-
-    def _extra(self) -> dict[str, Any]:
-        return super()._extra() | {"classes": self.classes_.tolist(), "classes_type": self.classes_.dtype.str}
-
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.classes_ = np.asarray(extra["classes"], dtype=np.dtype(extra["classes_type"]))
-        super()._restore(arrays, extra)

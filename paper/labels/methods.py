@@ -16,9 +16,8 @@ from sklearn.pipeline import make_pipeline
 from paper.labels.people import LabelSet
 from paper.scoring import statistic_columns
 from polyadic import ATD, CPD, SALS
-from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.augment import Jitter
 from polyadic.errors import PolyadicError
-from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
 from polyadic.statistics import window_statistics
@@ -28,8 +27,6 @@ DEFAULT = "polyadic"
 
 Group = Literal["default", "rivals", "paper", "less"]
 ProbeKind = Literal["auto", "plain", "standardised"]
-
-_OLD_LONGEST_FRAME = 256
 
 
 @dataclass(frozen=True)
@@ -118,16 +115,6 @@ def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], 
     return build
 
 
-def _first_release(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
-    """Build the default model of `polyadic fit` 0.1.0: short frames, two views, the paper's loss."""
-    length, fs = data.windows.shape[2], float(data.windows.fs or 1.0)
-    n_fft = max(2, min(_OLD_LONGEST_FRAME, 1 << max(length // 4, 2).bit_length() - 1))
-    views = Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
-    frames = STFT(n_fft, max(1, n_fft // 4), floor="channel")
-    shared = {"tensorize": frames, "augment": views, "device": device, "random_state": seed}
-    return ATD(**{**PAPER_METHOD, **shared, **_small(data)})
-
-
 def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
     def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
         from paper.baselines import ReferenceCNN, SimCLR
@@ -194,7 +181,6 @@ METHODS: tuple[Method, ...] = (
     Method("tangent space", "rivals", lambda *_: _TangentSpace(), needs="pyriemann"),
     Method("CNN, supervised", "rivals", _baseline("CNN"), is_classifier=True, most_seeds=1),
     Method("SimCLR-32", "rivals", _baseline("SimCLR"), most_seeds=1),
-    Method("polyadic 0.1.0, standardised probe", "paper", _first_release, probe="standardised"),
     Method("the paper's ATD, plain probe", "paper", _paper(ATD), probe="plain"),
     Method("the paper's SALS, plain probe", "paper", _paper(SALS), probe="plain"),
     Method("the paper's ATD, Probe", "paper", _paper(ATD)),
