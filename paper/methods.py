@@ -273,8 +273,7 @@ def _score(one: MethodVariant, model: Any, part: Split, augment: Augmentation, s
     with unthreaded():
         if one.kind == "classifier":
             return score_classifier(model, part, augment, seed)
-        probes = {"choose_probes": _ridge_probes} if one.method == "MiniRocket" else {}
-        return score_split(model, part, augment=augment, seed=seed, **probes)
+        return score_split(model, part, augment, seed, _ridge_probes if one.method == "MiniRocket" else None)
 
 
 def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any]:
