@@ -79,9 +79,6 @@ def prepare(
     dataset: Annotated[str, typer.Argument(help="har, sleep-edf, ptb-xl or mgh.")],
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the data set, in its published layout.")],
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")],
-    trim: Annotated[
-        float | None, typer.Option(min=0.0, help="sleep-edf: minutes of wake to keep before and after sleep.")
-    ] = None,
     skip: Annotated[
         bool, typer.Option("--skip", help="Skip recordings that cannot be read, and list them in the store.")
     ] = False,
@@ -101,11 +98,9 @@ def prepare(
             typer.echo(f"Please cite {source.citation}", err=True)
         with stage_bar("fetching", unit="files") as update:
             root = download(name, root, base=mirror, progress=update)
-    options: dict[str, Any] = {"trim": trim} if name == "sleep_edf" else {}
     with stage_bar("preparing", unit="recordings") as update:
-        if name != "har":
-            options |= {"progress": update, "on_error": "skip" if skip else "raise"}
-        written = getattr(datasets, name)(root, store, **options)
+        options: dict[str, Any] = {"progress": update, "on_error": "skip" if skip else "raise"}
+        written = getattr(datasets, name)(root, store, **({} if name == "har" else options))
     channels, length = written.shape[1:]
     size = f"{len(written):,} windows of {channels} channels × {length} samples at {written.fs:g} Hz"
     typer.echo(f"{written.path.name}: {size}")

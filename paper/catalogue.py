@@ -180,7 +180,7 @@ _CONVERGED = {"ptb_xl": {"max_sweeps": 300}}
 _ROUND_TABLE: dict[str, Any] = {
     "title": "Rounds of the iterative rule",
     "variants": _round_variants,
-    "markdown": tables.grid_table(
+    "table": tables.grid_table(
         "method",
         "rounds",
         lambda data, _, rounds: reference.ROUNDS.get(data, {}).get(rounds, (0, None))[1],
@@ -190,7 +190,7 @@ _ROUND_TABLE: dict[str, Any] = {
 _AUGMENTATION_TABLE: dict[str, Any] = {
     "title": "Augmentations: (a) jittering, (b) bandpass, (c) rotation",
     "variants": _augmentation_variants,
-    "markdown": tables.grid_table(
+    "table": tables.grid_table(
         "method", "augmentations", lambda data, _, names: reference.AUGMENTATIONS.get(data, {}).get(names)
     ),
     "ablation": True,
@@ -199,7 +199,7 @@ _AUGMENTATION_TABLE: dict[str, Any] = {
 _RANK_TABLE: dict[str, Any] = {
     "title": "Tensor methods by rank",
     "variants": _rank_variants,
-    "markdown": tables.grid_table(
+    "table": tables.grid_table(
         "method", "rank", lambda data, method, rank: reference.RANKS.get(data, {}).get(method, {}).get(rank)
     ),
     "ablation": True,
@@ -207,7 +207,7 @@ _RANK_TABLE: dict[str, Any] = {
 _TIMED_TABLE: dict[str, Any] = {
     "title": "Significance and time",
     "variants": _methods(*DEEP, *TENSOR),
-    "markdown": tables.timed_table,
+    "table": tables.timed_table,
     "parameters": _CONVERGED,
 }
 

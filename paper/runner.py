@@ -15,6 +15,7 @@ from joblib import delayed
 
 from paper.methods import ExperimentSettings, MethodVariant, Protocol, Row, fit_and_score
 from paper.results import choose_device, commit, provenance, publish, run_cells
+from paper.tables import footer, heading
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core.persist import encode
 from polyadic.data import open_windows, synthetic
@@ -33,7 +34,7 @@ class Experiment:
 
     title : title of the table or figure
     datasets : the paper's datasets for it; the first is the default
-    markdown : function that formats the result as Markdown
+    table : function that formats the result as Markdown, given the protocol, "" for experiments without methods
     variants : function that returns the methods to compare, given the settings
     build_rows : function that returns the rows, for experiments that do not compare methods
     plot : function that draws the result to a file, or None
@@ -43,7 +44,7 @@ class Experiment:
 
     title: str
     datasets: tuple[str, ...]
-    markdown: Callable[[dict[str, Any]], str]
+    table: Callable[[dict[str, Any], str], str]
     variants: Callable[[ExperimentSettings], list[MethodVariant]] | None = None
     build_rows: Callable[[ExperimentSettings], list[Row]] | None = None
     plot: Callable[[dict[str, Any], Path], None] | None = None
@@ -154,8 +155,11 @@ def run(request: Request, experiment: Experiment, quiet: bool = False) -> dict[s
 
 
 def render(result: dict[str, Any], experiment: Experiment) -> str:
-    """Return a result as Markdown."""
-    return f"# {result['experiment']}: {result['title']}, {result['dataset']}\n\n{experiment.markdown(result)}"
+    """Return a result as Markdown, with a table for each protocol if methods are compared."""
+    parts = [f"# {result['experiment']}: {result['title']}, {result['dataset']}\n"]
+    for protocol in ("",) if experiment.variants is None else result["protocols"]:
+        parts += [heading(result, protocol), experiment.table(result, protocol)]
+    return "\n".join([*parts, footer(result)])
 
 
 def _build_result(request: Request, experiment: Experiment, settings: ExperimentSettings) -> dict[str, Any]:
