@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed
 
 import comparison
 
-from paper import compression
+from paper import compression, missing
 from paper.labels.tables import mean_and_error, split_scores
 from paper.results import table
 from paper.speed import cluster
@@ -114,6 +114,39 @@ def _accuracy(result: dict[str, Any], data: str, method: str, count: object) -> 
 def _size(result: dict[str, Any], method: str) -> str:
     row = next((row for row in result["fits"] if (row["set"], row["method"]) == ("har", method)), None)
     return "–" if row is None else f"{row['numbers'] + row.get('probe_numbers', 0):,}"
+
+
+def along() -> str:
+    """Return the balanced accuracy along the recording and of each window by itself, on development subjects."""
+    cells: dict[tuple[str, str], list[list[float]]] = {}
+    for row in _json("along/development.json")["rows"]:
+        cells.setdefault((row["set"], row["labels"]), []).append([row[kind] for kind in ("window", "along", "predict")])
+    names = {"har": "HAR", "geotec": "GeoTec phone"}
+    rows = [
+        [f"{names[data]}, {count}", *(f"{sum(scores) / len(scores):.1f}" for scores in zip(*found, strict=True))]
+        for (data, count), found in cells.items()
+    ]
+    return table(["labels per class", "window by itself", "along the recording", "as `predict` does"], rows)
+
+
+SETS = {"har": "HAR, 9 channels", "geotec": "GeoTec phone, 6", "sisfall": "SisFall, 9", "eegmat": "EEGMAT, 20"}
+SETS |= {"ludb": "LUDB heart axis, 12"}
+
+
+def sensor_fails() -> str:
+    """Return the balanced accuracy with dead and noisy channels, next to the best rival under the same fault."""
+    found, rows = _json("missing/missing-development.json")["rows"], []
+    for data, name in SETS.items():
+        scores = missing.means(found, data)
+        dead = {fault: missing.worst_dead(scores, fault) for fault in ("one channel", "a quarter")}
+        cells = [f"{dead[fault][missing.OWN]:.1f}" for fault in dead]
+        cells += [f"{scores[missing.OWN][f'{fault}, noise']:.1f}" for fault in dead]
+        for fault in dead:
+            best = max((one for one in scores if one != missing.OWN), key=dead[fault].__getitem__)
+            cells.append(f"{scores[best]['clean']:.1f} → {dead[fault][best]:.1f}")
+        rows.append([name, f"{scores[missing.OWN]['clean']:.1f}", *cells])
+    heads = ["", "clean", "one dead", "a quarter", "one noise", "a quarter noise"]
+    return table([*heads, "best rival: clean → one dead", "clean → a quarter"], rows)
 
 
 def tuned() -> str:
@@ -321,6 +354,8 @@ def deep_baselines() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "which-tool": which_tool,
+    "along": along,
+    "sensor-fails": sensor_fails,
     "tuning": tuned,
     "default-frames": default_frames,
     "frames": partial(front_end, "frames", {name: name for name in ("0.32 s", "0.64 s", "1.28 s", "2.56 s")}),
@@ -371,6 +406,7 @@ def statements() -> list[tuple[str, str]]:
     return [
         *_statements_on_memory(),
         *_statements_on_results(),
+        *_statements_on_components(),
         ("which-tool.md", f"with {_size(_json('labels/labels.json'), 'polyadic')} parameters for HAR"),
     ]
 
@@ -388,6 +424,18 @@ def _statements_on_memory() -> Iterable[tuple[str, str]]:
     kills = reliable["kills"]
     yield "measurements.md", f"{kills['kills']} fits killed with SIGKILL, {kills['while writing']} of them"
     yield "measurements.md", f"{reliable['mutations']['mutations']:,} damaged files"
+
+
+def _statements_on_components() -> Iterable[tuple[str, str]]:
+    yield "components.md", f"they cover {100 * _json('components/components.json')['coverage']:.0f} % of the entries"
+    compared = _json("components/eegmat.json")
+    yield "components.md", f"{compared['replicating']} of {compared['rank']} components replicate"
+    simulated = _json("compare/simulations.json")
+    error = {row["design"]: 100 * row["family_wise_error"] for row in simulated["rows"]}
+    yield "components.md", f"with three groups, in {error['three groups']:.1f} %"
+    yield "components.md", f"with 5 against 80 windows, in {error['very unequal windows']:.1f} %"
+    power = simulated["power"][-1]
+    yield "components.md", f"have a power of {100 * power['components']:.0f} %, the band powers of all 16 channels"
 
 
 def _statements_on_results() -> Iterable[tuple[str, str]]:

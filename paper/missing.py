@@ -288,12 +288,17 @@ def page(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def worst_dead(scores: dict[str, dict[str, float]], fault: str) -> dict[str, float]:
+    """Return the worst score of each method with zero, NaN and stuck channels, "one channel" or "a quarter"."""
+    return {one: min(own[f"{fault}, {kind}"] for kind in FAULTS[:3]) for one, own in scores.items()}
+
+
 def _against_rivals(sets: dict[str, dict[str, dict[str, float]]]) -> str:
     """Return the table of what dead channels cost (the worst of zero, NaN and stuck), next to the best rival."""
     cells = []
     for name, scores in sets.items():
         for fault in ("one channel", "a quarter"):
-            worst = {one: min(own[f"{fault}, {kind}"] for kind in FAULTS[:3]) for one, own in scores.items()}
+            worst = worst_dead(scores, fault)
             best = max((one for one in scores if one != OWN), key=lambda one: worst[one], default=OWN)
             shown = [
                 [f"{scores[one]['clean']:.1f} → {worst[one]:.1f}", f"{scores[one]['clean'] - worst[one]:z.1f}"]
