@@ -83,6 +83,7 @@ METHODS = {
     "ATD": "ATD on the same front end",
     "statistics": "statistics of each channel",
     "PCA-32": "PCA of the same spectra",
+    "tangent space": "pyRiemann's tangent space",
     "MiniRocket": "MiniRocket",
     "the paper's ATD, Probe": "ATD as in the paper",
 }

@@ -168,7 +168,6 @@ def labels(
     development: Annotated[
         bool, typer.Option("--development", help="Score held-out development subjects, to choose settings.")
     ] = False,
-    epochs: _Epochs = 100,
     device: _Device = "auto",
     jobs: _Jobs = 1,
     quick: _Quick = False,
@@ -180,7 +179,7 @@ def labels(
         raise typer.BadParameter(f"{dataset!r} is not one of {', '.join(FILES)}", param_hint="--dataset")
     sets = tuple(FILES) if dataset is None else (dataset,)
     methods = tuple(method or ())
-    request = LabelRequest(out, data, sets, methods, seeds, splits, epochs, development, device, jobs, quick)
+    request = LabelRequest(out, data, sets, methods, seeds, splits, development, device, jobs, quick)
     run_labels(request, quiet=quiet)
 
 

@@ -25,7 +25,7 @@ _GROUPS = {
 }
 _CLAIM = 0.05
 _TIMES = ("fit, s", "probe, s", "features, s")
-_DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space", "CNN, supervised", "SimCLR-32",
+_DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space",
           "the paper's ATD, plain probe", "statistics",
           "polyadic 0.2.0")  # fmt: skip
 
@@ -69,8 +69,8 @@ def page(result: Result) -> str:
         "Balanced accuracy in percent, mean over splits ± its standard error. Each split assigns half of the subjects "
         f"to training and half to test; labels are drawn {result['draws']} times from the training half, the same ones "
         f"for every method. Features are learned without labels from {source}, once per seed "
-        f"({len(result['seeds'])} for most methods, 1 for SimCLR and MiniRocket; the CNN is trained once per draw of "
-        "labels). The probe of polyadic also uses unlabelled windows: those that features were learned from, and those "
+        f"({len(result['seeds'])} for most methods, 1 for MiniRocket). The probe of polyadic also uses "
+        "unlabelled windows: those that features were learned from, and those "
         "of the training half without a label. Rivals have a plain validated probe; lines called *with unlabelled* "
         "have the probe of polyadic. The standard error accounts for subjects shared between splits. ▲ and ▼ mark "
         f"methods that are better or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects "
