@@ -284,13 +284,6 @@ class BYOL(DeepBaseline):
     dim : number of features
     momentum : fraction of the target's weights that is kept at each step
     others : as for `DeepBaseline`; an augmentation is required
-
-    Examples
-    --------
-    >>> from polyadic.augment import Jitter
-    >>> model = BYOL(4, augment=Jitter(0.05), max_epochs=1).fit(torch.randn(20, 3, 64))
-    >>> model.transform(torch.randn(5, 3, 64)).shape
-    torch.Size([5, 4])
     """
 
     dim: int = 32
@@ -318,12 +311,6 @@ class AutoEncoder(DeepBaseline):
     weight, temperature : weight and temperature of SimCLR's loss
     others : as for `DeepBaseline`; an augmentation is required if `contrastive`. With one, views are reconstructed as
         well as windows; the paper's AE has none
-
-    Examples
-    --------
-    >>> model = AutoEncoder(4, max_epochs=1).fit(torch.randn(20, 3, 9, 8))
-    >>> model.transform(torch.randn(5, 3, 9, 8)).shape
-    torch.Size([5, 4])
     """
 
     dim: int = 32
@@ -345,13 +332,6 @@ class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
 
     With an augmentation, the view of each window is trained with the label of the window. `classes_` are the class
     labels.
-
-    Examples
-    --------
-    >>> X, y = torch.randn(20, 3, 9, 8), np.arange(20) % 2
-    >>> model = ReferenceCNN(max_epochs=1).fit(X, y)
-    >>> model.predict(X).shape, model.predict_proba(X).shape
-    ((20,), torch.Size([20, 2]))
     """
 
     classes_: np.ndarray

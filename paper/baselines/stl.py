@@ -46,15 +46,6 @@ class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
     classes_ : the classes, in the order of the columns
     history_ : `loss`, one number per iteration
     n_parameters_ : C · (I + J + …) + C
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.arange(60) % 3
-    >>> X = rng.normal(size=(60, 4, 5)) + 3 * (y == 2)[:, None, None]
-    >>> model = STL().fit(X, y)
-    >>> model.transform(X).shape, model.n_parameters_
-    ((60, 3), 30)
     """
 
     _: KW_ONLY

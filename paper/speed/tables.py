@@ -88,17 +88,16 @@ def fit_table(rows: list[Result]) -> str:
     """Return the table of whole fits: seconds, passes, the least possible time, memory."""
     lines = []
     for row in rows:
-        name = reference.DATASETS[row["dataset"]] + ("" if row["host"] else ", on the GPU")
+        name = reference.DATASETS[row["dataset"]] + ("" if row["host"] else ", on GPU")
         if "error" in row:
-            lines.append([name, row["error"], *[""] * 9])
+            lines.append([name, row["error"], *[""] * 6])
             continue
         shape = " × ".join(map(str, row["window"]))
-        core = " × ".join(map(str, row["core"]))
-        times = [row["seconds"]["least"], row["pass_seconds"], row["sweep_seconds"], row["least_seconds"]]
-        cells = [name, f"{row['windows']:,} of {shape}", core, *map(_number, times), _number(row["ratio"])]
+        times = [row["seconds"]["least"], row["sweep_seconds"], row["least_seconds"], row["ratio"]]
+        cells = [name, f"{row['windows']:,} of {shape}", *map(_number, times)]
         scaled = "" if row["paper_windows"] == row["windows"] else f"{row['paper_windows']:,}: "
         lines.append([*cells, _mib(row["memory_bytes"]), f"{scaled}{_number(row['scaled_seconds'])}"])
-    heads = ["", "windows", "core", "fit, s", "its passes, s", "its sweeps, s", "passes at least, s", "ratio"]
+    heads = ["", "windows", "fit, s", "its sweeps, s", "passes at least, s", "ratio"]
     return table([*heads, "memory", "all windows, s"], lines)
 
 
