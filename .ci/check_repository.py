@@ -79,6 +79,21 @@ def outdated_pages() -> Iterator[str]:
         yield "README.md has another comparison than its file: python docs/comparison.py writes it"
 
 
+def unknown_names() -> Iterator[str]:
+    """Files and names in "How to add" of CONTRIBUTING.md exist, and modules in docs/api.md."""
+    for module in re.findall(r"automodule:: (\S+)", text_of("docs/api.md")):
+        path = ROOT / "src" / module.replace(".", "/")
+        if not path.with_suffix(".py").exists() and not path.is_dir():
+            yield f"docs/api.md names {module}, which does not exist"
+    sources = " ".join(text_of(path) for folder in ("src", "tests", "paper") for path in (ROOT / folder).rglob("*.py"))
+    for name in re.findall(r"`([\w./]+)(?:=True)?`", text_of("CONTRIBUTING.md").partition("## How to add")[2]):
+        is_path = "/" in name
+        if is_path and not ((ROOT / name).exists() or (ROOT / "src" / "polyadic" / name).exists()):
+            yield f"CONTRIBUTING.md names {name}, which does not exist"
+        elif not is_path and not re.search(rf"\b{name.rpartition('.')[2]}\b", sources):
+            yield f"CONTRIBUTING.md names {name}, which is not in the source"
+
+
 def unknown_messages() -> Iterator[str]:
     """Messages quoted on the page on troubleshooting, `…` for what varies, are those of the source."""
     texts = []
@@ -128,7 +143,14 @@ def contradictory_metadata() -> Iterator[str]:
 
 
 def main() -> None:
-    checks = (broken_links, promises_without_tests, outdated_pages, unknown_messages, contradictory_metadata)
+    checks = (
+        broken_links,
+        promises_without_tests,
+        outdated_pages,
+        unknown_names,
+        unknown_messages,
+        contradictory_metadata,
+    )
     problems = [problem for check in checks for problem in check()]
     sys.exit("\n".join(problems) or 0)
 

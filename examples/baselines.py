@@ -22,7 +22,9 @@ frames = STFT(n_fft=32, hop=16, parts="log_re_im", floor="channel")
 views = Compose([Jitter(0.01), Bandpass([(2, 24), (3, 22)], fs=64)])
 methods = {
     "CPD": CPD(rank=8),
-    "ATD, paper": ATD(8, tensorize=frames, augment=views, max_sweeps=10, **PAPER_METHOD),
+    "ATD, paper": ATD(
+        8, tensorize=frames, augment=views, max_sweeps=10, tol=0, **PAPER_METHOD
+    ),
     "PCA": PCAFeatures(8, tensorize=frames),
     "hand-crafted": HandFeatures(),
     "MiniRocket": MiniRocket(n_kernels=500),

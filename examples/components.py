@@ -8,8 +8,8 @@ from sklearn.base import clone
 
 from polyadic import CPD, match, plot
 from polyadic.data import Windows
+from polyadic.explain import expression
 from polyadic.plot.electrodes import position
-from polyadic.spectral import STFT
 
 # %%
 # Synthetic EEG: occipital alpha that is strong with closed eyes, a mu rhythm over the left motor cortex that disappears
@@ -36,26 +36,23 @@ for place, frequency, strengths, middle in sources:
 windows = Windows(X, fs, channels=channels, label=condition, classes=conditions)
 
 # %%
-# Use amplitudes instead of the default's centred logarithms: amplitudes of rhythms add up, so that each rhythm becomes
-# one component. Profiles are non-negative, and all windows form one batch, which converges precisely. Each row below is
-# one component: electrodes, frequencies, time. One of the four models the noise, which is everywhere.
-frames = STFT(n_fft=64, hop=16, parts="amplitude")
-model = CPD(rank=4, tensorize=frames, nonnegative=True).fit(windows)
+# The best of ten starts with default settings. Each row below is one component: electrodes, frequencies, time. The mean
+# spectrum is subtracted, so components describe what varies between windows: alpha most of all, and mu.
+model = CPD(rank=3, restarts=10).fit(windows)
 plot.components(model, windows).show()
 
 # %%
 # With known electrode names, a component is a scalp map. This one peaks where alpha was simulated:
 frequencies = model.axes()[1].positions
-peaks = [float(frequencies[np.abs(column).argmax()]) for column in model.factors_[1].T]
+peaks = [float(frequencies[column.argmax()]) for column in model.factors_[1].T]
 alpha = int(np.abs(np.array(peaks) - 10).argmin())
 print(f"peaks of the components: {', '.join(f'{peak:g} Hz' for peak in peaks)}")
 plot.channels(model, alpha, windows).show()
 
 # %%
-# It is also strong in the condition with alpha. Coefficients belong to components; the features that `transform`
-# returns are derived from them for classifiers.
-x = model.coefficients(windows)
-plot.class_means(x[:, alpha], windows.label, windows.classes, "coefficient").show()
+# How strong it is in each condition: its expression in dB, relative to the level of each window.
+relative = expression(model, windows, relative=True)
+plot.class_means(relative[:, alpha], windows.label, windows.classes).show()
 
 # %%
 # Before interpreting a component, refit with another seed and check whether it is found again. Identical components

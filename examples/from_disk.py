@@ -38,8 +38,8 @@ for path in sorted((folder / "days.store").iterdir()):
     print(f"{path.stat().st_size / 2**20:8.2f} MiB  {path.name}")
 
 # %%
-# The store is used like an array. A fit with default settings reads windows as small as these once for their second
-# moments and once for the readout; larger ones are read in every sweep. With a checkpoint, a killed fit can be resumed.
+# The store is used like an array. A default fit reads it three times, whatever its size: for the floors, for mean and
+# axes, and for the second moments. With a checkpoint, a killed fit can be resumed.
 model = CPD()
 model.fit(store, checkpoint=folder / "fit.checkpoint", resume=True)
 print(

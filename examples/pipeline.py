@@ -16,7 +16,7 @@ from polyadic.data import synthetic
 # need no `StandardScaler`.
 signals = synthetic(240)
 X, y, person = signals.X, signals.label, signals.subject
-pipeline = make_pipeline(CPD(max_sweeps=10), LogisticRegression(max_iter=500))
+pipeline = make_pipeline(CPD(max_sweeps=10, tol=0), LogisticRegression(max_iter=500))
 
 # %%
 # Three folds; all windows of a subject are in the same fold.

@@ -56,7 +56,8 @@ print(
 )
 
 # %%
-# Twelve components with default settings. Levels, the means of the axes, show the orientation of the sensor.
+# Twelve components with default settings, and statistics, such as the means of the axes, which show the orientation of
+# the sensor.
 features = CPD(rank=12).fit(unlabelled)
 print(*features.get_feature_names_out())
 classifier = WindowClassifier(features).fit(train)

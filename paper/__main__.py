@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,8 +62,14 @@ _Jobs = Annotated[
         min=1, metavar="N", help="Number of parallel fits. With more than one, seconds per sweep are not comparable."
     ),
 ]
+_Splits = Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the subjects.")]
+_FOLDER: Any = typer.Option("--data", metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
+_Folder = Annotated[Path, _FOLDER]
+_FolderOrNone = Annotated[Path | None, _FOLDER]
+_Sets = Annotated[
+    list[str] | None, typer.Option("--dataset", metavar="NAME", help=f"{', '.join(FILES)}; repeat for several.")
+]
 _Quick = Annotated[bool, typer.Option("--quick", help="Short test on synthetic signals.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 _OUT = Path("paper-results")
 
@@ -74,9 +79,6 @@ def prepare(
     dataset: Annotated[str, typer.Argument(help="har, sleep-edf, ptb-xl or mgh.")],
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the data set, in its published layout.")],
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")],
-    trim: Annotated[
-        float | None, typer.Option(min=0.0, help="sleep-edf: minutes of wake to keep before and after sleep.")
-    ] = None,
     skip: Annotated[
         bool, typer.Option("--skip", help="Skip recordings that cannot be read, and list them in the store.")
     ] = False,
@@ -96,11 +98,9 @@ def prepare(
             typer.echo(f"Please cite {source.citation}", err=True)
         with stage_bar("fetching", unit="files") as update:
             root = download(name, root, base=mirror, progress=update)
-    options: dict[str, Any] = {"trim": trim} if name == "sleep_edf" else {}
     with stage_bar("preparing", unit="recordings") as update:
-        if name != "har":
-            options |= {"progress": update, "on_error": "skip" if skip else "raise"}
-        written = getattr(datasets, name)(root, store, **options)
+        options: dict[str, Any] = {"progress": update, "on_error": "skip" if skip else "raise"}
+        written = getattr(datasets, name)(root, store, **({} if name == "har" else options))
     channels, length = written.shape[1:]
     size = f"{len(written):,} windows of {channels} channels × {length} samples at {written.fs:g} Hz"
     typer.echo(f"{written.path.name}: {size}")
@@ -125,13 +125,8 @@ def _add_experiment(name: str) -> None:
         method: _Methods = None,
         tuned: Annotated[
             Path | None,
-            typer.Option(
-                metavar="FILE", help="File written by `python -m paper tune`: settings of each method.", exists=True
-            ),
+            typer.Option(metavar="FILE", help="Settings of each method: docs/results/*/tune-*.json.", exists=True),
         ] = None,
-        tries: Annotated[
-            int, typer.Option(min=1, metavar="N", help="For tune: number of settings to try per method.")
-        ] = 12,
         protocol: Annotated[
             str, typer.Option(metavar="NAME", help="subject: subject-wise split; paper: the paper's split; or both.")
         ] = "both",
@@ -141,12 +136,10 @@ def _add_experiment(name: str) -> None:
         jobs: _Jobs = 1,
         quick: _Quick = False,
         out: _Out = _OUT,
-        json: _Json = False,
         quiet: _Quiet = False,
     ) -> None:
-        methods = tuple(method or ())
-        request = Request(name, out, dataset, data, seeds, protocol, paper_settings, quick, device, jobs, epochs)
-        run(replace(request, methods=methods, tuned=tuned, tries=tries), experiment, quiet=quiet, as_json=json)
+        how = (seeds, protocol, paper_settings, quick, device, jobs, epochs, tuple(method or ()), tuned)
+        run(Request(name, out, dataset, data, *how), experiment, quiet)
 
 
 for _name in EXPERIMENTS:
@@ -154,24 +147,16 @@ for _name in EXPERIMENTS:
 
 
 @app.command()
-def speed(
-    device: _Device = "auto",
-    quick: _Quick = False,
-    out: _Out = _OUT,
-    json: _Json = False,
-    quiet: _Quiet = False,
-) -> None:
+def speed(device: _Device = "auto", quick: _Quick = False, out: _Out = _OUT, quiet: _Quiet = False) -> None:
     """Seconds of sweeps and whole fits on random windows, and of other implementations."""
     from paper.speed.runner import run as run_speed
 
-    run_speed(out, device, quick=quick, quiet=quiet, as_json=json)
+    run_speed(out, device, quick=quick, quiet=quiet)
 
 
 @app.command()
 def labels(
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
-    ] = None,
+    data: _FolderOrNone = None,
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}. Default: all.")
     ] = None,
@@ -183,12 +168,10 @@ def labels(
     development: Annotated[
         bool, typer.Option("--development", help="Score held-out development subjects, to choose settings.")
     ] = False,
-    epochs: _Epochs = 100,
     device: _Device = "auto",
     jobs: _Jobs = 1,
     quick: _Quick = False,
     out: _Out = _OUT,
-    json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
     """Accuracy against labels per class on new subjects, next to strong baselines."""
@@ -196,32 +179,29 @@ def labels(
         raise typer.BadParameter(f"{dataset!r} is not one of {', '.join(FILES)}", param_hint="--dataset")
     sets = tuple(FILES) if dataset is None else (dataset,)
     methods = tuple(method or ())
-    request = LabelRequest(out, data, sets, methods, seeds, splits, epochs, development, device, jobs, quick)
-    run_labels(request, quiet=quiet, as_json=json)
+    request = LabelRequest(out, data, sets, methods, seeds, splits, development, device, jobs, quick)
+    run_labels(request, quiet=quiet)
 
 
 @app.command()
-def cluster(quick: _Quick = False, out: _Out = _OUT, json: _Json = False) -> None:
+def cluster(quick: _Quick = False, out: _Out = _OUT) -> None:
     """Seconds, bytes and memory of fits on Dask clusters of 1, 2 and 4 processes of this machine."""
     from paper.speed import cluster as cluster_runner  # it needs Dask
 
-    cluster_runner.run(out, quick, json)
+    cluster_runner.run(out, quick)
 
 
 @app.command()
 def compression(
-    data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
-    ],
+    data: _Folder,
     seeds: _Seeds = 3,
-    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 4,
+    splits: _Splits = 4,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
-    json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
     """Loss and accuracy of default fits with compressed and with uncompressed windows, on development subjects."""
-    run_compression(out, data, seeds, splits, jobs, quiet=quiet, as_json=json)
+    run_compression(out, data, seeds, splits, jobs, quiet=quiet)
 
 
 @app.command()
@@ -237,13 +217,7 @@ def compare(
 
 
 @app.command()
-def components(
-    data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder with har.npz, sisfall.npz and eegmat.npz.", exists=True)
-    ],
-    out: _Out = Path("docs/results/components"),
-    quiet: _Quiet = False,
-) -> None:
+def components(data: _Folder, out: _Out = Path("docs/results/components"), quiet: _Quiet = False) -> None:
     """Components for people of three data sets, coverage of their bands, and EEGMAT: rest and arithmetic."""
     from paper.components import run as run_components
 
@@ -252,56 +226,41 @@ def components(
 
 @app.command()
 def along(
-    data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder with har.npz and geotec_phone.npz.", exists=True)
-    ],
-    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 3,
+    data: _Folder,
+    splits: _Splits = 3,
     draws: Annotated[int, typer.Option(min=1, metavar="N", help="Number of draws of labels for each split.")] = 2,
     out: _Out = _OUT,
-    json: _Json = False,
 ) -> None:
     """Predictions along the recording against each window by itself, on development subjects."""
     from paper.labels.along import run as run_along
 
-    run_along(data, out, splits, draws, as_json=json)
+    run_along(data, out, splits, draws)
 
 
 @app.command()
 def missing(
-    data: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}, ptbxl100.npz.", exists=True),
-    ],
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}, ptb-xl; repeatable. Default: all but ptb-xl."),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="polyadic, PCA, statistics or MiniRocket; repeatable. Default: all."),
-    ] = None,
-    splits: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits.")] = 3,
+    data: _Folder,
+    dataset: _Sets = None,
+    method: _Methods = None,
+    splits: _Splits = 3,
     final: Annotated[bool, typer.Option("--final", help="Score the subjects that no setting was chosen on.")] = False,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
-    json: _Json = False,
 ) -> None:
-    """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values; resumable."""
-    from paper.missing import OWN, RIVALS, MissingRequest
+    """Accuracy when a sensor fails: dead channels, gaps and noise, next to rivals with imputed values; resumable.
+
+    --dataset ptb-xl, with ptbxl100.npz in the folder, scores the printed layout of PTB-XL.
+    """
+    from paper.missing import OWN, RIVALS
     from paper.missing import run as run_missing
 
-    methods = tuple(method or (OWN, *RIVALS))
-    run_missing(MissingRequest(out, data, tuple(dataset or FILES), methods, splits, final, jobs), as_json=json)
+    run_missing(out, data, dataset or list(FILES), method or [OWN, *RIVALS], splits, final, jobs)
 
 
 @app.command()
 def label(
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
-    ] = None,
-    dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="har, sisfall, geotec or eegmat; repeat for several.")
-    ] = None,
+    data: _FolderOrNone = None,
+    dataset: _Sets = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 10,
     latency: Annotated[
         bool, typer.Option("--latency", help="Instead, measure the latency per label; needs an idle machine.")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from paper import figures, reference, tables, tuning
+from paper import figures, reference, tables
 from paper.methods import ExperimentSettings, MethodVariant, Row, variant
 from paper.runner import Experiment
 from polyadic import ATD
@@ -25,7 +25,7 @@ from polyadic.presets import preset
 
 TENSOR = ("SALS", "GR-SALS", "ATD_ss-", "ATD")
 DEEP = ("SimCLR-32", "SimCLR-128", "BYOL-32", "BYOL-128", "AE-32", "AE-128", "AE_ss-32", "AE_ss-128")
-SIMPLE = ("PCA-32", "Hand", "MiniRocket", "CP-ALS")
+SIMPLE = ("PCA-32", "Hand", "MiniRocket")
 
 _ROUNDS = (1, 2, 3, 4, 8)
 _RANKS = (8, 16, 32, 64, 128)
@@ -192,7 +192,7 @@ _CONVERGED = {"ptb_xl": {"max_sweeps": 300}}
 _ROUND_TABLE: dict[str, Any] = {
     "title": "Rounds of the iterative rule",
     "variants": _round_variants,
-    "markdown": tables.grid_table(
+    "table": tables.grid_table(
         "method",
         "rounds",
         lambda data, _, rounds: reference.ROUNDS.get(data, {}).get(rounds, (0, None))[1],
@@ -202,7 +202,7 @@ _ROUND_TABLE: dict[str, Any] = {
 _AUGMENTATION_TABLE: dict[str, Any] = {
     "title": "Augmentations: (a) jittering, (b) bandpass, (c) rotation",
     "variants": _augmentation_variants,
-    "markdown": tables.grid_table(
+    "table": tables.grid_table(
         "method", "augmentations", lambda data, _, names: reference.AUGMENTATIONS.get(data, {}).get(names)
     ),
     "ablation": True,
@@ -211,7 +211,7 @@ _AUGMENTATION_TABLE: dict[str, Any] = {
 _RANK_TABLE: dict[str, Any] = {
     "title": "Tensor methods by rank",
     "variants": _rank_variants,
-    "markdown": tables.grid_table(
+    "table": tables.grid_table(
         "method", "rank", lambda data, method, rank: reference.RANKS.get(data, {}).get(method, {}).get(rank)
     ),
     "ablation": True,
@@ -219,7 +219,7 @@ _RANK_TABLE: dict[str, Any] = {
 _TIMED_TABLE: dict[str, Any] = {
     "title": "Significance and time",
     "variants": _methods(*DEEP, *TENSOR),
-    "markdown": tables.timed_table,
+    "table": tables.timed_table,
     "parameters": _CONVERGED,
 }
 
@@ -256,16 +256,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         tuple(reference.DATASETS),
         tables.main_table,
         variants=_methods("UMLDA", "STL", "ATD"),
-        parameters=_CONVERGED,
-    ),
-    "tune": Experiment(
-        "Tuning of every method with the same number of tries",
-        tuple(reference.DATASETS),
-        tuning.tuning_table,
-        variants=tuning.variants_to_try,
-        adjust=tuning.without_tested_subjects,
-        run_cell=tuning.run_try,
-        chosen_settings=tuning.best_settings,
         parameters=_CONVERGED,
     ),
     "figure1": Experiment(

@@ -21,8 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels.people import FILES, Count, drawn, halves, read_set
-from paper.markdown import table
-from paper.results import provenance, run_cells, show, write_result
+from paper.results import provenance, publish, run_cells, table
 from paper.speed.tables import footer
 from polyadic import CPD
 from polyadic.core.passes import LARGEST_CORE
@@ -34,15 +33,7 @@ _COUNTS: tuple[Count, ...] = (10, "all")
 Row = dict[str, Any]
 
 
-def run(
-    out: Path,
-    data: Path,
-    seeds: int = 3,
-    splits: int = 4,
-    jobs: int = 1,
-    quiet: bool = False,
-    as_json: bool = False,
-) -> Row:
+def run(out: Path, data: Path, seeds: int = 3, splits: int = 4, jobs: int = 1, quiet: bool = False) -> None:
     """Compare on the five sets of the label curve, and write `compression.json` and `.md`.
 
     Parameters
@@ -70,12 +61,9 @@ def run(
         for name in reversed(FILES)
         for seed in range(seeds)
     }
-    result["rows"] = list(run_cells("compression", tasks, journal, jobs, quiet or as_json).values())
-    write_result(out / "compression.json", result)
-    (out / "compression.md").write_text(markdown(result))
+    result["rows"] = list(run_cells("compression", tasks, journal, jobs, quiet).values())
+    publish(out, "compression", result, markdown(result))
     journal.unlink()
-    show(result, markdown(result), f"compression.json and compression.md to {out}/", as_json)
-    return result
 
 
 def _fit_row(folder: Path, name: str, seed: int, compressed: bool, splits: int) -> Row:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from paper.drawing import new_figure
+from paper.results import new_figure
 from paper.tables import Result, distinct_values, percentages, select_rows
 from polyadic.core.tensorizer import tensors
 

@@ -24,7 +24,7 @@ from scipy.special import softmax
 from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels.people import drawn, halves, read_set
-from paper.results import provenance, run_cells, show, write_result
+from paper.results import provenance, publish, run_cells, table
 from paper.scoring import statistic_columns, unthreaded
 from polyadic import CPD
 from polyadic.data import Windows
@@ -145,10 +145,7 @@ def run(out: Path, folder: Path, sets: tuple[str, ...], runs: int, jobs: int = 1
         **provenance("cpu"),
         "rows": rows,
     }
-    write_result(out / "simulated.json", result)
-    text = page(result)
-    (out / "simulated.md").write_text(text)
-    show(result, text, f"simulated.json and simulated.md to {out}/", False)
+    publish(out, "simulated", result, page(result))
 
 
 def _features(folder: Path, name: str, number: int) -> _Half:
@@ -215,7 +212,7 @@ def page(result: dict[str, Any]) -> str:
     ]
     for error in ERRORS:
         lines += ["", f"## {'True labels' if not error else f'{100 * error:g} % wrong labels'}", ""]
-        lines += [f"| set | target, % | {' | '.join(STRATEGIES)} | polyadic / random |", "|---|---:|" + "---:|" * 5]
+        table_rows = []
         for name in result["sets"]:
             rows = [row for row in result["rows"] if row["set"] == name and row["wrong"] == error]
             cells, medians = [], {}
@@ -226,7 +223,8 @@ def page(result: dict[str, Any]) -> str:
                 cells.append(f"{medians[strategy]:g}" + (f" ({missed})" if missed else ""))
             ratio = medians["polyadic"] / medians["random"]
             target = np.mean([row["target"] for row in rows])
-            lines.append(f"| {name} | {target:.1f} | {' | '.join(cells)} | {ratio:.2f} |")
+            table_rows.append([name, f"{target:.1f}", *cells, f"{ratio:.2f}"])
+        lines.append(table(["set", "target, %", *STRATEGIES, "polyadic / random"], table_rows).rstrip())
     return "\n".join([*lines, ""])
 
 
@@ -237,13 +235,9 @@ def latency(out: Path, sizes: tuple[int, ...] = SIZES, answers: int = 60) -> Non
     """Measure the seconds from an answer to the next question, and of a refit; write and show `latency.json`."""
     rows = [_measure(size, answers) for size in sizes]
     result = {"experiment": "label latency", **provenance("cpu"), "rows": rows}
-    write_result(out / "latency.json", result)
-    heads = [name for name in rows[0] if name != "windows"]
-    lines = [f"| windows | {' | '.join(heads)} |", "|---:|" + "---:|" * len(heads)]
-    lines += [f"| {row['windows']:,} | {' | '.join(f'{row[name]:g}' for name in heads)} |" for row in rows]
-    text = "\n".join(["# Latency per label", "", *lines, ""])
-    (out / "latency.md").write_text(text)
-    show(result, text, f"latency.json and latency.md to {out}/", False)
+    heads = list(rows[0])
+    lines = [[f"{row['windows']:,}", *(f"{row[name]:g}" for name in heads[1:])] for row in rows]
+    publish(out, "latency", result, f"# Latency per label\n\n{table(heads, lines, text=0)}")
 
 
 def _measure(size: int, answers: int) -> dict[str, Any]:

@@ -34,8 +34,6 @@ _TENSOR_METHODS = ("ATD", "ATD_ss-", "GR-SALS", "SALS")
 _SUPERVISED: dict[str, Kind] = {"UMLDA": "supervised features", "STL": "classifier", "CNN": "classifier"}
 _FIT_WINDOWS = 1024
 """Number of unlabelled windows on which the relative error is measured."""
-_CP_ALS_WINDOWS = 1_500
-"""Maximum number of windows for CP-ALS, which uses all of them in every iteration; more would take too long."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,8 @@ class ExperimentSettings:
     max_unlabelled, max_labelled : maximum number of windows to learn from and to train a probe on; None for all
     epochs : maximum number of epochs of the deep baselines
     device : where to compute
-    tuned : settings of methods by family, as `python -m paper tune` writes them: arguments of the estimator, `window`
-        and `parts` of its frames, and `views` by a name that `choose_views` knows
-    tries : number of settings to try for each method in tuning
-    fractions : sizes of the unlabelled, training and test parts, to override the split of the data
+    tuned : settings of methods by family: arguments of the estimator, `window` and `parts` of its frames, and `views`
+        by a name that `choose_views` knows
     """
 
     windows: Windows
@@ -69,8 +65,6 @@ class ExperimentSettings:
     epochs: int = 100
     device: str = "auto"
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tries: int = 12
-    fractions: tuple[float, float, float] | None = None
 
     def with_views(self, augment: Augmentation) -> ExperimentSettings:
         """Return the same settings with other views, which override those of the tuned settings."""
@@ -79,7 +73,7 @@ class ExperimentSettings:
 
     def split_for(self, protocol: Protocol, seed: int) -> Split:
         """Return the split for a seed, with its unlabelled and training parts reduced to the maximum sizes."""
-        whole = split(self.windows, protocol, self.fractions, seed)
+        whole = split(self.windows, protocol, random_state=seed)
         rng = np.random.default_rng(seed)
         unlabelled, train = whole.unlabelled, whole.train
         if self.max_unlabelled is not None and len(unlabelled) > self.max_unlabelled:
@@ -138,7 +132,7 @@ def variant(
     Parameters
     ----------
     name : ATD, ATD_ss-, GR-SALS, SALS; SimCLR-32, BYOL-128, AE-32, AE_ss-32 and the like; CNN, UMLDA, STL; PCA-32,
-        Hand, MiniRocket, CP-ALS
+        Hand, MiniRocket
     labels : labels of the variant, in addition to the method
     augment, label_counts, changes : as for `MethodVariant`
     """
@@ -219,7 +213,6 @@ def _build_baseline(kind: str, dim: int, both: dict[str, Any], settings: Experim
         "PCA": (polyadic.baselines.PCAFeatures, (rank,), both),
         "Hand": (polyadic.baselines.HandFeatures, (), raw),
         "MiniRocket": (polyadic.baselines.MiniRocket, (), raw),
-        "CP-ALS": (paper.baselines.CPALS, (rank,), both),
     }
     estimator, size, arguments = kinds[kind]
     return estimator(*size, **arguments)
@@ -245,7 +238,7 @@ def fit_and_score(one: MethodVariant, settings: ExperimentSettings, seed: int) -
             wanted = part.unlabelled if one.kind == "features" else part.train
             if model is None or not np.array_equal(wanted, learned):
                 learned = wanted
-                model, messages = fit_variant(one, settings, part, seed)
+                model, messages = _fit(one, settings, part, seed)
             labels = {**one.labels, **({} if count is None else {"labels": count})}
             known: Row = {"seed": seed, "protocol": protocol, "split": part.hash}
             if messages:
@@ -254,7 +247,7 @@ def fit_and_score(one: MethodVariant, settings: ExperimentSettings, seed: int) -
     return rows
 
 
-def fit_variant(one: MethodVariant, settings: ExperimentSettings, part: Split, seed: int) -> tuple[Any, list[str]]:
+def _fit(one: MethodVariant, settings: ExperimentSettings, part: Split, seed: int) -> tuple[Any, list[str]]:
     """Return the estimator of a method, fitted to its training data, and the warnings of the fit."""
     unlabelled, train, _ = part
     model = one.build(settings, seed)
@@ -262,8 +255,6 @@ def fit_variant(one: MethodVariant, settings: ExperimentSettings, part: Split, s
         warnings.simplefilter("always", ConvergenceWarning)
         # The paper's methods run a fixed number of sweeps.
         warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
-        if one.method == "CP-ALS":
-            unlabelled = unlabelled[:: -(-len(unlabelled) // _CP_ALS_WINDOWS)]
         model.fit(unlabelled) if one.kind == "features" else model.fit(train, train.label)
     return model, sorted({str(warning.message) for warning in caught})
 
@@ -276,16 +267,13 @@ def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | Non
     return replace(part, train=chosen) if len(np.unique(part.windows.label[chosen])) > 1 else None
 
 
-def score_variant(
-    one: MethodVariant, model: Any, part: Split, augment: Augmentation | None = None, seed: int = 0
-) -> Row:
+def _score(one: MethodVariant, model: Any, part: Split, augment: Augmentation, seed: int) -> Row:
     """Return the scores of a fitted model by all probes, as `paper.scoring.score_split` does."""
     # The last bit of a network's features depends on the number of threads, which can change predictions near a tie.
     with unthreaded():
         if one.kind == "classifier":
             return score_classifier(model, part, augment, seed)
-        probes = {"choose_probes": _ridge_probes} if one.method == "MiniRocket" else {}
-        return score_split(model, part, augment=augment, seed=seed, **probes)
+        return score_split(model, part, augment, seed, _ridge_probes if one.method == "MiniRocket" else None)
 
 
 def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any]:
@@ -299,17 +287,13 @@ def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any
     return {kind: with_scaling(RidgeClassifier(chosen[-1].alpha_)) for kind in PROBES}
 
 
-def sweep_columns(model: Any) -> Row:
-    """Return seconds per sweep and number of sweeps (or epochs) of a fitted model; empty if it has none."""
-    seconds = getattr(model, "history_", {}).get("seconds", [])
-    return {"seconds": seconds_per_sweep(seconds), "sweeps": len(seconds)} if len(seconds) else {}
-
-
 def _describe_fit(one: MethodVariant, model: Any, settings: ExperimentSettings, part: Split, seed: int) -> Row:
     """Return sizes, seconds, scores and, for the tensor methods, the fit and the weight of the self-supervised term."""
     row: Row = {"n_train": len(part.train), "n_test": len(part.test), "parameters": int(model.n_parameters_)}
-    row |= sweep_columns(model)
-    for kind, scores in score_variant(one, model, part, settings.augment, seed).items():
+    seconds = model.history_.get("seconds", [])
+    if len(seconds):
+        row |= {"seconds": seconds_per_sweep(seconds), "sweeps": len(seconds)}
+    for kind, scores in _score(one, model, part, settings.augment, seed).items():
         # No table or figure has accuracies of single subjects, which would dominate the file size.
         row[kind] = {name: value for name, value in scores.items() if name != "per_subject"}
     if one.method in _TENSOR_METHODS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.metrics.pairwise import euclidean_distances
 
-from paper.labels.people import FILES, halves, read_set
-from paper.markdown import table
-from paper.results import provenance, run_cells, show, write_result
+from paper.labels.people import halves, read_set
+from paper.results import provenance, publish, run_cells, table
 from polyadic import CPD
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.core.missing import dead_channels
@@ -50,19 +49,6 @@ _KNOWN = 500
 PTB = "ptb-xl"
 _INVALID = -32.0
 """Values below this one are missing in the file of PTB-XL."""
-
-
-@dataclass(frozen=True)
-class MissingRequest:
-    """The options of `python -m paper missing`; see its help."""
-
-    out: Path
-    folder: Path
-    sets: tuple[str, ...] = tuple(FILES)
-    methods: tuple[str, ...] = (OWN, *RIVALS)
-    splits: int = 3
-    final: bool = False
-    jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -240,27 +226,26 @@ def _ptb_xl(folder: Path, split: int, as_missing: int) -> Row:
 # ------------------------------------------------------------------------------------------------------ run
 
 
-def run(request: MissingRequest, as_json: bool = False) -> dict[str, Any]:
+def run(
+    out: Path, folder: Path, sets: Sequence[str], methods: Sequence[str], splits: int, final: bool, jobs: int
+) -> None:
     """Run the cells that are not in the journal, and write `missing-….json` and `missing-….md`."""
-    request.out.mkdir(parents=True, exist_ok=True)
-    who, tasks = "final" if request.final else "development", dict[str, Any]()
-    for name, split in product(request.sets, range(request.splits)):
+    out.mkdir(parents=True, exist_ok=True)
+    who, tasks = "final" if final else "development", dict[str, Any]()
+    for name, split in product(sets, range(splits)):
         if name == PTB:
-            tasks |= {f"{PTB} {way} {split}": delayed(_ptb_xl)(request.folder, split, way) for way in (0, 1)}
+            tasks |= {f"{PTB} {way} {split}": delayed(_ptb_xl)(folder, split, way) for way in (0, 1)}
         else:
-            about = (request.folder, name, split, request.final)
-            tasks |= {f"{who} {name} {split} {one}": delayed(_cell)(*about, one) for one in request.methods}
-    done = run_cells("missing values", tasks, request.out / "missing.journal", request.jobs)
+            about = (folder, name, split, final)
+            tasks |= {f"{who} {name} {split} {one}": delayed(_cell)(*about, one) for one in methods}
+    done = run_cells("missing values", tasks, out / "missing.journal", jobs)
     stem, origin, rows = f"missing-{who}", provenance("cpu"), list(done.values())
     result = {"experiment": "missing", "subjects": who, "rows": rows, **origin}
     source = f"`{origin['command']}`, {origin['machine']['processor']}, {origin['date']}, commit {origin['commit']}."
     text = (
         f"# When a sensor fails\n\nBalanced accuracy in percent, mean over splits. Written by {source}\n\n{page(rows)}"
     )
-    write_result(request.out / f"{stem}.json", result)
-    (request.out / f"{stem}.md").write_text(text)
-    show(result, text, f"{stem}.json and {stem}.md", as_json)
-    return result
+    publish(out, stem, result, text)
 
 
 def means(rows: list[Row], name: str) -> dict[str, dict[str, float]]:
@@ -303,12 +288,17 @@ def page(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def worst_dead(scores: dict[str, dict[str, float]], fault: str) -> dict[str, float]:
+    """Return the worst score of each method with zero, NaN and stuck channels, "one channel" or "a quarter"."""
+    return {one: min(own[f"{fault}, {kind}"] for kind in FAULTS[:3]) for one, own in scores.items()}
+
+
 def _against_rivals(sets: dict[str, dict[str, dict[str, float]]]) -> str:
     """Return the table of what dead channels cost (the worst of zero, NaN and stuck), next to the best rival."""
     cells = []
     for name, scores in sets.items():
         for fault in ("one channel", "a quarter"):
-            worst = {one: min(own[f"{fault}, {kind}"] for kind in FAULTS[:3]) for one, own in scores.items()}
+            worst = worst_dead(scores, fault)
             best = max((one for one in scores if one != OWN), key=lambda one: worst[one], default=OWN)
             shown = [
                 [f"{scores[one]['clean']:.1f} → {worst[one]:.1f}", f"{scores[one]['clean'] - worst[one]:z.1f}"]

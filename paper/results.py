@@ -1,13 +1,15 @@
-"""What every experiment writes and shows: result files with their provenance, a journal to resume from, progress."""
+"""What every experiment writes and shows: result files with their provenance, a journal, progress, tables, figures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
@@ -16,7 +18,11 @@ from rich.progress import Progress, TextColumn
 
 from polyadic._util.provenance import commit, provenance
 
-__all__ = ["choose_device", "commit", "encode_result", "provenance", "run_cells", "show", "stage_bar", "write_result"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["choose_device", "commit", "encode_result", "machine_name", "mean_and_std", "new_figure", "plain_text",
+           "provenance", "publish", "run_cells", "stage_bar", "table", "write_result"]  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -106,10 +112,70 @@ def stage_bar(
         yield lambda done, total, stage: bar.update(task, completed=done, total=total, stage=f"{unit} {stage}")
 
 
-def show(result: Mapping[str, Any], text: str, files: str, as_json: bool) -> None:
-    """Print a result as JSON, or its Markdown page and the names of the files that were written."""
-    if as_json:
-        print(json.dumps(result, indent=1))
-    else:
-        Console().print(Markdown(text))
-        print(f"Wrote {files}")
+def publish(out: Path, stem: str, result: Mapping[str, Any], text: str) -> None:
+    """Write a result as STEM.json and its page as STEM.md, and print the page."""
+    write_result(out / f"{stem}.json", result)
+    (out / f"{stem}.md").write_text(text)
+    Console().print(Markdown(text))
+    print(f"Wrote {stem}.json and {stem}.md to {out}/")
+
+
+# ------------------------------------------------------------------------------------------------- tables and figures
+
+
+def plain_text(name: str) -> str:
+    """Escape a name so that Markdown shows it literally.
+
+    Examples
+    --------
+    >>> print(plain_text("<b>*a*.npz"))
+    \\<b\\>\\*a\\*.npz
+    """
+    return re.sub(r"([]\\`*_<>[|~&$@])", r"\\\1", " ".join(name.split()))
+
+
+def table(heads: Sequence[str], lines: Iterable[Iterable[str]], text: int = 1) -> str:
+    """Return a Markdown table; the first `text` columns are aligned left, the others right.
+
+    Examples
+    --------
+    >>> print(table(["", "seconds"], [["ATD", "1.2"]]), end="")
+    |  | seconds |
+    |---|---:|
+    | ATD | 1.2 |
+    """
+    rule = "|" + "---|" * text + "---:|" * (len(heads) - text)
+    return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+
+
+def mean_and_std(values: Sequence[float]) -> str:
+    """Return mean ± standard deviation with two decimals, the mean alone for one value, and a dash for none.
+
+    Examples
+    --------
+    >>> mean_and_std([90.0, 92.0])
+    '91.00 ± 1.41'
+    """
+    if not values:
+        return "–"
+    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread}"
+
+
+def machine_name(machine: Mapping[str, Any]) -> str:
+    """Name the GPU of a machine, as `provenance` describes it, or else the processor and the number of threads."""
+    return str(machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads")
+
+
+def new_figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Figure, np.ndarray]:
+    """Return an empty matplotlib figure and its grid of axes, (rows, columns), each of this size in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.ravel():
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    return figure, axes

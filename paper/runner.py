@@ -14,8 +14,8 @@ import torch
 from joblib import delayed
 
 from paper.methods import ExperimentSettings, MethodVariant, Protocol, Row, fit_and_score
-from paper.results import choose_device, commit, provenance, run_cells, show, write_result
-from paper.tuning import read_settings
+from paper.results import choose_device, commit, provenance, publish, run_cells
+from paper.tables import footer, heading
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core.persist import encode
 from polyadic.data import open_windows, synthetic
@@ -25,10 +25,7 @@ from polyadic.spectral import STFT
 
 _ABLATION_UNLABELLED = 50_000
 _LABELLED = 5_000
-_QUICK_TRIES = 2
 _PROTOCOLS: tuple[Protocol, ...] = ("subject", "paper")
-
-RunCell = Callable[[MethodVariant, ExperimentSettings, int], list[Row]]
 
 
 @dataclass(frozen=True)
@@ -37,28 +34,22 @@ class Experiment:
 
     title : title of the table or figure
     datasets : the paper's datasets for it; the first is the default
-    markdown : function that formats the result as Markdown
+    table : function that formats the result as Markdown, given the protocol, "" for experiments without methods
     variants : function that returns the methods to compare, given the settings
     build_rows : function that returns the rows, for experiments that do not compare methods
     plot : function that draws the result to a file, or None
     ablation : whether the paper uses at most 50,000 unlabelled windows
     parameters : parameters of the tensor methods that override the preset, by dataset
-    adjust : function that modifies the settings, or None
-    run_cell : function that returns the rows of a cell, given method, settings and seed
-    chosen_settings : function that returns the content of a second file, `NAME-DATASET.settings.json`, or None
     """
 
     title: str
     datasets: tuple[str, ...]
-    markdown: Callable[[dict[str, Any]], str]
+    table: Callable[[dict[str, Any], str], str]
     variants: Callable[[ExperimentSettings], list[MethodVariant]] | None = None
     build_rows: Callable[[ExperimentSettings], list[Row]] | None = None
     plot: Callable[[dict[str, Any], Path], None] | None = None
     ablation: bool = False
     parameters: dict[str, dict[str, Any]] | None = None
-    adjust: Callable[[ExperimentSettings], ExperimentSettings] | None = None
-    run_cell: RunCell = fit_and_score
-    chosen_settings: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,6 @@ class Request:
     epochs: int = 100
     methods: tuple[str, ...] = ()
     tuned: Path | None = None
-    tries: int = 12
 
 
 def experiment_settings(request: Request, experiment: Experiment) -> ExperimentSettings:
@@ -89,8 +79,20 @@ def experiment_settings(request: Request, experiment: Experiment) -> ExperimentS
     build = _quick_settings if request.quick else _full_settings
     settings = build(request, experiment, protocols)
     if request.tuned is not None:
-        settings = replace(settings, tuned=read_settings(request.tuned, settings.dataset))
-    return settings if experiment.adjust is None else experiment.adjust(settings)
+        settings = replace(settings, tuned=_read_tuned(request.tuned, settings.dataset))
+    return settings
+
+
+def _read_tuned(path: Path, dataset: str) -> dict[str, dict[str, Any]]:
+    """Return the settings by family of methods in a file such as `docs/results/har/tune-har.settings.json`."""
+    try:
+        content = json.loads(path.read_bytes())
+        known, settings = content["dataset"], dict(content["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PolyadicError(f"--tuned must be a settings file with a dataset, but {path.name} is not one") from error
+    if known != dataset:
+        raise PolyadicError(f"--tuned must be tuned for {dataset}, but {path.name} is for {known}")
+    return settings
 
 
 def _full_settings(request: Request, experiment: Experiment, protocols: Sequence[Protocol]) -> ExperimentSettings:
@@ -119,7 +121,6 @@ def _full_settings(request: Request, experiment: Experiment, protocols: Sequence
         max_labelled=_LABELLED if base in ("sleep_edf", "mgh") else None,
         epochs=request.epochs,
         device=request.device,
-        tries=request.tries,
     )
 
 
@@ -135,34 +136,30 @@ def _quick_settings(request: Request, experiment: Experiment, protocols: Sequenc
         protocols=protocols,
         epochs=1,
         device=request.device,
-        tries=min(request.tries, _QUICK_TRIES),
     )
 
 
-def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
+def run(request: Request, experiment: Experiment, quiet: bool = False) -> dict[str, Any]:
     """Run the missing cells, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
     settings = experiment_settings(request, experiment)
     request.out.mkdir(parents=True, exist_ok=True)
     stem = f"{request.name}-{settings.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")
     stem += "-tuned" if request.tuned is not None else ""
     result = _build_result(request, experiment, settings)
-    result["rows"] = _build_rows(request, experiment, settings, stem, quiet or as_json)
-    text = render(result, experiment)
-    write_result(request.out / f"{stem}.json", result)
-    (request.out / f"{stem}.md").write_text(text)
-    if experiment.chosen_settings is not None:
-        more = json.dumps(experiment.chosen_settings(result), indent=1) + "\n"
-        (request.out / f"{stem}.settings.json").write_text(more)
+    result["rows"] = _build_rows(request, experiment, settings, stem, quiet)
+    publish(request.out, stem, result, render(result, experiment))
     if experiment.plot is not None:
         experiment.plot(result, request.out / f"{stem}.png")
     (request.out / f"{stem}.cells.jsonl").unlink(missing_ok=True)
-    show(result, text, f"{stem}.json and {stem}.md to {request.out}/", as_json)
     return result
 
 
 def render(result: dict[str, Any], experiment: Experiment) -> str:
-    """Return a result as Markdown."""
-    return f"# {result['experiment']}: {result['title']}, {result['dataset']}\n\n{experiment.markdown(result)}"
+    """Return a result as Markdown, with a table for each protocol if methods are compared."""
+    parts = [f"# {result['experiment']}: {result['title']}, {result['dataset']}\n"]
+    for protocol in ("",) if experiment.variants is None else result["protocols"]:
+        parts += [heading(result, protocol), experiment.table(result, protocol)]
+    return "\n".join([*parts, footer(result)])
 
 
 def _build_result(request: Request, experiment: Experiment, settings: ExperimentSettings) -> dict[str, Any]:
@@ -184,7 +181,7 @@ def _build_result(request: Request, experiment: Experiment, settings: Experiment
             "which": whose if request.tuned is None else f"{whose}, tuned",
             "tuned": {name: dict(own) for name, own in settings.tuned.items()},
         },
-        "asked": {"seeds": request.seeds, "protocol": request.protocol, "tries": settings.tries},
+        "asked": {"seeds": request.seeds, "protocol": request.protocol},
         "seeds": list(settings.seeds),
         "protocols": list(settings.protocols),
         "jobs": request.jobs,
@@ -204,9 +201,7 @@ def _build_rows(
     known = read_cells(request.out / f"{stem}.json")
     how = {"jobs": request.jobs, "commit": commit()}
     tasks = {
-        key: delayed(_run_cell)(key, experiment.run_cell, one, settings, seed, how)
-        for key, (one, seed) in cells.items()
-        if key not in known
+        key: delayed(_run_cell)(key, one, settings, seed, how) for key, (one, seed) in cells.items() if key not in known
     }
     known |= run_cells(request.name, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, quiet)
     return [row for key in cells for row in known[key]]
@@ -234,13 +229,11 @@ def read_cells(path: Path) -> dict[str, list[Row]]:
     return cells
 
 
-def _run_cell(
-    key: str, run_cell: RunCell, one: MethodVariant, settings: ExperimentSettings, seed: int, how: Row
-) -> list[Row]:
+def _run_cell(key: str, one: MethodVariant, settings: ExperimentSettings, seed: int, how: Row) -> list[Row]:
     """Run a cell, and add its key, the device and `how` to its rows."""
     place = choose_device(settings.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
-    return [{**row, "key": key, "device": name, **how} for row in run_cell(one, settings, seed)]
+    return [{**row, "key": key, "device": name, **how} for row in fit_and_score(one, settings, seed)]
 
 
 def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> str:

@@ -23,9 +23,6 @@ from polyadic.evaluate import make_probe, scores
 PROBES = ("plain", "standardised")
 """The probes of the paper's tables."""
 
-FEWEST_WINDOWS = 20
-"""Minimum number of windows of a subject for a reliable mean."""
-
 _BATCH = 256
 _TESTS = 0x7E57
 _VIEWS = 4
@@ -53,50 +50,28 @@ def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any =
     return clone(classifier).fit(Z, y, **{k: v for k, v in given.items() if has_fit_parameter(classifier, k)})
 
 
-def probe_accuracy(
-    kind: str, Z_train: NDArray[Any], y_train: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
-) -> float:
-    """Return the share of test windows that a probe, as for `polyadic.evaluate.make_probe`, labels correctly."""
-    with unthreaded():
-        return float(np.mean(make_probe(kind).fit(Z_train, y_train).predict(Z_test) == y_test))
-
-
-def recentred(Z: NDArray[np.float64], subject: NDArray[Any]) -> NDArray[np.float64]:
-    """Subtract from features (n, F) the mean over all windows of the same subject.
-
-    Examples
-    --------
-    >>> recentred(np.array([[1.0], [3.0], [5.0]]), np.array(["a", "a", "b"])).ravel().tolist()
-    [-1.0, 1.0, 0.0]
-    """
-    centred = Z.copy()
-    for name in np.unique(subject):
-        centred[subject == name] -= Z[subject == name].mean(axis=0)
-    return centred
-
-
 def score_split(
     model: Any,
     part: Split,
-    choose_probes: Callable[[NDArray[Any], NDArray[Any]], Mapping[str, Any]] | None = None,
-    augment: Augmentation | None = None,
+    augment: Augmentation,
     seed: int = 0,
+    choose_probes: Callable[[NDArray[Any], NDArray[Any]], Mapping[str, Any]] | None = None,
 ) -> Scores:
     """Train probes on a model's features of a split's training windows, and score them on its test windows.
 
     Parameters
     ----------
     model : a fitted feature extractor, with `transform`
+    augment : each probe is also scored on augmented test windows, and a copy of the probe "standardised" is trained on
+        the training windows and four augmented copies of each
+    seed : seed of these augmentations
     choose_probes : a function from features and labels of the training windows to unfitted classifiers by name; by
         default `PROBES`
-    augment : to also test robustness: each probe is scored on augmented test windows, too, and a copy of the probe
-        "standardised" is trained on the training windows and four augmented copies of each
-    seed : seed of these augmentations
 
     Returns
     -------
-    for each probe, by name, what `polyadic.evaluate.scores` returns; with `augment` also an entry "augmented", and for
-    every NAME an entry "NAME perturbed"
+    for each probe, by name, and for "augmented", what `polyadic.evaluate.scores` returns; for every NAME also an entry
+    "NAME perturbed"
     """
     _, train, test = part
     tests = _test_sets(test, augment, seed)
@@ -104,14 +79,13 @@ def score_split(
     with unthreaded():
         probes = choose_probes(Z_train, train.label) if choose_probes else {kind: make_probe(kind) for kind in PROBES}
     groups = None if (train.subject == "").any() else train.subject
-    levels = statistic_columns(model)
+    columns = statistic_columns(model)
     trainings: dict[str, tuple[Any, ...]] = {
-        name: (classifier, Z_train, train.label, groups, levels) for name, classifier in probes.items()
+        name: (classifier, Z_train, train.label, groups, columns) for name, classifier in probes.items()
     }
-    if augment is not None:
-        copies = [model.transform(augmented(train, augment, seed, view)) for view in range(_VIEWS)]
-        labels = np.tile(train.label, 1 + _VIEWS)
-        trainings["augmented"] = (probes["standardised"], np.concatenate([Z_train, *copies]), labels, None, None)
+    copies = [model.transform(augmented(train, augment, seed, view)) for view in range(_VIEWS)]
+    labels = np.tile(train.label, 1 + _VIEWS)
+    trainings["augmented"] = (probes["standardised"], np.concatenate([Z_train, *copies]), labels, None, None)
     results: Scores = {}
     for name, training in trainings.items():
         with unthreaded():
@@ -121,18 +95,17 @@ def score_split(
     return results
 
 
-def score_classifier(model: Any, part: Split, augment: Augmentation | None = None, seed: int = 0) -> Scores:
+def score_classifier(model: Any, part: Split, augment: Augmentation, seed: int = 0) -> Scores:
     """Score a model that is a classifier itself, with `predict`: the same scores for each of `PROBES`."""
     _, _, test = part
     predicted = {suffix: model.predict(windows) for suffix, windows in _test_sets(test, augment, seed).items()}
     return {name: result for kind in PROBES for name, result in _scores_by_test(kind, test, predicted).items()}
 
 
-def _test_sets(test: Windows, augment: Augmentation | None, seed: int) -> dict[str, Any]:
-    """Return the clean test windows and, with an augmentation, the perturbed ones, by suffix of the probe's name."""
+def _test_sets(test: Windows, augment: Augmentation, seed: int) -> dict[str, Any]:
+    """Return the clean and the perturbed test windows, by suffix of the probe's name."""
     # The draws differ from those of the training copies and of a fit with the same seed.
-    perturbed = {} if augment is None else {" perturbed": augmented(test, augment, integer_seed(seed, _TESTS))}
-    return {"": test, **perturbed}
+    return {"": test, " perturbed": augmented(test, augment, integer_seed(seed, _TESTS))}
 
 
 def _scores_by_test(name: str, test: Windows, predicted: Mapping[str, NDArray[Any]]) -> Scores:

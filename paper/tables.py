@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from paper import reference
-from paper.markdown import machine_name, mean_and_std, table
+from paper.results import machine_name, mean_and_std, table
 from polyadic.evaluate import corrected_resampled, holm
 
 Row = dict[str, Any]
@@ -31,11 +31,11 @@ def paper_figure(value: tuple[float, float] | None) -> str:
     return "–" if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
 
 
-def heading(result: Result, protocol: str | None = None) -> str:
-    """Return the line above a table: title, dataset, seeds and protocol."""
+def heading(result: Result, protocol: str) -> str:
+    """Return the line above a table: title, dataset, seeds and protocol, "" for none."""
     seeds = len(result["seeds"])
     parts = [result["title"], result["dataset"], f"{seeds} seed{'s' * (seeds != 1)}"]
-    if protocol is not None:
+    if protocol:
         parts.append(f"protocol {protocol}: {_PROTOCOL[protocol]}")
     return f"**{', '.join(parts)}**\n"
 
@@ -66,32 +66,30 @@ def select_rows(result: Result, **wanted: Any) -> list[Row]:
     return sorted(found, key=lambda row: int(row["seed"]))
 
 
-def main_table(result: Result) -> str:
+def main_table(result: Result, protocol: str) -> str:
     """Return Table 2: every method by both probes, clean and perturbed, with the paper's accuracy and parameters."""
-    text = []
-    for protocol in result["protocols"]:
-        lines = []
-        for name in distinct_values(result["rows"], "method"):
-            rows = select_rows(result, protocol=protocol, method=name)
-            theirs = reference.MAIN.get(name, reference.SUPERVISED.get(name, {})).get(result["dataset"])
-            lines.append(
-                [
-                    name,
-                    mean_and_std(percentages(rows, "plain")),
-                    mean_and_std(percentages(rows, "standardised")),
-                    mean_and_std(percentages(rows, "standardised", "macro_f1")),
-                    mean_and_std(percentages(rows, "augmented")),
-                    mean_and_std(percentages(rows, "standardised perturbed")),
-                    mean_and_std(percentages(rows, "augmented perturbed")),
-                    f"{np.mean([row['parameters'] for row in rows]):,.0f}",
-                    paper_figure(theirs),
-                    _count(reference.PARAMETERS.get(name, {}).get(result["dataset"])),
-                ]
-            )
-        heads = ["", "plain", "standardised", "its macro F1", "augmented probe", "perturbed: standardised"]
-        heads += ["perturbed: augmented probe", "parameters", "paper", "its parameters"]
-        text += [heading(result, protocol), table(heads, lines), paired_table(result, protocol)]
-    return "\n".join([*text, footer(result)])
+    lines = []
+    for name in distinct_values(result["rows"], "method"):
+        rows = select_rows(result, protocol=protocol, method=name)
+        theirs = reference.MAIN.get(name, reference.SUPERVISED.get(name, {})).get(result["dataset"])
+        parameters = reference.PARAMETERS.get(name, {}).get(result["dataset"])
+        lines.append(
+            [
+                name,
+                mean_and_std(percentages(rows, "plain")),
+                mean_and_std(percentages(rows, "standardised")),
+                mean_and_std(percentages(rows, "standardised", "macro_f1")),
+                mean_and_std(percentages(rows, "augmented")),
+                mean_and_std(percentages(rows, "standardised perturbed")),
+                mean_and_std(percentages(rows, "augmented perturbed")),
+                f"{np.mean([row['parameters'] for row in rows]):,.0f}",
+                paper_figure(theirs),
+                "–" if parameters is None else f"{parameters:,}",
+            ]
+        )
+    heads = ["", "plain", "standardised", "its macro F1", "augmented probe", "perturbed: standardised"]
+    heads += ["perturbed: augmented probe", "parameters", "paper", "its parameters"]
+    return "\n".join([table(heads, lines), paired_table(result, protocol)])
 
 
 def paired_table(result: Result, protocol: str) -> str:
@@ -122,39 +120,30 @@ def paired_table(result: Result, protocol: str) -> str:
     return table(heads, lines) if lines else ""
 
 
-def _count(value: int | None) -> str:
-    """Return a number with thousands separated, or a dash."""
-    return "–" if value is None else f"{value:,}"
-
-
-def timed_table(result: Result) -> str:
+def timed_table(result: Result, protocol: str) -> str:
     """Return Tables 11 and 12: accuracy with p-values against ATD, parameters, seconds per sweep or epoch."""
-    text = []
-    dataset = result["dataset"]
-    for protocol in result["protocols"]:
-        names = distinct_values(result["rows"], "method")
-        tests = _p_values(result, protocol, [name for name in names if name != "ATD"])
-        lines = []
-        for name in names:
-            rows = select_rows(result, protocol=protocol, method=name)
-            # Timings with several jobs are not comparable.
-            seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
-            theirs = reference.SECONDS.get(name, {}).get(dataset)
-            lines.append(
-                [
-                    name,
-                    mean_and_std(percentages(rows)),
-                    *([f"{value:.2g}" for value in tests[name]] if name in tests else ["–"] * 4),
-                    f"{np.mean([row['parameters'] for row in rows]):,.0f}",
-                    f"{np.mean(seconds):.3f}" if seconds else "–",
-                    paper_figure(reference.MAIN.get(name, {}).get(dataset)),
-                    "–" if (value := reference.P_VALUES.get(name, {}).get(dataset)) is None else f"{value:g}",
-                    "–" if theirs is None else f"{theirs:.1f}",
-                ]
-            )
-        heads = ["", "standardised", "p unpaired", "p paired", "p resampled", "its Holm", "parameters", "s/sweep"]
-        text += [heading(result, protocol), table([*heads, "paper", "its p", "its s/sweep"], lines)]
-    return "\n".join([*text, footer(result)])
+    dataset, names = result["dataset"], distinct_values(result["rows"], "method")
+    tests = _p_values(result, protocol, [name for name in names if name != "ATD"])
+    lines = []
+    for name in names:
+        rows = select_rows(result, protocol=protocol, method=name)
+        # Timings with several jobs are not comparable.
+        seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
+        theirs = reference.SECONDS.get(name, {}).get(dataset)
+        lines.append(
+            [
+                name,
+                mean_and_std(percentages(rows)),
+                *([f"{value:.2g}" for value in tests[name]] if name in tests else ["–"] * 4),
+                f"{np.mean([row['parameters'] for row in rows]):,.0f}",
+                f"{np.mean(seconds):.3f}" if seconds else "–",
+                paper_figure(reference.MAIN.get(name, {}).get(dataset)),
+                "–" if (value := reference.P_VALUES.get(name, {}).get(dataset)) is None else f"{value:g}",
+                "–" if theirs is None else f"{theirs:.1f}",
+            ]
+        )
+    heads = ["", "standardised", "p unpaired", "p paired", "p resampled", "its Holm", "parameters", "s/sweep"]
+    return table([*heads, "paper", "its p", "its s/sweep"], lines)
 
 
 def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, list[float]]:
@@ -179,7 +168,7 @@ def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, lis
 
 def grid_table(
     row: str, column: str, theirs: Callable[[str, Any, Any], tuple[float, float] | None], seconds: bool = False
-) -> Callable[[Result], str]:
+) -> Callable[[Result, str], str]:
     """Return a function that formats a table with one label as rows and another as columns, for each probe.
 
     Parameters
@@ -189,27 +178,22 @@ def grid_table(
     seconds : whether to also show seconds per sweep
     """
 
-    def layout(result: Result) -> str:
-        text = []
-        for protocol in result["protocols"]:
-            columns = distinct_values(result["rows"], column)
-            lines = []
-            for name in distinct_values(result["rows"], row):
-                cells = [select_rows(result, protocol=protocol, **{row: name, column: value}) for value in columns]
-                lines += [
-                    [f"{name}, {probe}", *(mean_and_std(percentages(rows, probe)) for rows in cells)]
-                    for probe in _PROBES
-                ]
-                if seconds:
-                    sums = [[r["seconds"] for r in rows if "seconds" in r] for rows in cells]
-                    lines.append([f"{name}, s/sweep", *(f"{np.mean(s):.3f}" if s else "–" for s in sums)])
-                known = [paper_figure(theirs(result["dataset"], name, value)) for value in columns]
-                if set(known) != {"–"}:
-                    lines.append([f"{name}, the paper", *known])
-            text += [heading(result, protocol), table(["", *(str(value) for value in columns)], lines)]
-            if column == "labels":
-                text.append(paired_table(result, protocol))
-        return "\n".join([*text, footer(result)])
+    def layout(result: Result, protocol: str) -> str:
+        columns = distinct_values(result["rows"], column)
+        lines = []
+        for name in distinct_values(result["rows"], row):
+            cells = [select_rows(result, protocol=protocol, **{row: name, column: value}) for value in columns]
+            lines += [
+                [f"{name}, {probe}", *(mean_and_std(percentages(rows, probe)) for rows in cells)] for probe in _PROBES
+            ]
+            if seconds:
+                sums = [[r["seconds"] for r in rows if "seconds" in r] for rows in cells]
+                lines.append([f"{name}, s/sweep", *(f"{np.mean(s):.3f}" if s else "–" for s in sums)])
+            known = [paper_figure(theirs(result["dataset"], name, value)) for value in columns]
+            if set(known) != {"–"}:
+                lines.append([f"{name}, the paper", *known])
+        text = table(["", *(str(value) for value in columns)], lines)
+        return "\n".join([text, paired_table(result, protocol)]) if column == "labels" else text
 
     return layout
 
@@ -217,7 +201,7 @@ def grid_table(
 # ------------------------------------------------- tables without accuracies
 
 
-def sizes_table(result: Result) -> str:
+def sizes_table(result: Result, protocol: str) -> str:
     """Return Table 1: the sizes of the parts of each split."""
     lines = []
     for row in result["rows"]:
@@ -229,20 +213,20 @@ def sizes_table(result: Result) -> str:
     if theirs is not None:
         lines.append(["the paper", "", *(f"{count:,}" for count in theirs), ""])
     heads = ["", "tensor", "unlabelled", "training", "test", "subjects in each"]
-    return "\n".join([heading(result), table(heads, lines), footer(result)])
+    return table(heads, lines)
 
 
-def distribution_table(result: Result) -> str:
+def distribution_table(result: Result, protocol: str) -> str:
     """Return Table 5: the distribution of the classes."""
     theirs = reference.DISTRIBUTION.get(result["dataset"], ())
     lines = [
         [row["class"], f"{row['windows']:,}", f"{row['percent']:.2f}", f"{theirs[n]:.2f}" if n < len(theirs) else "–"]
         for n, row in enumerate(result["rows"])
     ]
-    return "\n".join([heading(result), table(["class", "windows", "percent", "paper"], lines), footer(result)])
+    return table(["class", "windows", "percent", "paper"], lines)
 
 
-def convergence_table(result: Result) -> str:
+def convergence_table(result: Result, protocol: str) -> str:
     """Return Figure 3 as numbers."""
     rounds = distinct_values(result["rows"], "round")
     lines = []
@@ -250,29 +234,24 @@ def convergence_table(result: Result) -> str:
         values = [[row["difference"] for row in select_rows(result, bases=bases, round=number)] for number in rounds]
         lines.append([f"{bases} bases", *(f"{np.mean(found):.2e}" for found in values)])
     heads = ["mean relative change in round", *(str(number) for number in rounds)]
-    return "\n".join([heading(result), table(heads, lines), footer(result)])
+    return table(heads, lines)
 
 
-def hyperparameter_table(result: Result) -> str:
+def hyperparameter_table(result: Result, protocol: str) -> str:
     """Return Figure 5 as numbers, with the self-supervised term relative to the fit term."""
-    text = []
-    for protocol in result["protocols"]:
-        lines = []
-        for name in distinct_values(result["rows"], "parameter"):
-            for value in distinct_values([row for row in result["rows"] if row["parameter"] == name], "value"):
-                rows = select_rows(result, protocol=protocol, parameter=name, value=value)
-                share = np.mean([row["share_of_self_supervised"] for row in rows])
-                accuracies = [mean_and_std(percentages(rows, probe)) for probe in _PROBES]
-                rough = mean_and_std(percentages(rows, "standardised perturbed"))
-                lines.append([f"{name} = {value:g}", *accuracies, rough, f"{share:.1e}"])
-        heads = ["", *_PROBES, "perturbed: standardised", "self-supervised / fit term"]
-        text += [heading(result, protocol), table(heads, lines)]
-    return "\n".join([*text, footer(result)])
+    lines = []
+    for name in distinct_values(result["rows"], "parameter"):
+        for value in distinct_values([row for row in result["rows"] if row["parameter"] == name], "value"):
+            rows = select_rows(result, protocol=protocol, parameter=name, value=value)
+            share = np.mean([row["share_of_self_supervised"] for row in rows])
+            accuracies = [mean_and_std(percentages(rows, probe)) for probe in (*_PROBES, "standardised perturbed")]
+            lines.append([f"{name} = {value:g}", *accuracies, f"{share:.1e}"])
+    return table(["", *_PROBES, "perturbed: standardised", "self-supervised / fit term"], lines)
 
 
-def shapes_table(result: Result) -> str:
+def shapes_table(result: Result, protocol: str) -> str:
     """Return the names and shapes of the boxes of a diagram."""
     lines = [
         [row["name"], " × ".join(str(size) for size in row["shape"]), row.get("note", "")] for row in result["rows"]
     ]
-    return "\n".join([heading(result), table(["", "shape", ""], lines), footer(result)])
+    return table(["", "shape", ""], lines)

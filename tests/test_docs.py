@@ -126,9 +126,6 @@ def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(estimators, "Settings", short_fit)
     monkeypatch.setattr("polyadic.data.synthetic", small)
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
     names = {"__name__": "__main__"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other packages, and of fits that are stopped early

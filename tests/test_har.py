@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from problems import paper
 
-from paper.scoring import probe_accuracy
 from polyadic import ATD
 from polyadic.data import split
 from polyadic.data.readers.arrays import open_windows
+from polyadic.evaluate import make_probe
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
@@ -23,7 +23,8 @@ def har(data_folder):
 
 def accuracy(model, har, protocol):
     _, train, test = split(har, protocol)
-    return probe_accuracy("standardised", model.transform(train), train.label, model.transform(test), test.label)
+    probe = make_probe("standardised").fit(model.transform(train), train.label)
+    return probe.score(model.transform(test), test.label)
 
 
 @pytest.fixture(scope="module")

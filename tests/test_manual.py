@@ -18,7 +18,7 @@ PAGES = [
     ROOT_FOLDER / "docs" / "results" / "README.md",
     *sorted((ROOT_FOLDER / "examples").glob("*.py")),
 ]
-STARTS = re.compile(r"(?:\w+=\w+ )*(?:torchrun .*-m )?polyadic (.*)")
+STARTS = re.compile(r"(?:\w+=\w+ )*polyadic (.*)")
 ROOT = typer.main.get_command(app)
 
 

@@ -54,7 +54,7 @@ MODELS = {
 def features(make: Any, tmp_path: Any) -> np.ndarray:
     model = make().fit(SIGNALS, SIGNALS.label)
     Z = np.asarray(model.transform(SIGNALS))
-    if getattr(model, "tensorize", None) is not torch.abs:
+    if getattr(model, "tensorize", None) is not torch.abs and not isinstance(model, SimCLR):
         model.save(tmp_path / "m.safetensors")
         assert np.array_equal(np.asarray(load(tmp_path / "m.safetensors").transform(SIGNALS)), Z)
     return Z

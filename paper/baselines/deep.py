@@ -19,16 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from paper.baselines.networks import AutoEncoderNetwork, BYOLNetwork, ClassifierNetwork, Learner, SimCLRNetwork
-from paper.baselines.shared import labels_of
+from paper.baselines.shared import PaperBaseline, labels_of
 from polyadic._util.random_streams import integer_seed, uniform, window_keys
-from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
 
 _IMPROVEMENT = 1e-3
 _MEASURED_WINDOWS = 1024
 _HELD_OUT_SWEEP = -1
 _SPLIT, _WEIGHTS = 0x5B117, 0x3E16475
-_COUNTERS = "num_batches_tracked"
 
 History = dict[str, list[float]]
 
@@ -153,8 +151,8 @@ def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
 
 
 @dataclass(eq=False, repr=False)
-class DeepBaseline(Baseline):
-    """Base class of the deep baselines, with the parameters of all: training, and weights in model files.
+class DeepBaseline(PaperBaseline):
+    """Base class of the deep baselines, with the parameters of all.
 
     A subclass builds its network in `_network_for`.
 
@@ -239,25 +237,6 @@ class DeepBaseline(Baseline):
         check_is_fitted(self)
         return self._network.n_parameters()
 
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {name: value.cpu().numpy() for name, value in self._state().items()}
-
-    def _extra(self) -> dict[str, Any]:
-        return {"shape": list(self._network.shape)}
-
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._network = self._network_for([int(size) for size in extra["shape"]]).eval()
-        expected = {name: tuple(value.shape) for name, value in self._state().items()}
-        came = {name: array.shape for name, array in arrays.items()}
-        if came != expected or bool(self.history_["loss"]) != (self.max_epochs > 0):
-            raise ValueError(f"the weights {came} are not those of the network, {expected}")
-        self._network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
-
-    def _state(self) -> dict[str, Tensor]:
-        """Return all weights and buffers, except batch counters, which nothing depends on."""
-        return {name: value for name, value in self._network.state_dict().items() if not name.endswith(_COUNTERS)}
-
 
 @dataclass(eq=False, repr=False)
 class SimCLR(DeepBaseline):
@@ -305,13 +284,6 @@ class BYOL(DeepBaseline):
     dim : number of features
     momentum : fraction of the target's weights that is kept at each step
     others : as for `DeepBaseline`; an augmentation is required
-
-    Examples
-    --------
-    >>> from polyadic.augment import Jitter
-    >>> model = BYOL(4, augment=Jitter(0.05), max_epochs=1).fit(torch.randn(20, 3, 64))
-    >>> model.transform(torch.randn(5, 3, 64)).shape
-    torch.Size([5, 4])
     """
 
     dim: int = 32
@@ -339,12 +311,6 @@ class AutoEncoder(DeepBaseline):
     weight, temperature : weight and temperature of SimCLR's loss
     others : as for `DeepBaseline`; an augmentation is required if `contrastive`. With one, views are reconstructed as
         well as windows; the paper's AE has none
-
-    Examples
-    --------
-    >>> model = AutoEncoder(4, max_epochs=1).fit(torch.randn(20, 3, 9, 8))
-    >>> model.transform(torch.randn(5, 3, 9, 8)).shape
-    torch.Size([5, 4])
     """
 
     dim: int = 32
@@ -366,13 +332,6 @@ class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
 
     With an augmentation, the view of each window is trained with the label of the window. `classes_` are the class
     labels.
-
-    Examples
-    --------
-    >>> X, y = torch.randn(20, 3, 9, 8), np.arange(20) % 2
-    >>> model = ReferenceCNN(max_epochs=1).fit(X, y)
-    >>> model.predict(X).shape, model.predict_proba(X).shape
-    ((20,), torch.Size([20, 2]))
     """
 
     classes_: np.ndarray
@@ -401,10 +360,3 @@ class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
         probabilities = torch.as_tensor(self.predict_proba(X))
         chosen: np.ndarray = self.classes_[probabilities.argmax(dim=1).cpu().numpy()]
         return chosen
-
-    def _extra(self) -> dict[str, Any]:
-        return super()._extra() | {"classes": self.classes_.tolist(), "classes_type": self.classes_.dtype.str}
-
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.classes_ = np.asarray(extra["classes"], dtype=np.dtype(extra["classes_type"]))
-        super()._restore(arrays, extra)

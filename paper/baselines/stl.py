@@ -16,15 +16,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from paper.baselines.shared import labels_of
-from polyadic.baselines import Baseline
+from paper.baselines.shared import SupervisedTensorBaseline, labels_of
 from polyadic.core.algebra import collect, contract, khatri_rao, project
 
 _POWER_ROUNDS = 10
 
 
 @dataclass(eq=False, repr=False)
-class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
+class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
     """Logistic regression with a rank-one weight tensor for each class: logits ⟨T, u∘v∘w⟩ + b.
 
     The mean cross-entropy plus α/2 times the squared norm of the weight tensors is minimised by L-BFGS over all vectors
@@ -47,15 +46,6 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
     classes_ : the classes, in the order of the columns
     history_ : `loss`, one number per iteration
     n_parameters_ : C · (I + J + …) + C
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.arange(60) % 3
-    >>> X = rng.normal(size=(60, 4, 5)) + 3 * (y == 2)[:, None, None]
-    >>> model = STL().fit(X, y)
-    >>> model.transform(X).shape, model.n_parameters_
-    ((60, 3), 30)
     """
 
     _: KW_ONLY
@@ -110,24 +100,10 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
         return project(T, factors) + torch.as_tensor(self.bias_, dtype=T.dtype, device=T.device)
 
-    def _width(self) -> int:
-        return len(self.classes_)
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)} | {"bias": self.bias_}
-
-    def _extra(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
-
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.classes_ = np.array(extra["classes"], dtype=extra["dtype"])
-        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(len(arrays) - 1)]
-        self.bias_ = arrays["bias"]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
+    @property
+    def n_parameters_(self) -> int:
+        """Number of learned parameters."""
+        return super().n_parameters_ + len(self.bias_)
 
 
 def _moments(passes: Callable[[], Iterable[Tensor]]) -> tuple[Tensor, float]:

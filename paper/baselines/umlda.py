@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from torch import Tensor
 
-from paper.baselines.shared import labels_of
-from polyadic.baselines import Baseline
+from paper.baselines.shared import SupervisedTensorBaseline, labels_of
 from polyadic.core.algebra import khatri_rao, project
 from polyadic.errors import PolyadicError
 
@@ -27,7 +26,7 @@ _Matrix = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)
-class UMLDA(Baseline):
+class UMLDA(SupervisedTensorBaseline):
     """Rank-one projections that separate the classes, with coordinates uncorrelated on the training windows.
 
     A projection is found by alternating over the modes: with all vectors but one fixed, the best one is the leading
@@ -113,24 +112,6 @@ class UMLDA(Baseline):
     def _features(self, T: Tensor) -> Tensor:
         factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
         return project(T, factors)
-
-    def _width(self) -> int:
-        return int(self.factors_[0].shape[1])
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
-
-    def _extra(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
-
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(len(arrays))]
-        self.classes_ = np.array(extra["classes"], dtype=extra["dtype"])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 class _Projection:

@@ -8,11 +8,7 @@ other 9, and labels of the compiled C and of onnxruntime are compared with those
 
 from __future__ import annotations
 
-import ctypes
 import re
-import runpy
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,40 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from paper.benchmarks.microcontroller import BOARDS, PROJECT, make, sets
+from paper.benchmarks.microcontroller import labels_in_c, linked_sizes, make, sets, written_project
 from paper.results import provenance, write_result
 from polyadic import CPD, export
 from polyadic.evaluate import WindowClassifier
 
 
-def labels_in_c(project: Path, written: Any, X: np.ndarray) -> np.ndarray:
-    """Return the class codes (N,) of polyadic_predict_masked, compiled for this machine."""
-    library = ctypes.CDLL(str(project / "model.so"))
-    memory = [ctypes.create_string_buffer(count) for count in (written.scratch_bytes, written.masked_bytes)]
-    result = np.empty(len(written.classes), np.float32)
-    found = []
-    for window in X:
-        pointers = ctypes.c_void_p(window.ctypes.data), ctypes.c_void_p(result.ctypes.data)
-        found.append(library.polyadic_predict_masked(*pointers, *memory))
-    return np.array(found)
-
-
 def in_c(classifier: WindowClassifier, X: np.ndarray, expected: np.ndarray, int8: bool, folder: Path) -> dict[str, Any]:
-    project, sizes = folder / f"project{int8:d}", runpy.run_path(str(PROJECT / "sizes.py"))["sizes"]
-    shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("build", "model.*"))
-    written = export.c(classifier, project / "model.c", int8=int8)
-    words = ["gcc", "-std=c99", "-O2", "-shared", "-fPIC", str(project / "model.c"), "-lm", "-o"]
-    subprocess.run([*words, str(project / "model.so")], check=True)
+    project, written = written_project(classifier, int8, folder)
     row: dict[str, Any] = {"weights": "int8" if int8 else "float"}
     for name, option in (("without", "MASKED="), ("with", "MASKED=1")):
         make(project, "clean")
         make(project, "all", option)
         said = make(project, "run-m4", option)
         counts = [int(count) for count in re.findall(r"one window[ \w]*: (\d+) instructions", said)]
-        flash = {board: sizes((project / "build" / file).read_text())["flash"] for board, file in BOARDS.items()}
-        row[name] = {"instructions": counts[-1], "flash": flash}
+        row[name] = {"instructions": counts[-1], "flash": linked_sizes(project, "flash")}
     row |= {"stream_bytes": written.stream_bytes, "masked_bytes": written.masked_bytes}
-    return row | {"other_labels": int((labels_in_c(project, written, X) != expected).sum()), "windows": len(X)}
+    found = labels_in_c(project, written, X, masked=True)
+    return row | {"other_labels": int((found != expected).sum()), "windows": len(X)}
 
 
 def in_onnx(classifier: WindowClassifier, X: np.ndarray, expected: np.ndarray, folder: Path) -> dict[str, Any]:

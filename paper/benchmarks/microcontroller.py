@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from paper.labels.people import read_set
-from paper.markdown import table
-from paper.results import provenance, write_result
+from paper.results import provenance, publish, table
 from polyadic import CPD, export
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier
@@ -57,37 +56,50 @@ def make(project: Path, *targets: str) -> str:
     ).stdout
 
 
-def labels_in_c(project: Path, written: Any, X: np.ndarray) -> np.ndarray:
+def labels_in_c(project: Path, written: Any, X: np.ndarray, masked: bool = False) -> np.ndarray:
     """Return the class codes (N,) predicted by the code compiled for this machine."""
     words = ["gcc", "-std=c99", "-O2", "-shared", "-fPIC", str(project / "model.c"), "-lm", "-o"]
     subprocess.run([*words, str(project / "model.so")], check=True)
     library = ctypes.CDLL(str(project / "model.so"))
-    scratch, result = ctypes.create_string_buffer(written.scratch_bytes), np.empty(len(written.classes), np.float32)
+    predict = library.polyadic_predict_masked if masked else library.polyadic_predict
+    sizes = [written.scratch_bytes, written.masked_bytes][: 1 + masked]
+    memory, result = [ctypes.create_string_buffer(size) for size in sizes], np.empty(len(written.classes), np.float32)
     found = []
     for window in np.ascontiguousarray(X, np.float32):
         pointers = ctypes.c_void_p(window.ctypes.data), ctypes.c_void_p(result.ctypes.data)
-        found.append(library.polyadic_predict(*pointers, scratch))
+        found.append(predict(*pointers, *memory))
     return np.array(found)
 
 
-def in_c(classifier: WindowClassifier, test: Windows, expected: np.ndarray, int8: bool, folder: Path) -> dict[str, Any]:
+def written_project(classifier: WindowClassifier, int8: bool, folder: Path) -> tuple[Path, Any]:
+    """Return a copy of the example project with the model as C, and what `export.c` says about it."""
     project = folder / f"project{int8:d}"
     shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("build", "model.*"))
-    written = export.c(classifier, project / "model.c", int8=int8)
+    return project, export.c(classifier, project / "model.c", int8=int8)
+
+
+def linked_sizes(project: Path, part: str | None = None) -> dict[str, Any]:
+    """Return the sizes of the firmware of each board, or of one part of it, from the linker maps."""
+    sizes = runpy.run_path(str(PROJECT / "sizes.py"))["sizes"]
+    found = {board: sizes((project / "build" / file).read_text()) for board, file in BOARDS.items()}
+    return found if part is None else {board: each[part] for board, each in found.items()}
+
+
+def in_c(classifier: WindowClassifier, test: Windows, expected: np.ndarray, int8: bool, folder: Path) -> dict[str, Any]:
+    project, written = written_project(classifier, int8, folder)
     make(project, "all")
     said = make(project, "run-m4")
     if "selftest: passed" not in said:
         raise SystemExit(said)
     instructions = int(re.search(r"one window: (\d+) instructions", said)[1])  # type: ignore[index]
     on_host = min(int(re.search(r"one window: (\d+) ns", make(project, "run"))[1]) for _ in range(RUNS))  # type: ignore[index]
-    sizes = runpy.run_path(str(PROJECT / "sizes.py"))["sizes"]
     found = labels_in_c(project, written, np.asarray(test.X))
     best, top = expected.argmax(axis=1), np.sort(expected, axis=1)
     differ = found != best
     return {
         "weights": "int8" if int8 else "float",
         "table_bytes": written.table_bytes,
-        **{board: sizes((project / "build" / file).read_text()) for board, file in BOARDS.items()},
+        **linked_sizes(project),
         "scratch_bytes": written.scratch_bytes,
         "stream_bytes": written.stream_bytes,
         "instructions": instructions,
@@ -159,13 +171,17 @@ def page(content: dict[str, Any]) -> str:
         on_host.append([name, *times, *files, f"{100 * row['onnx'][1]['accuracy']:.1f} %"])
     heads = ["model", "weights", "flash, M4F", "flash, M0+", "memory with a stream", "instructions per window"]
     heads += ["at 64 MHz, at least", "labels changed", "accuracy (model)"]
+    note = (
+        " In the file of PTB-XL, all leads except II have 2.5 s of signal and -32.768, the code for missing samples, "
+        "for the rest: its rows show sizes, and its accuracy is not meaningful."
+        if any(row["model"].startswith("PTB-XL") for row in content["rows"])
+        else ""
+    )
     kinds = ["C, float", "C, int8", "ONNX, float", "ONNX, int8", "ONNX file, float", "ONNX file, int8"]
     return (
         f"{table(heads, on_board)}\n{table(['model', *kinds, 'accuracy of ONNX, int8'], on_host)}\n"
         "The first table is for a Cortex-M4F under QEMU. The second is the time for one window on one thread of a "
-        f"shared machine ({content['machine']['processor']}, {content['date']}, commit {content['commit']}). In "
-        "the file of PTB-XL, all leads except II have 2.5 s of signal and -32.768, the code for missing samples, "
-        "for the rest: its rows show sizes, and its accuracy is not meaningful.\n"
+        f"shared machine ({content['machine']['processor']}, {content['date']}, commit {content['commit']}).{note}\n"
     )
 
 
@@ -181,8 +197,7 @@ def main(data: str, out: str) -> None:
         for tool in ("gcc", "arm-none-eabi-gcc", "qemu-system-arm")
     }
     content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")} | tools
-    write_result(Path(out), content)
-    Path(out).with_suffix(".md").write_text(page(content))
+    publish(Path(out).parent, Path(out).stem, content, page(content))
 
 
 if __name__ == "__main__":

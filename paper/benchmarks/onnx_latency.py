@@ -20,8 +20,7 @@ import numpy as np
 import onnxruntime  # noqa: F401  imported here so that its import is not timed
 import torch
 
-from paper.markdown import table
-from paper.results import provenance, write_result
+from paper.results import provenance, publish, table
 from polyadic import ATD, export
 from polyadic.evaluate import make_probe
 from polyadic.export import Features
@@ -98,8 +97,7 @@ def main(out: str) -> None:
         print(rows[-1])
     content = provenance("cpu") | {"rows": rows}
     content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")}
-    write_result(Path(out), content)
-    Path(out).with_suffix(".md").write_text(page(content))
+    publish(Path(out).parent, Path(out).stem, content, page(content))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ import numpy as np
 
 from paper.labels.people import Count, drawn, halves, read_set
 from paper.labels.tables import mean_and_error
-from paper.markdown import machine_name, table
-from paper.results import provenance, write_result
+from paper.results import machine_name, provenance, publish, table
 from polyadic import CPD, tune
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier, corrected_resampled, labels_of, scores
@@ -117,8 +116,7 @@ def main(data: Path, out: Path) -> None:
         row = measured(*parts(data, name, count, split), TRIES[name], out / f"tuning-{name}-{count}-{split}.jsonl")
         result["rows"].append({"set": name, "labels": str(count), "split": split, **row})
         print(result["rows"][-1], flush=True)
-    write_result(out / "tuning.json", result)
-    (out / "tuning.md").write_text(page(result))
+    publish(out, "tuning", result, page(result))
 
 
 if __name__ == "__main__":

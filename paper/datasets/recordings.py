@@ -36,13 +36,7 @@ _MGH_NAMES = {"wake": "W", "nonrem1": "N1", "nonrem2": "N2", "nonrem3": "N3", "r
 _MGH_FS = 200
 
 
-def sleep_edf(
-    root: str | Path,
-    store: str | Path,
-    *,
-    trim: float | None = None,
-    **how: Any,
-) -> WindowStore:
+def sleep_edf(root: str | Path, store: str | Path, **how: Any) -> WindowStore:
     """Write a store of Sleep-EDF Expanded, sleep cassette: 30 s of seven signals at 100 Hz, five sleep stages.
 
     Each sample of the four signals recorded at 1 Hz is repeated 100 times, which keeps the digital values. Stages 3 and
@@ -52,22 +46,21 @@ def sleep_edf(
     ----------
     root : folder with `SC4ssNE0-PSG.edf` and `SC4ssNEX-Hypnogram.edf`, or one of its parent folders
     store : folder of the store
-    trim : minutes of wake to keep before the first and after the last sleep epoch; None keeps all, as in the paper
     how : `on_error` and `progress`, as for `_write_store`
     """
-    loaders = {path.name[:8]: partial(_load_night, path, trim) for path in _find_files(root, "SC4*-PSG.edf")}
+    loaders = {path.name[:8]: partial(_load_night, path) for path in _find_files(root, "SC4*-PSG.edf")}
     return _write_store(
         store,
         loaders,
         length=EPOCH_SECONDS * _SLEEP_FS,
         classes=STAGES,
         dataset="sleep_edf",
-        settings={"seconds": EPOCH_SECONDS, "trim": trim},
+        settings={"seconds": EPOCH_SECONDS},
         **how,
     )
 
 
-def _load_night(path: Path, trim: float | None) -> Cut:
+def _load_night(path: Path) -> Cut:
     """Load one night: SC4ssNE0 is night N of subject ss."""
     import edfio
 
@@ -83,13 +76,7 @@ def _load_night(path: Path, trim: float | None) -> Cut:
     if _start(path) != _start(scores[0]):
         raise DataError(f"{scores[0].name} is not from the same night as {path.name}: they begin at different times")
     stages = tuple(Annotation(one.onset, one.duration or 0.0, one.text) for one in annotations)
-    cut = _labelled_epochs(replace(recording, annotations=stages), _SLEEP_CLASSES, scores[0].name)
-    asleep = np.flatnonzero(cut.labels != STAGES.index("W"))
-    if trim is None or not len(asleep):
-        return cut
-    margin = round(trim * 60 * recording.fs)
-    keep = (cut.starts >= cut.starts[asleep[0]] - margin) & (cut.starts <= cut.starts[asleep[-1]] + margin)
-    return cut._replace(starts=cut.starts[keep], labels=cut.labels[keep])
+    return _labelled_epochs(replace(recording, annotations=stages), _SLEEP_CLASSES, scores[0].name)
 
 
 def _start(path: Path) -> bytes:

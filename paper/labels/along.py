@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import recall_score
 
 from paper.labels.people import Count, drawn, halves, read_set
-from paper.markdown import mean_and_std, table
-from paper.results import provenance, show, stage_bar, write_result
+from paper.results import mean_and_std, provenance, publish, stage_bar, table
 from polyadic import CPD
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier, labels_of
@@ -28,10 +27,10 @@ _NIGHT = 960
 _STEM = "development"
 
 
-def run(folder: Path, out: Path, splits: int, draws: int, as_json: bool = False) -> dict[str, Any]:
+def run(folder: Path, out: Path, splits: int, draws: int) -> None:
     """Score all splits and draws, and write `development.json` and `development.md`."""
     rows: list[dict[str, Any]] = []
-    with stage_bar("along", as_json, "splits") as update:
+    with stage_bar("along", unit="splits") as update:
         for done, (name, split) in enumerate((name, split) for name in SETS for split in range(splits)):
             update(done, len(SETS) * splits, name)
             rows += _score(folder, name, split, draws)
@@ -51,11 +50,7 @@ def run(folder: Path, out: Path, splits: int, draws: int, as_json: bool = False)
         },
         "rows": rows,
     }
-    text = _page(result)
-    write_result(out / f"{_STEM}.json", result)
-    (out / f"{_STEM}.md").write_text(text)
-    show(result, text, f"{_STEM}.json and {_STEM}.md to {out}/", as_json)
-    return result
+    publish(out, _STEM, result, _page(result))
 
 
 def _score(folder: Path, name: str, split: int, draws: int) -> list[dict[str, Any]]:

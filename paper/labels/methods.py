@@ -16,9 +16,9 @@ from sklearn.pipeline import make_pipeline
 from paper.labels.people import LabelSet
 from paper.scoring import statistic_columns
 from polyadic import ATD, CPD, SALS
-from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.augment import Jitter
+from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.errors import PolyadicError
-from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
 from polyadic.statistics import window_statistics
@@ -28,8 +28,7 @@ DEFAULT = "polyadic"
 
 Group = Literal["default", "rivals", "paper", "less"]
 ProbeKind = Literal["auto", "plain", "standardised"]
-
-_OLD_LONGEST_FRAME = 256
+_Build = Callable[[LabelSet, int, str], Any]
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,9 @@ class Method:
 
     name : the name of the row
     group : the table that has the row
-    build : function that returns the unfitted estimator for a set, seed, device and number of epochs
+    build : function that returns the unfitted estimator for a set, seed and device
     probe : the classifier trained on the labels; "auto" is `Probe`
     columns : "features", or "coefficients" for the coefficients of a decomposition instead of its isometric features
-    is_classifier : whether the estimator itself is trained on the labels
     most_seeds : maximum number of seeds; one for slow methods
     standardised : whether features are standardised on the windows that others learn from, and limited to ±6
     needs : the package that the method needs and polyadic does not; "" for none
@@ -49,10 +47,9 @@ class Method:
 
     name: str
     group: Group
-    build: Callable[[LabelSet, int, str, int], Any]
+    build: _Build
     probe: ProbeKind = "auto"
     columns: Literal["features", "coefficients"] = "features"
-    is_classifier: bool = False
     most_seeds: int = 10_000
     standardised: bool = False
     needs: str = ""
@@ -87,10 +84,10 @@ def features_of(one: Method, model: Any, windows: Any) -> Features:
     return Features(Z, columns)
 
 
-def _default(changes: Callable[[LabelSet], dict[str, Any]] = lambda _: {}) -> Callable[[LabelSet, int, str, int], Any]:
+def _default(changes: Callable[[LabelSet], dict[str, Any]] = lambda _: {}) -> _Build:
     """Build the library's defaults with some arguments changed."""
 
-    def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+    def build(data: LabelSet, seed: int, device: str) -> Any:
         changed = changes(data)
         kind = ATD if "augment" in changed else CPD
         return kind(**{"device": device, "random_state": seed, **_small(data), **changed})
@@ -106,8 +103,8 @@ def _frames(data: LabelSet, **changes: Any) -> STFT:
     return replace(recommended_stft(data.windows.shape[2], data.windows.fs), **changes)
 
 
-def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], Any]:
-    def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+def _paper(kind: type[ATD] | type[SALS]) -> _Build:
+    def build(data: LabelSet, seed: int, device: str) -> Any:
         known = dict(data.paper.parameters)
         if kind is SALS:
             known = {name: value for name, value in known.items() if name not in ("beta", "gamma", "rounds")}
@@ -118,39 +115,17 @@ def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], 
     return build
 
 
-def _first_release(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
-    """Build the default model of `polyadic fit` 0.1.0: short frames, two views, the paper's loss."""
-    length, fs = data.windows.shape[2], float(data.windows.fs or 1.0)
-    n_fft = max(2, min(_OLD_LONGEST_FRAME, 1 << max(length // 4, 2).bit_length() - 1))
-    views = Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
-    frames = STFT(n_fft, max(1, n_fft // 4), floor="channel")
-    shared = {"tensorize": frames, "augment": views, "device": device, "random_state": seed}
-    return ATD(**{**PAPER_METHOD, **shared, **_small(data)})
+def _hand(data: LabelSet, seed: int, device: str) -> Any:
+    return HandFeatures(device=device, random_state=seed)
 
 
-def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
-    def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
-        from paper.baselines import ReferenceCNN, SimCLR
-        from polyadic import baselines
+def _mini_rocket(data: LabelSet, seed: int, device: str) -> Any:
+    return MiniRocket(840 if data.name == "synthetic" else 10_000, device=device, random_state=seed)
 
-        shared: dict[str, Any] = {"device": device, "random_state": seed}
-        if kind == "Hand":
-            return baselines.HandFeatures(**shared)
-        if kind == "MiniRocket":
-            return baselines.MiniRocket(840 if data.name == "synthetic" else 10_000, **shared)
-        if kind == "PCA":
-            return baselines.PCAFeatures(4 if data.name == "synthetic" else 32, tensorize=_frames(data), **shared)
-        tuned = dict(data.tuned.get(kind, {}))
-        paper = data.paper.tensorize
-        frames = STFT(paper.n_fft, paper.hop, floor="channel")
-        frames = replace(frames, **{name: tuned.pop(name) for name in ("window", "parts") if name in tuned})
-        deep = {"tensorize": frames, "max_epochs": epochs, **shared}
-        if kind == "CNN":
-            return ReferenceCNN(**deep, **tuned)
-        views = Jitter(0.05) if tuned.pop("views", None) == "jitter 0.05" else data.paper.augment
-        return SimCLR(32, augment=views, **deep, **tuned)
 
-    return build
+def _pca(data: LabelSet, seed: int, device: str) -> Any:
+    size = 4 if data.name == "synthetic" else 32
+    return PCAFeatures(size, tensorize=_frames(data), device=device, random_state=seed)
 
 
 class _Statistics(BaseEstimator):  # type: ignore[misc]
@@ -187,14 +162,11 @@ class _TangentSpace(BaseEstimator):  # type: ignore[misc]
 
 METHODS: tuple[Method, ...] = (
     Method(DEFAULT, "default", _default()),
-    Method("hand features", "rivals", _baseline("Hand"), standardised=True),
-    Method("MiniRocket", "rivals", _baseline("MiniRocket"), most_seeds=1),
-    Method("PCA-32", "rivals", _baseline("PCA")),
+    Method("hand features", "rivals", _hand, standardised=True),
+    Method("MiniRocket", "rivals", _mini_rocket, most_seeds=1),
+    Method("PCA-32", "rivals", _pca),
     Method("statistics", "rivals", lambda *_: _Statistics(), standardised=True),
     Method("tangent space", "rivals", lambda *_: _TangentSpace(), needs="pyriemann"),
-    Method("CNN, supervised", "rivals", _baseline("CNN"), is_classifier=True, most_seeds=1),
-    Method("SimCLR-32", "rivals", _baseline("SimCLR"), most_seeds=1),
-    Method("polyadic 0.1.0, standardised probe", "paper", _first_release, probe="standardised"),
     Method("the paper's ATD, plain probe", "paper", _paper(ATD), probe="plain"),
     Method("the paper's SALS, plain probe", "paper", _paper(SALS), probe="plain"),
     Method("the paper's ATD, Probe", "paper", _paper(ATD)),

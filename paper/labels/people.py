@@ -7,8 +7,7 @@ SisFall, 22 of 36 in EEGMAT, 112 of 187 in LUDB. The labels of the other subject
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,8 +52,6 @@ _UNITS = {
 _N_SPLITS = {"geotec": 30, "ludb": 30}
 _MOST_REDRAWS = 1000
 _DEVELOPMENT_SHARE = 0.6
-_SIMCLR_HAR: dict[str, Any] = {"views": "jitter 0.05"}
-_CNN_HAR: dict[str, Any] = {"learning_rate": 0.003, "weight_decay": 0.005, "parts": "log_amplitude"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,6 @@ class LabelSet:
     windows : windows of all subjects, with labels and subjects
     development : (N,), whether a window belongs to a development subject
     paper : the paper's settings for this data set, or for the most similar one of the paper
-    tuned : arguments of "SimCLR" and "CNN" other than their defaults, from `docs/results/*/tune-*.settings.json`
     n_splits : number of splits
     """
 
@@ -76,7 +72,6 @@ class LabelSet:
     windows: Windows
     development: NDArray[np.bool_]
     paper: Preset
-    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     n_splits: int = 10
 
     def unlabelled(self) -> Windows:
@@ -186,8 +181,7 @@ def read_set(folder: Path, name: str) -> LabelSet:
         start=arrays["start"],
         channels=[str(channel) for channel in arrays["channels"]],
     )
-    tuned = {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR} if name in ("har", "geotec") else {}
-    return LabelSet(name, _TITLES[name], windows, development, _settings(name), tuned, _N_SPLITS.get(name, 10))
+    return LabelSet(name, _TITLES[name], windows, development, _settings(name), _N_SPLITS.get(name, 10))
 
 
 def _settings(name: str) -> Preset:

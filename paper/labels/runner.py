@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
@@ -23,7 +23,7 @@ from sklearn.metrics import balanced_accuracy_score
 from paper.labels.methods import DEFAULT, FROZEN, RELEASE, Method, features_of, method
 from paper.labels.people import COUNTS, FILES, Half, LabelSet, drawn, halves, read_set
 from paper.labels.tables import draw, page
-from paper.results import choose_device, provenance, run_cells, show, write_result
+from paper.results import choose_device, provenance, publish, run_cells
 from paper.scoring import train_probe, unthreaded
 from polyadic.core.persist import encode
 from polyadic.data import Windows
@@ -41,8 +41,6 @@ _MOST_UNLABELLED = 3500
 _CLIP = 6.0
 _WIDEST, _AXES = 2000, 256
 """Features wider than this (MiniRocket) have a semi-supervised probe on this many principal axes, which is feasible."""
-_FEWEST_TO_TRAIN = 4
-"""Minimum number of windows to train a network, which holds some out for early stopping."""
 _STEM = "labels"
 _NOTES = {
     "subjects": "development: subjects whose windows features are learned from; scored: the others",
@@ -58,7 +56,7 @@ _NOTES = {
     "frozen": "methods whose score, with a plain probe, is that of 0.2.0.json",
 }
 """Description of the parts of the result, written into its file."""
-_QUICK_METHODS = (DEFAULT, "hand features", "the paper's ATD, plain probe", "CNN, supervised")
+_QUICK_METHODS = (DEFAULT, "hand features", "the paper's ATD, plain probe")
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,6 @@ class LabelRequest:
     methods: tuple[str, ...] = ()
     seeds: int = 3
     splits: int | None = None
-    epochs: int = 100
     development: bool = False
     device: str = "auto"
     jobs: int = 1
@@ -92,7 +89,6 @@ class _Cell:
     method: str
     seed: int
     device: str
-    epochs: int
     development: bool
     split: int
     is_frozen: bool = False
@@ -106,7 +102,7 @@ class _Cell:
         return method(self.method)
 
     def build(self) -> Any:
-        return self.one.build(self.set, self.seed, self.device, self.epochs)
+        return self.one.build(self.set, self.seed, self.device)
 
     def labelled(self) -> Windows:
         return self.set.labelled(self.development)
@@ -139,31 +135,28 @@ def _hash(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
+def run(request: LabelRequest, quiet: bool = False) -> dict[str, Any]:
     """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables.
 
     Features of each method, set and seed are computed first and kept in a folder `features`; then every split is scored
     by itself, so that `--jobs` has many small tasks.
     """
     request.out.mkdir(parents=True, exist_ok=True)
-    stem, hidden = _STEM + ("-development" if request.development else ""), quiet or as_json
+    stem = _STEM + ("-development" if request.development else "")
     cells, folder = {cell.key(): cell for cell in _cells(request)}, request.out / "features"
     frozen = _frozen(request, cells.values()) if request.reuses else {}
     folder.mkdir(exist_ok=True)
-    learned = {cell.features_key(): cell for cell in cells.values() if not cell.one.is_classifier}
+    learned = {cell.features_key(): cell for cell in cells.values()}
     tasks = {key: delayed(_learn)(cell, folder / f"{key}.npz") for key, cell in learned.items()}
-    fits = run_cells(f"{stem}: features", tasks, folder / "fits.jsonl", request.jobs, hidden)
+    fits = run_cells(f"{stem}: features", tasks, folder / "fits.jsonl", request.jobs, quiet)
     tasks = {key: delayed(_score)(cell, folder / f"{cell.features_key()}.npz") for key, cell in cells.items()}
-    done = run_cells(stem, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, hidden)
+    done = run_cells(stem, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, quiet)
     found = [(cell, {**fits.get(cell.features_key(), {}), **done[key]["fit"]}, done[key]["scores"])
              for key, cell in cells.items()]  # fmt: skip
     result = _result(request, found, frozen)
-    text = page(result)
-    write_result(request.out / f"{stem}.json", result)
-    (request.out / f"{stem}.md").write_text(text)
+    publish(request.out, stem, result, page(result))
     for name in result["sets"] if find_spec("matplotlib") else ():
         draw(result, name, request.out / f"{stem}-{name}.png")
-    show(result, text, f"{stem}.json, {stem}.md and the figures to {request.out}/", as_json)
     return result
 
 
@@ -172,7 +165,6 @@ def _cells(request: LabelRequest) -> list[_Cell]:
         raise PolyadicError(f"--data is missing: pass the folder with {', '.join(FILES.values())}, or use --quick")
     folder, sets = request.folder or Path(), ("synthetic",) if request.quick else request.sets
     chosen = [method(name) for name in request.methods or (_QUICK_METHODS if request.quick else RELEASE)]
-    epochs = 1 if request.quick else request.epochs
     cells = []
     for data in (read_set(folder, name) for name in sets):
         splits = data.n_splits if request.splits is None else min(request.splits, data.n_splits)
@@ -180,7 +172,7 @@ def _cells(request: LabelRequest) -> list[_Cell]:
             frozen = one.name in request.reuses
             # Nothing is left to compute for a frozen method with a fixed probe.
             seeds = range(min(request.seeds, one.most_seeds)) if one.is_available and not _is_done(one, frozen) else ()
-            about = (str(choose_device(request.device)), epochs, request.development)
+            about = (str(choose_device(request.device)), request.development)
             cells += [
                 _Cell(folder, data.name, one.name, seed, *about, split, frozen)
                 for seed, split in product(seeds, range(splits))
@@ -233,18 +225,14 @@ def _learn(cell: _Cell, path: Path) -> Row:
 def _score(cell: _Cell, path: Path) -> Row:
     """Score a method on a split: numbers of each draw, by labels per class and name, and seconds of the probe."""
     windows, half, fit = cell.labelled(), cell.half(), dict[str, Any]()
-    features = {} if cell.one.is_classifier else dict(np.load(path))
+    features = dict(np.load(path))
     result: Row = {}
     for count in COUNTS:
         values: dict[str, list[float]] = {}
         for number in range(1 if count == "all" else _DRAWS):
             rows, begun = drawn(windows.label, half.train, count, [cell.split, number]), time.perf_counter()
-            if cell.one.is_classifier:
-                scored: Iterable[tuple[str, float]] = _classifier(cell, windows, rows, half, number, fit)
-            else:
-                scored = _probes(cell, features, windows, rows, half)
-            for name, value in scored:
-                if name == "score" and count == "all" and not cell.one.is_classifier:
+            for name, value in _probes(cell, features, windows, rows, half):
+                if name == "score" and count == "all":
                     fit["probe_seconds"] = time.perf_counter() - begun
                 values.setdefault(name, []).append(value)
         result[str(count)] = values
@@ -293,27 +281,6 @@ def _calibration_errors(probe: Probe, Z: NDArray[np.float64], truth: NDArray[Any
         confidence = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
         correct = probe.classes_[scores.argmax(axis=1)] == truth
         yield name, 100 * calibration(confidence, correct, weight=weight).error
-
-
-def _classifier(
-    cell: _Cell, windows: Windows, rows: NDArray[np.intp], half: Half, number: int, about: Row
-) -> list[tuple[str, float]]:
-    """Train a classifier on some windows, and score it on the test windows; the number of the draw is the seed.
-
-    `about` receives the seconds and size of the last fit, with all labels.
-    """
-    if len(rows) < _FEWEST_TO_TRAIN:
-        return []
-    model = cell.one.build(cell.set, number, cell.device, cell.epochs)
-    with warnings.catch_warnings(), unthreaded():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        train, begun = windows[rows], time.perf_counter()
-        model.fit(train, train.label)
-        fitted = time.perf_counter()
-        guess = np.asarray(model.predict(windows[half.test]))
-    about.update(device=cell.device, fit_seconds=fitted - begun, predict_seconds=time.perf_counter() - fitted)
-    about["numbers"] = int(model.n_parameters_)
-    return [("score", 100 * float(balanced_accuracy_score(windows.label[half.test], guess)))]
 
 
 # ---------------------------------------------------------------- the result

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from paper.drawing import new_figure
 from paper.labels.methods import DEFAULT
 from paper.labels.people import COUNTS
-from paper.markdown import as_text, machine_name, table
+from paper.results import machine_name, new_figure, plain_text, table
 from polyadic.evaluate import corrected_resampled, holm
 
 Result = dict[str, Any]
@@ -26,7 +25,7 @@ _GROUPS = {
 }
 _CLAIM = 0.05
 _TIMES = ("fit, s", "probe, s", "features, s")
-_DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space", "CNN, supervised", "SimCLR-32",
+_DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space",
           "the paper's ATD, plain probe", "statistics",
           "polyadic 0.2.0")  # fmt: skip
 
@@ -70,8 +69,8 @@ def page(result: Result) -> str:
         "Balanced accuracy in percent, mean over splits ± its standard error. Each split assigns half of the subjects "
         f"to training and half to test; labels are drawn {result['draws']} times from the training half, the same ones "
         f"for every method. Features are learned without labels from {source}, once per seed "
-        f"({len(result['seeds'])} for most methods, 1 for SimCLR and MiniRocket; the CNN is trained once per draw of "
-        "labels). The probe of polyadic also uses unlabelled windows: those that features were learned from, and those "
+        f"({len(result['seeds'])} for most methods, 1 for MiniRocket). The probe of polyadic also uses "
+        "unlabelled windows: those that features were learned from, and those "
         "of the training half without a label. Rivals have a plain validated probe; lines called *with unlabelled* "
         "have the probe of polyadic. The standard error accounts for subjects shared between splits. ▲ and ▼ mark "
         f"methods that are better or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects "
@@ -120,13 +119,13 @@ def _table(
         if column != "score":
             values = [split_scores(result, data, name, count, column) for count in counts]
             cells = [_cell(value, share) for value in values] + [""] * (4 if timed else 1)
-            lines.append([as_text(f"{name}, {column}"), *cells])
+            lines.append([plain_text(f"{name}, {column}"), *cells])
             continue
         cells = [
             _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
             for count in counts
         ]
-        lines.append([as_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
+        lines.append([plain_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
     return table([*heads, "numbers", *(_TIMES if timed else ())], lines).rstrip()
 
 
@@ -208,7 +207,7 @@ def _rank_lines(result: Result) -> list[str]:
         means = scores[name].reshape(len(result["sets"]), -1).mean(axis=0)
         test = "" if name == DEFAULT else f"{stats.wilcoxon(gaps).pvalue:.2g}" if gaps.any() else "1"
         wins = "" if name == DEFAULT else f"{int((gaps > 0).sum())} of {len(cells)}"
-        lines.append([as_text(name), *(f"{mean:.1f}" for mean in means), f"{ranks[name]:.1f}", wins, test])
+        lines.append([plain_text(name), *(f"{mean:.1f}" for mean in means), f"{ranks[name]:.1f}", wins, test])
     about = (
         f"Mean over the sets by labels per class; mean rank over all {len(cells)} pairs of set and labels; in how many "
         f"{DEFAULT} is ahead, and p of a Wilcoxon signed-rank test over them, not corrected for the number of methods. "
@@ -247,7 +246,7 @@ def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], An
             if name != DEFAULT:
                 cells = [comparisons.get((data, name, str(count))) for count in COUNTS]
                 texts = ["–" if cell is None else f"{cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells]
-                rows.append([as_text(f"{about['title']}: {name}"), *texts])
+                rows.append([plain_text(f"{about['title']}: {name}"), *texts])
     return [*lines, table(["", *map(str, COUNTS)], rows).rstrip()]
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from paper import reference
-from paper.markdown import table
-from paper.results import provenance, show, write_result
+from paper.results import provenance, publish, table
 from paper.speed.fits import write_store
-from paper.speed.sweeps import fit_quietly
+from paper.speed.measure import fit_quietly
 from paper.speed.tables import footer
 from polyadic import CPD
 from polyadic.data import WindowStore
@@ -35,7 +34,7 @@ _NETWORK = 1.25e9
 Row = dict[str, Any]
 
 
-def run(out: Path, quick: bool = False, as_json: bool = False) -> Row:
+def run(out: Path, quick: bool = False) -> None:
     """Measure, and write `cluster.json` and `.md`."""
     from distributed import Client, LocalCluster
 
@@ -57,10 +56,7 @@ def run(out: Path, quick: bool = False, as_json: bool = False) -> Row:
                 result["rows"].append(_measure(client, path, workers, whole))
     result["load_after"] = os.getloadavg()[0]
     result["model"] = _model(result)
-    write_result(out / "cluster.json", result)
-    (out / "cluster.md").write_text(markdown(result))
-    show(result, markdown(result), f"cluster.json and cluster.md to {out}/", as_json)
-    return result
+    publish(out, "cluster", result, f"# Dask on one machine\n\n{summary(result)}\n{footer(result)}")
 
 
 def _measure(client: Any, path: Path, workers: int, whole: CPD) -> Row:
@@ -135,8 +131,8 @@ def _model(result: Row) -> Row:
     }
 
 
-def markdown(result: Row) -> str:
-    """Return the table of a result."""
+def summary(result: Row) -> str:
+    """Return the table of a result, and what one process and a large cluster take."""
     first = result["rows"][0]["seconds"]
     lines = [
         [
@@ -159,6 +155,4 @@ def markdown(result: Row) -> str:
         f"which {model['travel_seconds']:,.0f} s for sums on a network of 10 Gbit/s; one worker "
         f"{model['one_process_seconds']:,.0f} s.\n"
     )
-    return "\n".join(
-        ["# Dask on one machine\n", table([*heads, "difference of the loss"], lines), text, footer(result)]
-    )
+    return "\n".join([table([*heads, "difference of the loss"], lines), text])

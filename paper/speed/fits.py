@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +18,16 @@ import torch
 from sklearn.decomposition import PCA
 
 from paper import reference
-from paper.speed.measure import Peak, exponent, median_and_range
-from paper.speed.sweeps import fit_quietly
-from polyadic import CPD
+from paper.speed.measure import (
+    Peak,
+    exponent,
+    fit_quietly,
+    median_and_range,
+    random_windows,
+    seconds_of,
+    seconds_per_sweep,
+)
+from polyadic import CPD, SALS
 from polyadic.core.tensorizer import tensors
 from polyadic.data import Header, StoreWriter, Windows, WindowStore
 from polyadic.presets import preset
@@ -40,26 +46,6 @@ _CPU = torch.device("cpu")
 Row = dict[str, Any]
 
 
-def random_windows(shape: tuple[int, ...], device: torch.device, seed: int = 0) -> torch.Tensor:
-    """Return random walks (N, channels, time) as stored, in 16 bits, on a device: their spectra fall like real ones."""
-    generator = torch.Generator(device).manual_seed(seed)
-    X = torch.empty(shape, dtype=torch.int16, device=device)
-    for block in torch.split(X, max(1, 2**26 // math.prod(shape[1:]))):
-        steps = torch.randint(-20, 21, block.shape, generator=generator, device=device, dtype=torch.int16)
-        block.copy_(torch.cumsum(steps, dim=2, dtype=torch.float32))
-    return X
-
-
-def _seconds(work: Callable[..., object], device: torch.device, *arguments: Any, **options: Any) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    begun = time.perf_counter()
-    work(*arguments, **options)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - begun
-
-
 # ----------------------------------------------------------------- least possible time
 
 
@@ -76,10 +62,10 @@ def measure_machine(device: torch.device) -> Row:
     }
     for name, (work, amount) in works.items():
         work()
-        rows[name] = amount / min(_seconds(work, device) for _ in range(3))
+        rows[name] = amount / min(seconds_of(work, device) for _ in range(3))
     if device.type == "cuda":
         host = torch.ones(2**26)
-        rows["host_bytes_per_second"] = 4 * 2**26 / min(_seconds(host.to, device, device) for _ in range(3))
+        rows["host_bytes_per_second"] = 4 * 2**26 / min(seconds_of(host.to, device, device) for _ in range(3))
     return rows
 
 
@@ -127,8 +113,8 @@ def _fit_row(name: str, device: torch.device, on_host: bool, quick: bool, machin
     on_gpu = device.type == "cuda"
     if on_gpu and on_host:
         count = min(count, _HOST_BYTES // (2 * channels * length))
-    X: Any = random_windows((count, channels, length), device)
-    if on_host:
+    X = random_windows((count, channels, length), device)
+    if on_host and on_gpu:
         X = X.cpu().numpy()
     stft = recommended_stft(length, preset(name).fs)
     model = CPD(_RANK, tensorize=stft, device=device, max_sweeps=3 if quick else 200)
@@ -136,7 +122,7 @@ def _fit_row(name: str, device: torch.device, on_host: bool, quick: bool, machin
     seconds, spent = [], []
     for _ in range(1 if quick else 3 if name == "har" else 2 if on_gpu else 1):
         with Peak(device) as peak:
-            seconds.append(_seconds(fit_quietly, device, model, X))
+            seconds.append(seconds_of(fit_quietly, device, model, X))
         spent.append(sum(model.history_["seconds"]))
     best = int(np.argmin(seconds))
     paper_windows = reference.SIZES[name][0] if name != "har" else count
@@ -166,7 +152,7 @@ def _fit_row(name: str, device: torch.device, on_host: bool, quick: bool, machin
 def against_pca(quick: bool) -> Row:
     """Measure a default fit of HAR-sized windows next to scikit-learn's PCA of the same spectra, both from windows."""
     channels, length = preset("har").shape
-    X = random_windows((200 if quick else 7_428, channels, length), _CPU).numpy()
+    X = random_windows((200 if quick else 7_428, channels, length), _CPU)
     stft = recommended_stft(length, preset("har").fs).calibrated(torch.from_numpy(X).float())
 
     def pca() -> None:
@@ -175,11 +161,40 @@ def against_pca(quick: bool) -> Row:
 
     times: dict[str, list[float]] = {"polyadic": [], "pca": []}
     for _ in range(1 if quick else 3):
-        times["polyadic"].append(_seconds(fit_quietly, _CPU, CPD(_RANK, device="cpu"), X))
-        times["pca"].append(_seconds(pca, _CPU))
-    ratios = [b / a for a, b in zip(times["polyadic"], times["pca"], strict=True)]
+        times["polyadic"].append(seconds_of(fit_quietly, _CPU, CPD(_RANK, device="cpu"), X))
+        times["pca"].append(seconds_of(pca, _CPU))
+    return {"windows": len(X), "rank": _RANK, **_compared(times, "pca")}
+
+
+def against_tensorly(quick: bool) -> Row:
+    """Measure a sweep of CP-ALS over HAR-sized tensors by `SALS(batch_size=None)` and by TensorLy's `parafac`."""
+    from tensorly.decomposition import parafac
+
+    har = preset("har")
+    X = torch.from_numpy(random_windows((24 if quick else 2048, *har.shape), _CPU)).float()
+    T = tensors(har.tensorize.calibrated(X[:1024]), X).numpy()
+    own = SALS(_RANK, tensorize=None, readout=None, batch_size=None, max_sweeps=3, tol=0.0, device="cpu")
+
+    def theirs(sweeps: int) -> float:
+        words = {"n_iter_max": sweeps, "init": "random", "tol": 0, "random_state": 0}
+        return seconds_of(parafac, _CPU, T, _RANK, **words)
+
+    times: dict[str, list[float]] = {"polyadic": [], "tensorly": []}
+    for number in range(2 if quick else 3):  # alternately, and the first round warms up
+        ours = seconds_per_sweep(fit_quietly(own, T).history_["seconds"])
+        # The initialisation is not part of a sweep.
+        other = max((theirs(3) - theirs(1)) / 2, 1e-9)
+        if number:
+            times["polyadic"].append(ours)
+            times["tensorly"].append(other)
+    return {"windows": len(T), "tensor": list(T.shape[1:]), **_compared(times, "tensorly")}
+
+
+def _compared(times: dict[str, list[float]], other: str) -> Row:
+    """Return the seconds of two methods, and how many times as long the other one takes, round by round."""
+    ratios = [b / a for a, b in zip(times["polyadic"], times[other], strict=True)]
     seconds = {f"{name}_seconds": median_and_range(values) for name, values in times.items()}
-    return {"windows": len(X), "rank": _RANK, **seconds, "ratio": median_and_range(ratios)}
+    return {**seconds, "ratio": median_and_range(ratios)}
 
 
 # ------------------------------------------------------------------------------ a store
@@ -196,8 +211,8 @@ def measure_store(quick: bool) -> list[Row]:
             windows = WindowStore(path).windows[:count]
             model = CPD(_RANK, device="cpu", max_sweeps=3 if quick else 200)
             with Peak(_CPU) as peak:
-                fit = _seconds(fit_quietly, _CPU, model, windows)
-            transform = _seconds(model.transform, _CPU, windows, out=Path(folder) / "features.npy")
+                fit = seconds_of(fit_quietly, _CPU, model, windows)
+            transform = seconds_of(model.transform, _CPU, windows, out=Path(folder) / "features.npy")
             rows.append(
                 {
                     "windows": count,
@@ -219,7 +234,7 @@ def write_store(path: Path, count: int) -> None:
     header = Header(fs=fs, channels=names, length=length, units=("",) * channels)
     with StoreWriter(path, header) as writer:
         for first in range(0, count, 1000):
-            X = random_windows((min(1000, count - first), channels, length), _CPU, first).numpy()
+            X = random_windows((min(1000, count - first), channels, length), _CPU, first)
             names_of = [f"r{first}"] * len(X)
             writer.add_windows(Windows(X, fs=fs, channels=names, subject=names_of, recording=names_of))
 
@@ -277,7 +292,7 @@ def _growth_seconds(size: FitSize, device: torch.device) -> tuple[float, float]:
     model = CPD(size.rank, tensorize=stft, device=device, max_sweeps=8, tol=0.0)
     best = (math.inf, math.inf)
     for _ in range(2):
-        whole = _seconds(fit_quietly, device, model, X)
+        whole = seconds_of(fit_quietly, device, model, X)
         sweeps = model.history_["seconds"]
         best = (min(best[0], whole - sum(sweeps)), min(best[1], float(np.median(sweeps))))
     return best

@@ -1,17 +1,23 @@
-"""Measurement of time and memory."""
+"""Measurement of time and memory, and the random windows to measure on."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
+
+from polyadic import CPD
 
 
 def seconds_per_sweep(seconds: Sequence[float]) -> float:
@@ -30,48 +36,35 @@ def seconds_per_sweep(seconds: Sequence[float]) -> float:
     return float(np.mean(seconds[3:8] if len(seconds) >= 8 else seconds[1:] if len(seconds) > 1 else seconds))
 
 
-def repeat_in_turn(
-    measurements: Sequence[Callable[[], Mapping[str, float]]], repeats: int, warm_up: int = 1
-) -> dict[str, list[float]]:
-    """Repeat several measurements alternately, so that disturbances of the machine affect all of them.
+def seconds_of(work: Callable[..., object], device: torch.device, *arguments: Any, **options: Any) -> float:
+    """Return the seconds of one call, including what it started on a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    begun = time.perf_counter()
+    work(*arguments, **options)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begun
 
-    Parameters
-    ----------
-    measurements : functions that measure something and return seconds by name
-    repeats, warm_up : number of measured rounds, and of rounds before them that are discarded
 
-    Returns
-    -------
-    for each name, the seconds of every repeat
+def fit_quietly(model: CPD, X: Any) -> CPD:
+    """Fit without convergence warnings, which are expected on random windows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X)
 
-    Examples
-    --------
-    >>> repeat_in_turn([lambda: {"a": 1.0}, lambda: {"b": 2.0}], repeats=2)
-    {'a': [1.0, 1.0], 'b': [2.0, 2.0]}
+
+def random_windows(shape: tuple[int, ...], device: torch.device, seed: int = 0) -> Any:
+    """Return random walks (N, channels, time), whose spectra fall like real ones, as stored in 16 bits.
+
+    They are a numpy array, or a tensor on a GPU.
     """
-    times: dict[str, list[float]] = {}
-    for number in range(warm_up + repeats):
-        for measure in measurements:
-            for name, seconds in measure().items():
-                if number >= warm_up:
-                    times.setdefault(name, []).append(seconds)
-    return times
-
-
-def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.device) -> Callable[[], dict[str, float]]:
-    """Return a measurement for `repeat_in_turn` that calls each of the functions once."""
-
-    def once() -> dict[str, float]:
-        times = {}
-        for name, function in functions.items():
-            begun = time.perf_counter()
-            function()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times[name] = time.perf_counter() - begun
-        return times
-
-    return once
+    generator = torch.Generator(device).manual_seed(seed)
+    X = torch.empty(shape, dtype=torch.int16, device=device)
+    for block in torch.split(X, max(1, 2**26 // math.prod(shape[1:]))):
+        steps = torch.randint(-20, 21, block.shape, generator=generator, device=device, dtype=torch.int16)
+        block.copy_(torch.cumsum(steps, dim=2, dtype=torch.float32))
+    return X if device.type == "cuda" else X.numpy()
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:

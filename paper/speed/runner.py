@@ -1,4 +1,4 @@
-"""`python -m paper speed`: seconds of sweeps and fits, how they grow, and other implementations on the same windows."""
+"""`python -m paper speed`: seconds of sweeps and fits, how they grow, PCA and TensorLy on the same windows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,13 @@ from typing import Any
 import torch
 
 from paper import reference
-from paper.results import choose_device, provenance, show, stage_bar, write_result
+from paper.results import choose_device, provenance, publish, stage_bar, write_result
 from paper.speed import fits, sweeps, tables
 
 Result = dict[str, Any]
 
 
-def run(
-    out: Path,
-    device: str = "auto",
-    quick: bool = False,
-    quiet: bool = False,
-    as_json: bool = False,
-) -> list[Result]:
+def run(out: Path, device: str = "auto", quick: bool = False, quiet: bool = False) -> list[Result]:
     """Measure speed, and write `speed-cpu.json` and `.md`, and the same for `cuda` if there is a GPU.
 
     Parameters
@@ -39,10 +33,9 @@ def run(
     """
     cuda = device == "auto" and torch.cuda.is_available()
     places = [torch.device("cpu"), *[torch.device("cuda")] * cuda] if device == "auto" else [choose_device(device)]
-    results = [_measure(place, out, quick, quiet or as_json) for place in places]
+    results = [_measure(place, out, quick, quiet) for place in places]
     for result in results:
-        stem = f"speed-{result['device']}"
-        show(result, tables.markdown(result), f"{stem}.json and {stem}.md to {out}/", as_json)
+        publish(out, f"speed-{result['device']}", result, tables.markdown(result))
     return results
 
 
@@ -68,13 +61,9 @@ def _measure(device: torch.device, out: Path, quick: bool, quiet: bool) -> Resul
     for name in ("har",) if quick else reference.DATASETS:
         parts[name] = partial(sweeps.measure_dataset, name, device, quick)
     if device.type == "cpu":
-        from paper.speed import comparisons  # TensorLy is not at hand on every machine with a GPU
-
         parts["store"] = partial(fits.measure_store, quick)
         parts["pca"] = partial(fits.against_pca, quick)
-        parts["textbook"] = partial(comparisons.against_textbook, quick)
-        parts["tensorly"] = partial(comparisons.against_tensorly, quick)
-        parts["mttkrp"] = partial(comparisons.against_mttkrp, quick)
+        parts["tensorly"] = partial(fits.against_tensorly, quick)
     with stage_bar(f"speed of {device.type}", quiet, "parts") as update:
         for count, (name, part) in enumerate(parts.items()):
             update(count, len(parts), name)
@@ -93,7 +82,6 @@ def _measure(device: torch.device, out: Path, quick: bool, quiet: bool) -> Resul
                 result[name] = found
             result["part_seconds"][name] = time.perf_counter() - begun
             result["load_after"] = os.getloadavg()[0]
-            # Write files after every part, so that an interrupted run keeps its results.
+            # Write the file after every part, so that an interrupted run keeps its results.
             write_result(out / f"speed-{device.type}.json", result)
-            (out / f"speed-{device.type}.md").write_text(tables.markdown(result))
     return result

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from paper import reference
-from paper.speed.measure import Peak, median_and_range, repeat_in_turn, seconds_per_sweep, timed_calls
-from polyadic import ATD, CPD
+from paper.speed.measure import Peak, fit_quietly, median_and_range, random_windows, seconds_of, seconds_per_sweep
+from polyadic import ATD
 from polyadic.presets import Preset, preset
 
 _SWEEPS = 4
@@ -22,36 +20,10 @@ _FEATURE_WINDOWS = 200_000
 Row = dict[str, Any]
 
 
-def random_windows(settings: Preset, count: int, device: torch.device) -> Any:
-    """Return random windows of a dataset's shape as they would be stored: 16-bit integers, floats for HAR.
-
-    Returns
-    -------
-    (count, channels, time), a numpy array, or a tensor on a GPU
-    """
-    shape = (count, *settings.shape)
-    if device.type == "cuda":
-        generator = torch.Generator(device).manual_seed(0)
-        if settings.name == "har":
-            return torch.randn(shape, generator=generator, device=device)
-        return torch.randint(-2000, 2000, shape, generator=generator, device=device, dtype=torch.int16)
-    rng = np.random.default_rng(0)
-    if settings.name == "har":
-        return rng.standard_normal(shape, np.float32)
-    return rng.integers(-2000, 2000, shape, np.int16)
-
-
-def build_model(settings: Preset, device: torch.device, sweeps: int, batch: int) -> ATD:
+def _build_model(settings: Preset, device: torch.device, sweeps: int, batch: int) -> ATD:
     """Return ATD with a preset's settings, for a fixed number of sweeps."""
     parameters = {**settings.parameters, "tol": 0.0, "max_sweeps": sweeps, "batch_size": batch}
     return ATD(tensorize=settings.tensorize, augment=settings.augment, device=device, **parameters)
-
-
-def fit_quietly(model: CPD, X: Any) -> CPD:
-    """Fit without convergence warnings, which are expected on random windows."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X)
 
 
 def measure_dataset(name: str, device: torch.device, quick: bool) -> Row:
@@ -75,13 +47,13 @@ def _measure_sweeps(settings: Preset, batch: int, device: torch.device, quick: b
     window = 2 * math.prod(settings.shape)
     # Raw windows take at most a third of a GPU's free memory, or 2 GiB.
     memory = torch.cuda.mem_get_info(device)[0] // 3 if device.type == "cuda" else 2**31
-    fitting = memory // (window * (2 if settings.name == "har" else 1))
+    fitting = memory // window
     # A first fit of a few batches warms up, and tells how many batches there is time for.
-    first = fit_quietly(build_model(settings, device, 2, batch), random_windows(settings, 3 * batch, device))
+    first = fit_quietly(_build_model(settings, device, 2, batch), random_windows((3 * batch, *settings.shape), device))
     affordable = batch * max(3, int(_SECONDS[device.type] / _SWEEPS / (first.history_["seconds"][-1] / 3)))
     count = 3 * batch if quick else min(paper_windows, affordable, fitting)
-    X = random_windows(settings, count, device)
-    model = build_model(settings, device, 2 if quick else _SWEEPS, batch)
+    X = random_windows((count, *settings.shape), device)
+    model = _build_model(settings, device, 2 if quick else _SWEEPS, batch)
     with Peak(device) as peak:
         fit_quietly(model, X)
     seconds = seconds_per_sweep(model.history_["seconds"])
@@ -97,12 +69,12 @@ def _measure_sweeps(settings: Preset, batch: int, device: torch.device, quick: b
         "data_bytes": int(X.nbytes),
     }
     if device.type == "cuda":
-        host = random_windows(settings, min(count, 2**31 // window), device).cpu().numpy()
-        streamed = fit_quietly(build_model(settings, device, 3, batch), host)
+        host = random_windows((min(count, 2**31 // window), *settings.shape), device).cpu().numpy()
+        streamed = fit_quietly(_build_model(settings, device, 3, batch), host)
         row["streamed_sweep_seconds"] = seconds_per_sweep(streamed.history_["seconds"]) * paper_windows / len(host)
         X = None
-        X = random_windows(settings, count if quick else min(_FEATURE_WINDOWS, fitting), device)
-    times = repeat_in_turn([timed_calls({"transform": lambda: model.transform(X)}, device)], 3)["transform"]
+        X = random_windows((count if quick else min(_FEATURE_WINDOWS, fitting), *settings.shape), device)
+    times = [seconds_of(model.transform, device, X) for _ in range(4)][1:]  # the first warms up
     rate = len(X) / float(np.median(times))
     row["features"] = {"windows": len(X), "seconds": median_and_range(times), "windows_per_second": rate}
     return row

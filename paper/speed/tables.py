@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paper import reference
-from paper.markdown import machine_name, table
+from paper.results import machine_name, table
 
 Result = dict[str, Any]
 
@@ -16,21 +16,19 @@ def markdown(result: Result) -> str:
     if "fits" in result:
         text += ["**Whole fits with the default settings**\n", fit_table(result["fits"])]
     if "store" in result:
-        text += ["**Windows of 7 × 3000 in a store**\n", _store_table(result["store"])]
+        text += ["**Windows of 7 × 3000 in a store**\n", store_table(result["store"])]
     if "growth" in result:
-        text += ["**Growth of a default fit**\n", _growth_table(result)]
+        text += ["**Growth of a default fit**\n", growth_table(result["growth"])]
     if "pca" in result:
         one = result["pca"]
-        text.append(
-            f"A default fit of {one['windows']:,} HAR-sized windows: {_range(one['polyadic_seconds'])} s; "
-            f"scikit-learn's PCA({one['rank']}) of the same spectra {_range(one['pca_seconds'])} s.\n"
-        )
+        what = f"A default fit of {one['windows']:,} HAR-sized windows and scikit-learn's PCA({one['rank']})"
+        text.append(f"{what} of the same spectra: {compared(one, 'pca')}.\n")
     if result["rows"]:
         text += ["**Sweeps with the paper's settings**\n", _sweep_table(result)]
-    if "textbook" in result:
-        text.append(_comparison_text(result))
-    if result.get("mttkrp"):
-        text.append(_step_table(result["mttkrp"]))
+    if "tensorly" in result:
+        one = result["tensorly"]
+        what = f"A sweep of CP-ALS over {one['windows']:,} tensors at once, `SALS(batch_size=None)` and TensorLy's"
+        text.append(f"{what} `parafac`: {compared(one, 'tensorly')}.\n")
     text += [f"**Failed**: {name}: {error}\n" for name, error in result.get("failed", {}).items()]
     return "\n".join([*text, footer(result)])
 
@@ -90,21 +88,20 @@ def fit_table(rows: list[Result]) -> str:
     """Return the table of whole fits: seconds, passes, the least possible time, memory."""
     lines = []
     for row in rows:
-        name = reference.DATASETS[row["dataset"]] + ("" if row["host"] else ", on the GPU")
+        name = reference.DATASETS[row["dataset"]] + ("" if row["host"] else ", on GPU")
         if "error" in row:
-            lines.append([name, row["error"], *[""] * 9])
+            lines.append([name, row["error"], *[""] * 6])
             continue
         shape = " × ".join(map(str, row["window"]))
-        core = " × ".join(map(str, row["core"]))
-        times = [row["seconds"]["least"], row["pass_seconds"], row["sweep_seconds"], row["least_seconds"]]
-        cells = [name, f"{row['windows']:,} of {shape}", core, *map(_number, times), _number(row["ratio"])]
+        times = [row["seconds"]["least"], row["sweep_seconds"], row["least_seconds"], row["ratio"]]
+        cells = [name, f"{row['windows']:,} of {shape}", *map(_number, times)]
         scaled = "" if row["paper_windows"] == row["windows"] else f"{row['paper_windows']:,}: "
         lines.append([*cells, _mib(row["memory_bytes"]), f"{scaled}{_number(row['scaled_seconds'])}"])
-    heads = ["", "windows", "core", "fit, s", "its passes, s", "its sweeps, s", "passes at least, s", "ratio"]
+    heads = ["", "windows", "fit, s", "its sweeps, s", "passes at least, s", "ratio"]
     return table([*heads, "memory", "all windows, s"], lines)
 
 
-def _store_table(rows: list[Result]) -> str:
+def store_table(rows: list[Result]) -> str:
     """Return the table of fit and transform of a store."""
     lines = [
         [
@@ -120,10 +117,10 @@ def _store_table(rows: list[Result]) -> str:
     return table(heads, lines)
 
 
-def _growth_table(result: Result) -> str:
+def growth_table(rows: list[Result]) -> str:
     """Return the table of seconds over sizes."""
     lines = []
-    for row in result["growth"]:
+    for row in rows:
         line = [row["what"], ", ".join(f"{size:,}" for size in row["sizes"])]
         for kind in ("pass", "sweep"):
             line += [", ".join(_ms(value) for value in row[f"{kind}_seconds"]), f"{row[f'{kind}_exponent']:.2f}"]
@@ -131,36 +128,10 @@ def _growth_table(result: Result) -> str:
     return table(["", "sizes", "passes, ms", "exponent", "one sweep, ms", "exponent"], lines)
 
 
-def _comparison_text(result: Result) -> str:
-    """Return sentences about the textbook method and TensorLy's CP-ALS."""
-    one = result["textbook"]
-    text = (
-        f"A sweep of {one['windows']:,} HAR windows, augmented and transformed on the fly: "
-        f"{_range(one['polyadic_seconds'])} s, the textbook method {_range(one['textbook_seconds'])} s "
-        f"({one['threads']} threads, {one['workers']} workers): **{_range(one['ratio'])} times** as long.\n"
-    )
-    if "tensorly" in result:
-        two = result["tensorly"]
-        text += (
-            f"\nA sweep of CP-ALS over {two['windows']:,} tensors at once: `SALS(batch_size=None)` "
-            f"{_range(two['polyadic_seconds'])} s, TensorLy's `parafac` {_range(two['tensorly_seconds'])} s: "
-            f"**{_range(two['ratio'])} times** as long.\n"
-        )
-    return text
-
-
-def _step_table(rows: list[Result]) -> str:
-    """Return the table of one step against TensorLy's MTTKRP of every mode."""
-    lines = [
-        [
-            reference.DATASETS[row["dataset"]],
-            *(_ms(row[f"{name}_seconds"]["median"]) for name in ("step", "products", "numpy", "torch")),
-            *(_range(row[f"step_ratio_to_{backend}"]) for backend in ("numpy", "torch")),
-        ]
-        for row in rows
-    ]
-    heads = ["ms", "whole step", "its products alone", "TensorLy, numpy", "TensorLy, torch"]
-    return table([*heads, "step ratio to numpy", "to torch"], lines)
+def compared(one: Result, other: str) -> str:
+    """Return the seconds of polyadic and of another implementation, and the ratio."""
+    seconds = (_range(one[f"{name}_seconds"]) for name in ("polyadic", other))
+    return "{} s, the other {} s, {} times as long".format(*seconds, _range(one["ratio"]))
 
 
 def _range(values: dict[str, float]) -> str:

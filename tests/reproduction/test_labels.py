@@ -1,4 +1,4 @@
-"""`bench labels`: subjects, draws, scores, tests and tables of the label curve."""
+"""`python -m paper labels`: subjects, draws, scores, tests and tables of the label curve."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_score_is_the_score_of_the_probe_on_the_sampled_rows_of_a_subject_wise
     data = people.read_set(Path(), "synthetic")
     windows = data.labelled()
     half = people.halves(windows.label, windows.subject, 2)[1]
-    model = methods.method("polyadic").build(data, 1, "cpu", 1).fit(data.unlabelled())
+    model = methods.method("polyadic").build(data, 1, "cpu").fit(data.unlabelled())
     Z, columns = np.asarray(model.transform(windows), np.float64), statistic_columns(model)
     scores = []
     for draw in range(3):

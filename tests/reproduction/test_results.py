@@ -41,12 +41,7 @@ def test_the_tables_of_speed_are_rendered_from_their_json(path):
     assert tables.markdown(content(path)) == path.with_suffix(".md").read_text()
 
 
-PAGES = {
-    "onnx_latency": "onnx/cpu",
-    "microcontroller": "microcontroller/cortex-m",
-    "front_end": "defaults/front-end",
-    "replicability": "replicability/cpu",
-}
+PAGES = {"onnx_latency": "onnx/cpu", "microcontroller": "microcontroller/cortex-m"}
 
 
 @pytest.mark.parametrize(("script", "path"), PAGES.items())

@@ -11,13 +11,14 @@ import pytest
 
 from paper import reference
 from paper.catalogue import EXPERIMENTS, low_quality_augmentation
+from paper.methods import fit_and_score, variant
 from paper.results import encode_result
-from paper.runner import Request, run
+from paper.runner import Request, experiment_settings, run
 from paper.tables import paired_table
 from polyadic.augment import Jitter
 from polyadic.presets import preset
 
-LONG = {"tune", "table4", "table6", "table8", "table9", "table10", "table11", "table12", "figure2"}
+LONG = {"table4", "table6", "table8", "table9", "table10", "table11", "table12", "figure2"}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def run_in_small(name, tmp_path, capsys):
 def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty_cell(tmp_path, capsys):
     result = run_in_small("table2", tmp_path, capsys)
     names = {row["method"] for row in result["rows"]}
-    assert set(reference.MAIN) | {"CNN", "UMLDA", "STL", "PCA-32", "Hand", "MiniRocket", "CP-ALS"} == names
+    assert set(reference.MAIN) | {"CNN", "UMLDA", "STL", "PCA-32", "Hand", "MiniRocket"} == names
     for row in result["rows"]:
         for score in ("accuracy", "balanced_accuracy", "macro_f1", "kappa"):
             assert np.isfinite(row["standardised"][score])
@@ -88,20 +89,38 @@ def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
     assert paired_table({"rows": ours}, "paper") == ""
 
 
-def test_an_interrupted_table_resumes_from_its_finished_cells(tmp_path):
+def test_an_interrupted_table_resumes_from_its_finished_cells(tmp_path, monkeypatch):
     request = Request("table9", tmp_path, quick=True, methods=("SALS",))
     cells = tmp_path / "table9-synthetic.cells.jsonl"
     table9 = EXPERIMENTS["table9"]
 
-    def run_once(one, settings, seed):
+    def run_once(*cell):
         if cells.exists():
             raise KeyboardInterrupt
-        return table9.run_cell(one, settings, seed)
+        return fit_and_score(*cell)
 
-    with pytest.raises(KeyboardInterrupt):
-        run(request, replace(table9, run_cell=run_once), quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("paper.runner.fit_and_score", run_once)
+        with pytest.raises(KeyboardInterrupt):
+            run(request, table9, quiet=True)
     (before,) = [json.loads(line) for line in cells.read_text().splitlines() if line]
     cells.write_text(cells.read_text() + '\n["cut sho')
     rows = run(request, table9, quiet=True)["rows"]
     assert len(rows) == 4
     assert [row for row in rows if row["key"] == before[0]] == before[1]
+
+
+def test_tuned_settings_of_a_family_are_those_of_its_methods_and_of_their_files(tmp_path):
+    file, table2 = tmp_path / "settings.json", EXPERIMENTS["table2"]
+    chosen = {"SimCLR": {"window": "rectangular", "views": "jitter 0.3"}, "SALS": {"alpha": 0.5}}
+    file.write_text(json.dumps({"dataset": "synthetic", "settings": chosen}))
+    request = Request("table2", tmp_path, quick=True, methods=("SALS",))
+    tuned = experiment_settings(replace(request, tuned=file), table2)
+    for name in ("SimCLR-32", "SimCLR-128"):
+        model = variant(name).build(tuned, 0)
+        assert (model.tensorize.window, model.augment) == ("rectangular", Jitter(0.3))
+    assert [variant(name).build(tuned, 0).alpha for name in ("SALS", "ATD")] == [0.5, 1e-3]
+    result, plain = run(replace(request, tuned=file), table2, quiet=True), run(request, table2, quiet=True)
+    assert result["settings"]["tuned"] == chosen
+    assert plain["rows"][0]["key"] != result["rows"][0]["key"]
+    assert {p.name for p in tmp_path.glob("table2*.json")} == {"table2-synthetic-tuned.json", "table2-synthetic.json"}

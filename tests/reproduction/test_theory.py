@@ -1,4 +1,4 @@
-"""The paper's statements about its self-supervised loss: contraction (appendix B), bounds with labels (appendix E)."""
+"""The paper's theorem on its self-supervised loss: every round contracts (appendix B)."""
 
 from __future__ import annotations
 
@@ -41,6 +41,3 @@ def test_every_round_contracts_within_the_bound_of_the_theorem(seed):
     measurable = errors[:-1] > 1e-11
     assert bool(measurable[:3].any())
     assert bool((errors[1:] <= factor * errors[:-1])[measurable].all())
-
-
-# The loss with labels and its bounds.

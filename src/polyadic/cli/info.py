@@ -290,7 +290,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
 
     from polyadic.data import read_recording
     from polyadic.data.loading import open_signals
-    from polyadic.data.readers.common import ending_of, is_table
+    from polyadic.data.readers.common import is_table
     from polyadic.data.readers.edf import EdfFile
 
     columns, file = dict[str, Any](), open_signals(path)
