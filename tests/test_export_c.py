@@ -83,7 +83,7 @@ def models(draw):
     X = signals((channels, samples), 40, seed, draw(st.sampled_from([1e-5, 1.0, 300.0])))
     model = SALS(rank, tensorize=stft, readout=None, nonnegative=False, max_sweeps=1, random_state=seed).fit(X)
     model.factors_ = [np.random.default_rng(seed).normal(size=factor.shape) for factor in model.factors_]
-    assume(Inference.of(model).condition < 1e4)
+    assume(np.linalg.cond(Inference.of(model).gram()) < 1e4)
     if readout is not None:
         model.set_params(readout=readout).fit_readout(X)
     return model, X, draw(st.sampled_from([0, 2, 3, 5]))
@@ -161,10 +161,10 @@ def test_the_fourier_transform_is_right_for_every_length(n_fft, tmp_path):
 
 
 def test_nearly_collinear_components_are_summed_in_double(tmp_path):
-    X = signals((6, 7), 30)
-    model = paper(SALS, rank=2, max_sweeps=2, alpha=1e-9).fit(X)
-    a, b = model.factors_
-    model.factors_ = [np.stack([a[:, 0], a[:, 0] + 1e-3 * a[:, 1]], axis=1), np.stack([b[:, 0], b[:, 0]], axis=1)]
+    X = signals((6, 64), 30)
+    model = paper(SALS, rank=2, tensorize=STFT(16, 8), max_sweeps=2, alpha=1e-9).fit(X)
+    a, b, c = model.factors_
+    model.factors_ = [np.stack([a[:, 0], a[:, 0] + 1e-2 * a[:, 1]], axis=1), b[:, [0, 0]], c[:, [0, 0]]]
     written = export.c(model, tmp_path / "model.c")
     assert written.accumulator == "double"
     found = CLibrary(written).features(X)
@@ -219,16 +219,16 @@ def test_int8_measures_its_error_and_warns_if_labels_change(small, tmp_path):
     assert export.c(classifier, tmp_path / "model.c").error is None
     assert export.c(classifier, tmp_path / "model.c", int8=True).error.windows == 64
     assert "0 of 64 labels change, on synthetic windows" in (tmp_path / "model.h").read_text()
-    written = export.c(classifier, tmp_path / "model.c", int8=True, test_window=X)
-    exact, rounded = np.asarray(classifier.features_.transform(X.astype(np.float64))), written.features(X)
+    written = export.c(classifier, tmp_path / "model.c", int8=True)
+    X = inference.typical_windows(classifier.features_, 64)
+    exact, rounded = np.asarray(classifier.features_.transform(X)), written.features(X)
     assert written.error.features == pytest.approx(largest_difference(rounded, exact), rel=0.05)
-    assert (written.error.windows, written.error.labels) == (60, 0)
     # A probe whose boundary lies between the feature of a window and what int8 makes of it.
     probe, boundary = copy.deepcopy(classifier.probe_), (exact[9, 0] + rounded[9, 0]) / 2
     probe.coef_, probe.intercept_ = np.zeros((3, exact.shape[1])), 100 * np.array([-boundary, boundary, -100])
     probe.coef_[0, 0], probe.coef_[1, 0] = 100, -100
-    with pytest.warns(RuntimeWarning, match=r"int8 changes [1-9] of 60 labels of given windows: features differ by up"):
-        export.c(classifier.features_, tmp_path / "model.c", probe=probe, int8=True, test_window=X)
+    with pytest.warns(RuntimeWarning, match=r"int8 changes [1-9] of 64 labels: features differ by up to"):
+        export.c(classifier.features_, tmp_path / "model.c", probe=probe, int8=True)
 
 
 # ----------------------------------------------------------------------------- streams
@@ -287,18 +287,24 @@ def test_sanitizers_find_nothing_in_the_example(small, tmp_path):
     assert said.count("sample ") == 3
 
 
-def test_one_header_serves_many_files_and_cpp(small, tmp_path):
-    written = export.c(small[0], tmp_path / "model.c", header_only=True)
-    assert [file.name for file in written.files] == ["model.h"]
-    assert not (tmp_path / "model.c").exists()
-    (tmp_path / "one.c").write_text('#define POLYADIC_IMPLEMENTATION\n#include "model.h"\n#include "model.h"\n')
-    (tmp_path / "two.c").write_text('#include "model.h"\nint main(void) { return polyadic_selftest(); }\n')
-    run("gcc", *STRICT, tmp_path / "one.c", tmp_path / "two.c", "-o", tmp_path / "test", "-lm")
+def test_cpp_can_include_the_header(small, tmp_path):
+    if missing("g++"):
+        pytest.skip(missing("g++"))
+    export.c(small[0], tmp_path / "model.c")
+    (tmp_path / "main.cpp").write_text('#include "model.h"\nint main() { return polyadic_selftest(); }\n')
+    run("gcc", *STRICT, "-c", tmp_path / "model.c", "-o", tmp_path / "model.o")
+    run(
+        "g++",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        tmp_path / "main.cpp",
+        tmp_path / "model.o",
+        "-o",
+        tmp_path / "test",
+        "-lm",
+    )
     run(tmp_path / "test")
-    if not missing("g++"):
-        strict = [word for word in STRICT if word != "-std=c99"]
-        run("g++", *strict, "-std=c++11", "-xc++", "-c", tmp_path / "two.c", "-o", tmp_path / "two.o")
-        run("g++", *strict, "-std=c++11", "-xc++", "-c", tmp_path / "one.c", "-o", tmp_path / "one.o")
 
 
 @pytest.mark.parametrize("table", ["first", "matrix", "twiddle", "sine", "weights"])
@@ -316,9 +322,10 @@ def test_names_cannot_break_the_code(tmp_path):
     X = signals((2, 64), 30)
     names = ['a "quoted" \\ name??/', "*/ #error", "/* µ \n\r ‮", "100 %d"]
     y = np.array(names)[np.arange(30) % 4]
-    model = SALS(rank=2, max_sweeps=1).fit(Windows(X, fs=50.0))
+    model = SALS(rank=2, max_sweeps=1).fit(Windows(X, fs=50.0, channels=["*/ x", "y\n/*\\"]))
+    model.units_ = ("µV", "*/")
     probe = LogisticRegression().fit(np.asarray(model.transform(X), np.float64), y)
-    written = export.c(model, tmp_path / "model.c", probe=probe, channels=["*/ x", "y\n/*\\"], units=["µV", "*/"])
+    written = export.c(model, tmp_path / "model.c", probe=probe)
     code = CLibrary(written, *STRICTER, "-Wtrigraphs", "-Wcomment")
     found = (ctypes.c_char_p * 4).in_dll(code.library, "polyadic_classes")
     assert [name.decode() for name in found] == sorted(names)
@@ -342,9 +349,9 @@ def test_structures_and_tables_have_the_reported_sizes(small, tmp_path):
 
 
 def test_the_header_describes_the_model(small, tmp_path):
-    export.c(small[0], tmp_path / "model.c", units=["g", "g", "m/s²"], stride=25, sha256="ab12")
+    export.c(small[0], tmp_path / "model.c", stride=25)
     text = (tmp_path / "model.h").read_text()
-    for said in ("3 channels of 96 samples at 50 Hz, 1.92 s", "0: x (g), 1: y (g), 2: z (m/s²)", "sha256 ab12"):
+    for said in ("3 channels of 96 samples at 50 Hz, 1.92 s", "0: x, 1: y, 2: z"):
         assert said in text
     assert "#define POLYADIC_STRIDE 25" in text
     assert "0: rest, 1: run, 2: walk" in text
@@ -357,9 +364,7 @@ def test_the_header_has_the_units_of_the_fit_also_from_a_file(tmp_path):
     model.save(tmp_path / "m.safetensors")
     assert load(tmp_path / "m.safetensors").units_ == ("m/s2", "rad/s")
     polyadic("export", "m.safetensors", "-o", "command.c", cwd=tmp_path)
-    polyadic("export", "m.safetensors", "-o", "other.c", "--units", "g,rad/s", cwd=tmp_path)
     assert "0: ax (m/s2), 1: gx (rad/s)" in (tmp_path / "command.h").read_text()
-    assert "0: ax (g), 1: gx (rad/s)" in (tmp_path / "other.h").read_text()
     arrays, header = model_files.read(tmp_path / "m.safetensors")
     model_files.write(tmp_path / "m.safetensors", arrays, header | {"units": ["m/s2"]})
     with pytest.raises(ModelFileError, match="do not match its channels"):
@@ -415,26 +420,16 @@ def test_models_without_a_c_form_are_refused(small, tmp_path):
     own = paper(SALS, rank=2, tensorize=doubled, max_sweeps=1).fit(np.ones((5, 3, 4)))
     with pytest.raises(PolyadicError, match="a function or module of your own has no C form: use a tensorize"):
         export.c(own, tmp_path / "model.c")
-    tensors = paper(SALS, rank=2, max_sweeps=1).fit(np.ones((5, 3, 4, 2)))
-    with pytest.raises(PolyadicError, match=r"\(channels, time\), but these have 3 dimensions"):
+    tensors = paper(SALS, rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match="tensorize must be an STFT for export to C, but is None"):
         export.c(tensors, tmp_path / "model.c")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"stride": 0}, "stride"),
-        ({"stride": 2**30}, r"stride must be at most 2\*\*30 - 1"),
-        ({"channels": ["x"]}, "channels must name 3 channels, but names 1"),
-        ({"units": ["g"]}, "units must have 3 entries"),
-        ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
-        ({"test_window": np.full((3, 96), np.nan)}, "test_window must be finite"),
-    ],
-)
-def test_wrong_options_are_refused(small, options, said, tmp_path):
-    with pytest.raises(PolyadicError, match=said):
-        export.c(small[0], tmp_path / "model.c", **options)
+def test_wrong_options_are_refused(small, tmp_path):
+    for stride, said in ((0, "stride"), (2**30, r"stride must be at most 2\*\*30 - 1")):
+        with pytest.raises(PolyadicError, match=said):
+            export.c(small[0], tmp_path / "model.c", stride=stride)
     with pytest.raises(PolyadicError, match=r"path must not end in \.h"):
         export.c(small[0], tmp_path / "model.h")
     with pytest.raises(PolyadicError, match="a name that C can include"):
@@ -466,11 +461,12 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
     export.c(load(here / "m.safetensors"), here / "same.c")
     named = re.compile(r"sha256 ([0-9a-f]{64})")
     assert named.findall((here / "model.h").read_text()) == named.findall((here / "same.h").read_text()) != []
-    said = polyadic("export", "m.safetensors", "-o", "one.h", cwd=here).stdout
-    assert "one.h: windows of 3 × 96 to 53 features and probabilities of 3 classes" in said
+    said = polyadic("export", "m.safetensors", "-o", "n.c", "--int8", cwd=here).stdout
+    assert "n.c and n.h: windows of 3 × 96 to 53 features and probabilities of 3 classes" in said
     assert "working memory" in said
-    assert not (here / "one.c").exists()
-    assert "effect of --int8" in polyadic("export", "m.safetensors", "-o", "n.c", "--int8", cwd=here).stdout
+    assert "effect of --int8" in said
+    said = polyadic("export", "m.safetensors", "-o", "n.onnx", "--int8", cwd=here, code=1).stderr
+    assert "--int8 is for C, but --out is n.onnx" in said
 
 
 # ---------------------------------------------------------------------------- Cortex-M

@@ -32,7 +32,6 @@ A folder for the Hugging Face hub, whose model card has scores by subject:
 
 _ROWS = 1024
 _C = "C files"
-_ONNX = "ONNX files"
 
 
 def export(
@@ -46,23 +45,11 @@ def export(
             metavar="PATH",
         ),
     ] = "model.onnx",
-    fs: Annotated[
-        float | None, option("Sampling rate to store in the file, if the model has none.", min=0.0, metavar="HZ")
-    ] = None,
-    channels: Annotated[str, option("Channel names to store in the file.", metavar="NAME,NAME,…")] = "",
-    int8: Annotated[bool, option("Use 8-bit weights.", "--int8")] = False,
     data: options.DataOption = None,
-    header_only: Annotated[bool, option("Write a single .h file.", "--header-only", panel=_C)] = False,
+    int8: Annotated[bool, option("Use 8-bit weights.", "--int8", panel=_C)] = False,
     stride: Annotated[
         int | None,
         option("Samples between results in a stream. Default: a window.", min=1, metavar="SAMPLES", panel=_C),
-    ] = None,
-    units: Annotated[
-        str, option("Channel units. Default: those of the model, else of --data.", metavar="UNIT,UNIT,…", panel=_C)
-    ] = "",
-    batch: Annotated[
-        int | None,
-        option("Fixed batch size, for runtimes that need static shapes.", min=1, metavar="WINDOWS", panel=_ONNX),
     ] = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -76,35 +63,24 @@ def export(
     [bold]evaluate[/bold].
     """
     out = Path(output)
-    if names_folder(output):
-        of_files = {"--fs": fs, "--channels": channels, "--int8": int8, "--header-only": header_only}
-        for name, value in {**of_files, "--stride": stride, "--units": units, "--batch": batch}.items():
-            if value:
-                raise PolyadicError(f"{name} is for C or ONNX files, but --out {out.name} is a folder: leave it out")
+    in_c, folder = out.suffix == ".c", names_folder(output)
+    if (folder or not in_c) and (int8 or stride):
+        option_of_c = "--int8" if int8 else "--stride"
+        raise PolyadicError(f"{option_of_c} is for C, but --out is {out.name}: leave it out, or write a file .c")
+    if folder:
         _export_folder(model, out, data, force, json, quiet)
         return
-    in_c, header = header_only or out.suffix in (".c", ".h"), out.with_suffix(".h")
-    for file in (out,) if not in_c else (header,) if header_only or out == header else (out, header):
-        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=force)
-    of_c = {"--header-only": header_only, "--stride": stride, "--units": units}
-    for name, value in ({"--batch": batch} if in_c else of_c).items():
-        if value:
-            kind = "an ONNX file" if in_c else "C"
-            raise PolyadicError(f"{name} is for {kind}, but --out is {out.name}: change its extension")
+    check_out_file(out, model, data, endings=(".c", ".onnx"), force=force)
+    if in_c:
+        check_out_file(out.with_suffix(".h"), model, data, force=force)
     loaded, hidden = open_model(model), quiet or json
-    settings: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
     with ExitStack() as stack:
         windows = None
         if data is not None:
             windows = stack.enter_context(_opened(data, loaded, None, hidden))
-        if in_c:
-            known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
-            settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
-            outcome, lines, compute = _write_c(loaded, out, header_only, settings)
-        else:
-            outcome, lines, compute = _write_onnx(loaded, out, {**settings, "batch": batch})
+        outcome, lines, compute = _write_c(loaded, out, int8, stride) if in_c else _write_onnx(loaded, out)
         if windows is not None:
-            outcome["comparison"] = _compare(loaded, windows, compute, batch, hidden)
+            outcome["comparison"] = _compare(loaded, windows, compute, hidden)
             lines.append(_in_words(outcome["comparison"]))
         if outcome.get("along"):
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
@@ -162,19 +138,15 @@ def _export_folder(model: Path, out: Path, data: Path | None, force: bool, json:
             )
 
 
-def _listed(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
-
-
 _Written = tuple[dict[str, Any], list[str], Callable[[Any], Any]]
 """The result of an export, lines to print, and the function that the file computes."""
 
 
-def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any]) -> _Written:
+def _write_c(model: Any, out: Path, int8: bool, stride: int | None) -> _Written:
     """Write C code."""
     from polyadic import export as exports
 
-    written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **settings)
+    written = exports.c(model, out, int8=int8, stride=stride)
     named = ["stride", "along", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator"]
     named += ["masked_table_bytes", "masked_bytes"]
     outcome = {
@@ -203,11 +175,11 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
     return outcome, lines, written.probabilities if written.classes else written.features
 
 
-def _write_onnx(model: Any, out: Path, settings: dict[str, Any]) -> _Written:
+def _write_onnx(model: Any, out: Path) -> _Written:
     """Write an ONNX file."""
     from polyadic import export as exports
 
-    exports.onnx(model, out, **settings)
+    exports.onnx(model, out)
     # Read back what a device will see.
     written = exports.Features(out)
     outcome = {
@@ -216,7 +188,6 @@ def _write_onnx(model: Any, out: Path, settings: dict[str, Any]) -> _Written:
         "window": written.shape,
         "features": written.n_features,
         **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels", "missing")},
-        **{name: settings[name] for name in ("batch", "int8")},
     }
     what = _what(written.shape, written.n_features, written.classes)
     line = f"{out.name}{what}, {out.stat().st_size / 1e3:,.0f} kB, opset {written.opset}"
@@ -232,9 +203,7 @@ def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> st
 # ------------------------------------------------------------------------ comparison
 
 
-def _compare(
-    model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
-) -> dict[str, Any]:
+def _compare(model: Any, windows: Any, compute: Callable[[Any], Any], hidden: bool) -> dict[str, Any]:
     """Compare what the file computes with the model: agreement of labels, and accuracy where labels are known.
 
     Windows in which something is missing are left out.
@@ -244,29 +213,24 @@ def _compare(
     from polyadic._util.progress import window_bar
     from polyadic.evaluate.classifier import labels_of
 
-    probe, step = getattr(model, "probe_", None), batch or _ROWS
-    count = len(windows) if batch is None else len(windows) // batch * batch
-    if count == 0:
-        raise PolyadicError(
-            f"--data must have at least {counted(batch or 1, 'window')} for the comparison, but has {len(windows)}"
-        )
+    probe, count = getattr(model, "probe_", None), len(windows)
     found, expected, complete = [], [], []
     with window_bar("comparing", len(windows), hidden) as on_rows:
-        for first in range(0, count, step):
-            X = np.asarray(windows[first : min(first + step, count)].X)
+        for first in range(0, count, _ROWS):
+            X = np.asarray(windows[first : first + _ROWS].X)
             Z, _, missing = model.features_and_spread(X, np.zeros((0, model._n_features_out)))
             complete.append(~missing.any(axis=1))
             expected.append((Z if probe is None else probe.predict_proba(Z))[complete[-1]])
             found.append(np.asarray(compute(np.nan_to_num(X)))[complete[-1]])
             on_rows(first + len(X))
-    after, before, kept = np.concatenate(found), np.concatenate(expected), np.concatenate(complete)
-    if not len(before):
+    if not any(rows.any() for rows in complete):
         raise PolyadicError("--data must have windows in which nothing is missing, for the comparison, but has none")
+    after, before, kept = np.concatenate(found), np.concatenate(expected), np.concatenate(complete)
     count = len(before)
     if probe is None:
         size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
         return {"windows": count, "features_error": float(np.sqrt(np.mean(np.square(after - before)))) / size}
-    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[: len(kept)][kept]
+    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[kept]
     chosen = [classes[part.argmax(axis=1)] for part in (before, after)]
     known = np.isin(labels, classes)
     accuracy = [float((part == labels)[known].mean()) if known.any() else None for part in chosen]

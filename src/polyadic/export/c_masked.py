@@ -76,7 +76,7 @@ class MaskedCode:
             "prior_mean": table(solver.mean.numpy() * scale, precise),
             "prior_root": table(root[lower], precise),
         }
-        flat = prior.flatness if prior.limits is not None and not _keeps_flat(model) else np.zeros((3, 0))
+        flat = prior.flatness if prior.limits is not None and not model._keeps_flat else np.zeros((3, 0))
         if flat.size:
             tables["flatness"] = table(flat)
         kind = "signed char" if int8 else "short"
@@ -92,10 +92,10 @@ class MaskedCode:
             tables["level"] = table(_projected(form.mean, settled))
         axes = prior.loadings.shape[1]
         numbers = {
-            "keep_flat": _keeps_flat(model),
+            "keep_flat": bool(model._keeps_flat),
             "limits": bool(flat.size),
             "clipped": round(1 / CLIPPED_SHARE),
-            "longest": longest_gap(model.fs_) if model.tensorize_ is not None else 0,
+            "longest": longest_gap(model.fs_),
             "masked_mean": "centred" if "centred" in tables else "mean" if form.mean is not None else "",
             "level": "level" in tables,
             "precise": precise,
@@ -153,10 +153,6 @@ def _fields(
         if settled.n_statistics:
             precise["on_axes"] = (uncertain, axes)
     return {"precise": precise, "float": floats, "bytes": flags}
-
-
-def _keeps_flat(model: Any) -> bool:
-    return bool(model._keeps_flat) or model.tensorize_ is None
 
 
 def _root(solver: Solver, scale: NDArray[np.float64]) -> NDArray[np.float64]:

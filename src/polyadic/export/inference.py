@@ -15,25 +15,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.checks import check_number
 from polyadic.errors import PolyadicError
 from polyadic.readout import CLIP
 
 __all__ = [
     "Inference",
     "Quantised",
-    "channel_names",
+    "features_of",
     "fitted_to_float32",
     "needs_double",
     "parts_of",
     "quantise",
-    "sampling_rate",
+    "rounding_error",
     "typical_windows",
 ]
 
 _Array = NDArray[np.float64]
 _MOST_ERROR, _COUNT = 2e-5, 16
-"""Relative error of float32 features above which sums are in double precision, and number of windows to measure it."""
+"""Relative error of float32 sums above which they are in double precision, and number of windows to measure it."""
 _LARGEST, _RIDGE = 127, 1e-6
 
 
@@ -136,11 +135,6 @@ class Inference:
         """Return KᵀK, or KᵀK' with the components of another model: (R, R)."""
         others = self.factors if other is None else other.factors
         return np.asarray(np.prod([a.T @ b for a, b in zip(self.factors, others, strict=True)], axis=0))
-
-    @property
-    def condition(self) -> float:
-        """The condition number of KᵀK + αI; it is large if components are nearly collinear."""
-        return float(np.linalg.cond(self.gram() + self.alpha * np.eye(self.rank)))
 
     def float32_error(self, T: NDArray[Any]) -> float:
         """Return the error of spectral features in float32, relative to the root mean square of exact ones.
@@ -296,22 +290,6 @@ def parts_of(model: Any, probe: Any) -> tuple[Any, Any]:
     return model, getattr(model, "probe_", None) if probe is None else probe
 
 
-def channel_names(model: Any, channels: Sequence[str]) -> list[str]:
-    """Return the given names of the channels, or those of the model; [] if it has none."""
-    names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
-    if len(names) not in (0, model._sample_shape[0]):
-        raise PolyadicError(f"channels must name {model._sample_shape[0]} channels, but names {len(names)}")
-    return names
-
-
-def sampling_rate(model: Any, fs: Any) -> float | None:
-    """Return the given sampling rate in Hz, or that of the model; None if it has none."""
-    check_number("fs", fs, 0, none=True)
-    if fs == 0:
-        raise PolyadicError("fs must be above 0, but is 0: pass the sampling rate in Hz")
-    return getattr(model, "fs_", None) if fs is None else float(fs)
-
-
 def typical_windows(model: Any, count: int = _COUNT, level: NDArray[Any] | None = None) -> _Array:
     """Generate oscillations in noise, with the scale and level of a model's data if known: (count, *sample shape)."""
     shape, random = model._sample_shape, np.random.default_rng(0)
@@ -336,3 +314,28 @@ def needs_double(model: Any, inference: Inference, X: _Array) -> bool:
     from polyadic.core.tensorizer import tensors
 
     return inference.float32_error(tensors(model.tensorize_, torch.from_numpy(X)).numpy()) > _MOST_ERROR
+
+
+def features_of(tensorizer: Any, inference: Inference, X: _Array, rounded: bool = False) -> _Array:
+    """Compute features (N, F) of windows; if `rounded`, with tensors in float32 before their mean is subtracted."""
+    import torch
+
+    from polyadic.core.tensorizer import tensors
+    from polyadic.statistics import window_statistics
+
+    T = tensors(tensorizer, torch.from_numpy(X))
+    if rounded and tensorizer is not None:
+        whole = tensorizer.uncentred(T)
+        T = T + (whole.float().double() - whole)
+    statistics = window_statistics(torch.from_numpy(X)).numpy() if inference.n_statistics else np.zeros((len(X), 0))
+    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), statistics)
+
+
+def rounding_error(tensorizer: Any, inference: Inference, X: _Array) -> float:
+    """Return the largest change of a feature by rounding tensors to float32, relative to the root mean square of all.
+
+    It is large if samples are far from 0, or components nearly collinear.
+    """
+    expected = features_of(tensorizer, inference, X)
+    error = float(np.abs(features_of(tensorizer, inference, X, rounded=True) - expected).max())
+    return error / (float(np.sqrt(np.mean(np.square(expected)))) or 1.0)
