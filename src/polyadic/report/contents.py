@@ -167,10 +167,9 @@ def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | Non
         if probe.path is not None:
             alone = predicted.copy()
             predicted[probe.rows] = probe.path
-        shares = probe.probability if probe.path is None else probe.path_probability
-        if shares is not None:
+        if probe.probability is not None:
             probability = np.full((len(windows), len(windows.classes)), np.nan, np.float32)
-            probability[probe.rows] = shares
+            probability[probe.rows] = probe.probability
     groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
     groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
     chosen = [each for each in components if each.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
