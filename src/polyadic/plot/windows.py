@@ -218,8 +218,8 @@ def outlines(X: NDArray[Any], points: int) -> Outlines:
     ((2, 3, 1, 100), (2, 3, 2, 49))
     """
     values = np.asarray(X, dtype=np.float64)
-    middle = np.ma.median(np.ma.masked_invalid(values.swapaxes(0, 1).reshape(values.shape[1], -1)), axis=1)
-    centred = values - np.ma.filled(middle, 0.0)[:, None]
+    observed = [own[np.isfinite(own)] for own in values.swapaxes(0, 1)]
+    centred = values - np.array([np.median(own) if own.size else 0.0 for own in observed])[:, None]
     spread = np.abs(np.nan_to_num(centred)).max(axis=(0, 2))
     scaled, length = centred / np.where(spread > 0, spread, 1.0)[:, None], values.shape[2]
     if length <= points:

@@ -49,21 +49,18 @@ def figures(
     # These take longest, so they come first: otherwise the estimate of the remaining time would be too low.
     begin(0, "maps and scores")
     readout = getattr(model, "readout_", None)
-    if contents.Z is not None and len(contents.Z) >= 3:
-        drawn |= _feature_maps(contents, standardise=readout is None)
+    if windows is not None and len(windows) >= 3:
+        drawn |= _feature_maps(contents, windows, standardise=readout is None)
     if probe is not None and windows is not None:
         result = probe.result
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
         by_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
         drawn["subjects"] = plot.subjects(by_subject, "balanced accuracy", result.chance)
-        if result.calibration_error is not None:
-            drawn["reliability"] = plot.reliability(result.confidence.ravel(), result.correct.ravel())
+        drawn["reliability"] = plot.reliability(result.confidence.ravel(), result.correct.ravel())
         if probe.without:
             drawn["missing"] = plot.missing_channels(probe.without, windows.shape[1], result.chance)
     for number, each in enumerate(contents.timelines):
-        strengths = each.strengths if each.names else None
-        shown = (each.predicted, each.probability, strengths, each.names, each.alone, contents.unit)
-        drawn[f"timeline-{number}"] = plot.timeline(each.windows, *shown)
+        drawn[f"timeline-{number}"] = plot.timeline(*each[1:], contents.unit)
     if contents.level is not None and windows is not None and len(contents.classes) > 1:
         drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
     if readout is not None and readout.n_statistics and windows is not None and len(contents.classes) > 1:
@@ -117,18 +114,12 @@ def _expressing_windows(contents: ReportContents, component: Component, windows:
     return plot.signals(windows, component.windows, points, channels, centre)
 
 
-def _feature_maps(contents: ReportContents, standardise: bool) -> dict[str, Figure]:
+def _feature_maps(contents: ReportContents, sample: Windows, standardise: bool) -> dict[str, Figure]:
     """Build a map for each colouring with more than one colour."""
-    Z = np.asarray(contents.Z)
-    rows = thinned(np.arange(len(Z)), _MAPPED)
-    windows = None if contents.windows is None else contents.windows[rows]
-    colours = []
-    if windows is not None:
-        columns = {"class": windows.label, "subject": windows.subject, "recording": windows.recording}
-        if np.array_equal(windows.subject, windows.recording):
-            del columns["recording"]
-        colours = [name for name, column in columns.items() if len(np.unique(column)) > 1]
-    return {
-        f"map {colour}": plot.features(Z[rows], windows, colour, standardise)  # type: ignore[arg-type]
-        for colour in colours or ["class"]
-    }
+    rows = thinned(np.arange(len(sample)), _MAPPED)
+    Z, windows = np.asarray(contents.Z)[rows], sample[rows]
+    columns = {"class": windows.label, "subject": windows.subject, "recording": windows.recording}
+    if np.array_equal(windows.subject, windows.recording):
+        del columns["recording"]
+    colours: list[Any] = [name for name, column in columns.items() if len(np.unique(column)) > 1] or ["class"]
+    return {f"map {colour}": plot.features(Z, windows, colour, standardise) for colour in colours}

@@ -89,7 +89,7 @@ def render(
     Parameters
     ----------
     model : fitted
-    data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has only the
+    data : `Windows`, a `WindowStore` or an array of windows (N, channels, time); without it the report has only the
         components and the training
     origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
         name

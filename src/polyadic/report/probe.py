@@ -38,7 +38,7 @@ class ProbeResult:
     y: NDArray[Any]  # (n_test,), codes of the true classes
     predicted: NDArray[Any]  # (repeats, n_test), codes of the predicted classes, each window by itself
     path: NDArray[Any] | None  # (n_test,), codes along the recording, in the first repeat, if predict uses it
-    probability: NDArray[Any] | None  # (n_test, classes), in the first repeat; given the whole recording if path is
+    probability: NDArray[Any]  # (n_test, classes), in the first repeat; given the whole recording if path is
     of_one_subject: tuple[str, ...]  # classes of one tested subject only, on which no probe was trained
     interval: tuple[float, float] | None  # of the balanced accuracy, 95 %; None if it has no width
     without: dict[int, float]  # balanced accuracy by number of missing channels; {} if features need all of them
@@ -102,17 +102,13 @@ def score_probe(
     rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
     folds, repeats = default_folds(people)
     codes = {name: code for code, name in enumerate(windows.classes)}
-    probability: NDArray[Any] | None = np.zeros((len(rows), len(codes)), np.float32)
+    probability = np.zeros((len(rows), len(codes)))
     trained, truth, without = list[int](), list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
 
     def record(fold: Fold) -> None:
-        nonlocal probability
         trained.append(int((~fold.test).sum()))
         test = np.flatnonzero(fold.test)
-        if not hasattr(fold.probe, "predict_proba"):
-            probability = None
-        elif fold.number <= fold.count // repeats:  # in the first repeat
-            assert probability is not None
+        if fold.number <= fold.count // repeats:  # in the first repeat
             columns = np.array([codes[str(name)] for name in fold.probe.classes_])
             probability[test[:, None], columns] = fold.probe.predict_proba(fold.Z[test])
             some = thinned(test, max(1, _MOST_WITHOUT * repeats // fold.count))
@@ -128,7 +124,7 @@ def score_probe(
     path = None
     if result.along is not None and result.along["used"] > 0.5:
         path = np.array([codes[str(name)] for name in result.along["predicted"][0]])
-        probability = np.zeros((len(rows), len(codes)))
+        probability[:] = 0.0
         probability[:, [codes[name] for name in result.classes]] = result.along["probability"]
     low, high = interval(label == predicted[0], subject, label)
     holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
