@@ -37,6 +37,7 @@ from polyadic.export.inference import (
     needs_double,
     parts_of,
     quantise,
+    relative_error,
     rounding_error,
     typical_windows,
 )
@@ -215,7 +216,7 @@ def c(
         scratch_bytes=scratch,
         stream_bytes=stream,
         masked_bytes=masked.bytes if masked else 0,
-        masked_table_bytes=masked.table_bytes if masked else 0,
+        masked_table_bytes=sum(values.bytes for values in masked.tables.values()) if masked else 0,
         along=along,
         int8=int8,
         accumulator=real,
@@ -349,10 +350,7 @@ def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) ->
     """Return the shift of the features if `mean` is subtracted from tensors instead of the exact mean: (S,)."""
     if form.mean is None:
         return np.zeros(len(settled.matrix))
-    missing = form.mean if mean is None else form.mean - mean
-    first, second, third = settled.factors
-    projected = np.einsum("ij,ir,jr->r", missing, first, second) * third.sum(axis=0)
-    return np.asarray(-settled.matrix @ projected)
+    return -settled.matrix @ settled.project_mean(form.mean if mean is None else form.mean - mean)
 
 
 def _memory(
@@ -424,12 +422,11 @@ def _test_windows(model: Any, exact: Inference) -> tuple[NDArray[Any], NDArray[n
 def _int8_error(tensorizer: Tensorizer, exact: Inference, rounded: Inference, windows: NDArray[Any]) -> Int8Error:
     """Measure the effect of int8, and warn if labels change or features differ by more than `_MOST_INT8_ERROR`."""
     before, after = (features_of(tensorizer, inference, windows) for inference in (exact, rounded))
-    size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
     changed = None
     if exact.classes:
         labels = [form.probabilities(Z).argmax(axis=1) for form, Z in ((exact, before), (rounded, after))]
         changed = int((labels[0] != labels[1]).sum())
-    error = Int8Error(len(windows), float(np.abs(after - before).max()) / size, changed)
+    error = Int8Error(len(windows), relative_error(after, before), changed)
     if changed or error.features > _MOST_INT8_ERROR:
         what = f"{changed} of {len(windows)} labels" if changed else "features"
         warnings.warn(

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from polyadic.core.completion import UNIQUE, Solver
 from polyadic.core.missing import CLIPPED_SHARE, longest_gap
@@ -67,7 +66,8 @@ class MaskedCode:
         solver = Solver(prior, [torch.tensor(np.asarray(factor, np.float64)) for factor in model.factors_], exact.alpha)
         # Coefficients on the rounded components are those on the exact ones times this factor: (R,).
         scale = exact.gram(settled).diagonal() / np.maximum(settled.gram().diagonal(), np.finfo(np.float64).tiny)
-        root = _root(solver, scale)
+        # L is triangular, and that of the coefficients on the rounded components.
+        root = np.linalg.qr((scale[:, None] * solver.root.numpy() / math.sqrt(solver.noise)).T)[1].T
         condition = np.linalg.norm(np.eye(len(root)) + root.T @ settled.gram() @ root, 2)
         precise = "double" if real == "double" or condition > _MOST_CONDITION else "float"
         ridge = solver.V.numpy() * scale * scale[:, None]
@@ -89,7 +89,7 @@ class MaskedCode:
             tables["points"] = table(fixed_points(uncertain))
         if form.mean is not None and int8:  # a complete window has the mean in its offset
             tables["centred"] = table(form.mean)
-            tables["level"] = table(_projected(form.mean, settled))
+            tables["level"] = table(settled.project_mean(form.mean))
         axes = prior.loadings.shape[1]
         numbers = {
             "keep_flat": bool(model._keeps_flat),
@@ -110,11 +110,6 @@ class MaskedCode:
             "points": len(fixed_points(uncertain)) if settled.classes else 0,
         }
         return cls(tables, numbers, precise, _fields(settled, form, axes, uncertain, model._sample_shape))
-
-    @property
-    def table_bytes(self) -> int:
-        """Size of all tables."""
-        return sum(values.bytes for values in self.tables.values())
 
     @property
     def bytes(self) -> int:
@@ -153,18 +148,6 @@ def _fields(
         if settled.n_statistics:
             precise["on_axes"] = (uncertain, axes)
     return {"precise": precise, "float": floats, "bytes": flags}
-
-
-def _root(solver: Solver, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return L of LLᵀ, the prior's covariance of scaled coefficients over the residual variance: (R, R)."""
-    root = scale[:, None] * solver.root.numpy() / math.sqrt(solver.noise)
-    return np.asarray(np.linalg.qr(root.T)[1]).T
-
-
-def _projected(mean: NDArray[np.float64], settled: Inference) -> NDArray[np.float64]:
-    """Return the projections of the mean, the same in every frame: (R,)."""
-    first, second, third = settled.factors
-    return np.asarray(np.einsum("ij,ir,jr->r", mean, first, second) * third.sum(axis=0))
 
 
 def _literal(value: float, kind: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ __all__ = [
     "needs_double",
     "parts_of",
     "quantise",
+    "relative_error",
     "rounding_error",
     "typical_windows",
 ]
@@ -136,32 +137,17 @@ class Inference:
         others = self.factors if other is None else other.factors
         return np.asarray(np.prod([a.T @ b for a, b in zip(self.factors, others, strict=True)], axis=0))
 
-    def float32_error(self, T: NDArray[Any]) -> float:
-        """Return the error of spectral features in float32, relative to the root mean square of exact ones.
-
-        Nearly collinear components amplify the rounding errors of the projections.
-
-        Parameters
-        ----------
-        T : (N, I, J, …), typical tensors
-        """
-        single = replace(
-            self,
-            factors=[factor.astype(np.float32) for factor in self.factors],
-            matrix=self.matrix.astype(np.float32),
-            offset=self.offset.astype(np.float32),
-        )
-        rounded = np.asarray(T, np.float32)
-        expected = self._spectral(rounded.astype(np.float64))
-        size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
-        return float(np.abs(single._spectral(rounded) - expected).max()) / size
-
-    def _spectral(self, T: NDArray[Any]) -> NDArray[Any]:
+    def spectral(self, T: NDArray[Any]) -> NDArray[Any]:
         """Compute spectral features of tensors, in the dtype of the tensors: (N, Z)."""
         projections = T @ self.factors[-1]
         for factor in reversed(self.factors[:-1]):
             projections = np.einsum("...ir,ir->...r", projections, factor)
         return np.asarray(projections @ self.matrix.T + self.offset)
+
+    def project_mean(self, mean: _Array) -> _Array:
+        """Return the projections of a tensor that is (I, J) in every frame: (R,)."""
+        first, second, third = self.factors
+        return np.asarray(np.einsum("ij,ir,jr->r", mean, first, second) * third.sum(axis=0))
 
     def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
         """Compute features (N, F).
@@ -171,7 +157,7 @@ class Inference:
         T : (N, I, J, …), tensors
         statistics : (N, S), from `window_statistics` in float64; (N, 0) if there are none
         """
-        spectral = self._spectral(np.asarray(T, np.float64))
+        spectral = self.spectral(np.asarray(T, np.float64))
         block = ((np.asarray(statistics) - self.statistic_mean) * self.statistic_gain).clip(-CLIP, CLIP)
         block = block @ self.statistic_axes if self.n_axes else block
         return np.concatenate([spectral, block * self.block_gain], axis=1)
@@ -183,29 +169,18 @@ class Inference:
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Quantised:
-    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, with a scale per row.
+class Quantised(NamedTuple):
+    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, with a scale per row."""
 
-    Parameters
-    ----------
-    factors : (I, R), … int8; their scales are included in `gain`
-    gain : (R,)
-    matrix : (Z, R) int8 with `scale` (Z,)
-    axes : (A, S) int8 with `axis_scale` (A,), the axes of the statistics
-    weights : (classes, F) int8 with `weight_scale` (classes,)
-    inference : the dequantised arrays, in float64
-    """
-
-    factors: Sequence[NDArray[np.int8]]
-    gain: _Array
-    matrix: NDArray[np.int8]
-    scale: _Array
-    axes: NDArray[np.int8]
-    axis_scale: _Array
-    weights: NDArray[np.int8]
-    weight_scale: _Array
-    inference: Inference
+    factors: Sequence[NDArray[np.int8]]  # (I, R), …; their scales are included in `gain`
+    gain: _Array  # (R,)
+    matrix: NDArray[np.int8]  # (Z, R)
+    scale: _Array  # (Z,)
+    axes: NDArray[np.int8]  # (A, S), of the statistics
+    axis_scale: _Array  # (A,)
+    weights: NDArray[np.int8]  # (classes, F)
+    weight_scale: _Array  # (classes,)
+    inference: Inference  # the dequantised arrays, in float64
 
 
 def quantise(exact: Inference) -> Quantised:
@@ -248,13 +223,9 @@ def fitted_to_float32(exact: Inference) -> Inference:
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
     """Quantise rows to int8, and return them with the scale of each."""
-    scale = _row_scales(rows)
-    return np.rint(rows / scale[:, None]).astype(np.int8), scale
-
-
-def _row_scales(rows: _Array) -> _Array:
     scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
-    return np.where(scale == 0, 1.0, scale)
+    scale[scale == 0] = 1.0
+    return np.rint(rows / scale[:, None]).astype(np.int8), scale
 
 
 def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array]:
@@ -263,8 +234,8 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
     Entries are rounded one after the other, each after correction for the rounding of the earlier ones (one pass of
     Babai's nearest plane algorithm).
     """
-    scale = _row_scales(rows)
-    left, rounded = rows / scale[:, None], np.zeros(rows.shape, np.int8)
+    rounded, scale = _rounded(rows)
+    left = rows / scale[:, None]
     # H⁻¹ = UᵀU with U upper triangular: row k of U gives the corrections of later entries for the error of entry k.
     U = np.linalg.cholesky(np.linalg.inv(H)).T
     for k in range(rows.shape[1]):
@@ -313,7 +284,16 @@ def needs_double(model: Any, inference: Inference, X: _Array) -> bool:
 
     from polyadic.core.tensorizer import tensors
 
-    return inference.float32_error(tensors(model.tensorize_, torch.from_numpy(X)).numpy()) > _MOST_ERROR
+    T = tensors(model.tensorize_, torch.from_numpy(X)).float().numpy()
+    rounded: Any = [array.astype(np.float32) for array in (inference.matrix, inference.offset, *inference.factors)]
+    single = replace(inference, matrix=rounded[0], offset=rounded[1], factors=rounded[2:])
+    return relative_error(single.spectral(T), inference.spectral(T.astype(np.float64))) > _MOST_ERROR
+
+
+def relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the largest difference, relative to the root mean square of what is expected."""
+    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
+    return float(np.abs(found - expected).max()) / size
 
 
 def features_of(tensorizer: Any, inference: Inference, X: _Array, rounded: bool = False) -> _Array:
@@ -336,6 +316,4 @@ def rounding_error(tensorizer: Any, inference: Inference, X: _Array) -> float:
 
     It is large if samples are far from 0, or components nearly collinear.
     """
-    expected = features_of(tensorizer, inference, X)
-    error = float(np.abs(features_of(tensorizer, inference, X, rounded=True) - expected).max())
-    return error / (float(np.sqrt(np.mean(np.square(expected)))) or 1.0)
+    return relative_error(*(features_of(tensorizer, inference, X, rounded) for rounded in (True, False)))
