@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import importlib.util
 import json
@@ -213,23 +212,6 @@ def test_a_window_with_nan_infinity_or_overflow_has_no_result_even_with_fast_mat
     assert "-1 if a sample is NaN or infinite" in (tmp_path / "model.h").read_text()
 
 
-def test_int8_measures_its_error_and_warns_if_labels_change(small, tmp_path):
-    classifier, X = small
-    assert export.c(classifier, tmp_path / "model.c").error is None
-    assert export.c(classifier, tmp_path / "model.c", int8=True).error.windows == 64
-    assert "0 of 64 labels change, on synthetic windows" in (tmp_path / "model.h").read_text()
-    written = export.c(classifier, tmp_path / "model.c", int8=True)
-    X = inference.typical_windows(classifier.features_, 64)
-    exact, rounded = np.asarray(classifier.features_.transform(X)), written.features(X)
-    assert written.error.features == pytest.approx(largest_difference(rounded, exact), rel=0.05)
-    # A probe whose boundary lies between the feature of a window and what int8 makes of it.
-    probe, boundary = copy.deepcopy(classifier.probe_), (exact[9, 0] + rounded[9, 0]) / 2
-    probe.coef_, probe.intercept_ = np.zeros((3, exact.shape[1])), 100 * np.array([-boundary, boundary, -100])
-    probe.coef_[0, 0], probe.coef_[1, 0] = 100, -100
-    with pytest.warns(RuntimeWarning, match=r"int8 changes [1-9] of 64 labels: features differ by up to"):
-        export.c(classifier.features_, tmp_path / "model.c", probe=probe, int8=True)
-
-
 # ----------------------------------------------------------------------------- streams
 
 
@@ -414,13 +396,10 @@ def test_models_without_a_c_form_are_refused(small, tmp_path):
 
 
 def test_wrong_options_are_refused(small, tmp_path):
-    for stride, said in ((0, "stride"), (2**30, r"stride must be at most 2\*\*30 - 1")):
-        with pytest.raises(PolyadicError, match=said):
-            export.c(small[0], tmp_path / "model.c", stride=stride)
+    with pytest.raises(PolyadicError, match="stride"):
+        export.c(small[0], tmp_path / "model.c", stride=0)
     with pytest.raises(PolyadicError, match=r"path must not end in \.h"):
         export.c(small[0], tmp_path / "model.h")
-    with pytest.raises(PolyadicError, match="a name that C can include"):
-        export.c(small[0], tmp_path / 'my"model.c')
     assert not list(tmp_path.iterdir())
 
 
@@ -440,7 +419,6 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
     outcome = json.loads(polyadic(*words, cwd=here).stdout)
     assert outcome["files"] == ["model.c", "model.h"]
     assert (outcome["stride"], outcome["window"], outcome["int8"]) == (24, [3, 96], True)
-    assert outcome["int8_error"]["windows"] == 64
     comparison = outcome["comparison"]
     assert (comparison["windows"], comparison["labelled"]) == (60, 60)
     assert 0.8 < comparison["same_label"] <= 1
@@ -471,7 +449,6 @@ def har_classifier(data_folder):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:int8 changes 1 of 64 labels:RuntimeWarning")
 def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp_path):
     classifier, X = har_classifier
     code = CLibrary(export.c(classifier, tmp_path / "model.c"), "-O2")
@@ -490,7 +467,6 @@ def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp
 @pytest.mark.long
 @pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
 @pytest.mark.parametrize(("int8", "most"), [(False, 32), (True, 16)])
-@pytest.mark.filterwarnings("ignore:int8 changes 1 of 64 labels:RuntimeWarning")
 def test_the_default_model_of_har_fits_a_small_cortex_m4f(har_classifier, int8, most, tmp_path):
     shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
     export.c(har_classifier[0], tmp_path / "project" / "model.c", int8=int8)

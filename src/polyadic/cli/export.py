@@ -167,9 +167,6 @@ def _write_c(model: Any, out: Path, int8: bool, stride: int | None) -> _Written:
             f"{written.masked_table_bytes / 1e3:.1f} kB more tables and "
             f"{written.masked_bytes / 1e3:.1f} kB more memory if you call them"
         )
-    if written.error is not None:
-        outcome["int8_error"] = written.error._asdict()
-        lines.append(f"int8: {written.error}")
     if written.accumulator == "double":
         lines.append("components are nearly collinear, so sums use double precision: a smaller rank would be faster")
     return outcome, lines, written.probabilities if written.classes else written.features

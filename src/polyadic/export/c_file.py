@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -27,7 +26,7 @@ from polyadic.core.tensorizer import CForm, Tensorizer
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import Probe
 from polyadic.evaluate.sequences import LONGEST_GAP
-from polyadic.export.c_masked import MaskedCode
+from polyadic.export.c_masked import masked_code
 from polyadic.export.c_text import BYTES, Table, comment, float_literal, string_literal, table
 from polyadic.export.inference import (
     Inference,
@@ -37,7 +36,6 @@ from polyadic.export.inference import (
     needs_double,
     parts_of,
     quantise,
-    relative_error,
     rounding_error,
     typical_windows,
 )
@@ -53,32 +51,12 @@ from polyadic.statistics import (
     padded_length,
 )
 
-__all__ = ["CExport", "Int8Error", "c"]
+__all__ = ["CExport", "c"]
 
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Tolerances of the selftest: relative to the root mean square of the test window's features, and of probabilities."""
-_COMPARED = 64
-_MOST_INT8_ERROR = 0.25
-"""Error of a feature by int8 above which there is a warning, relative to the root mean square of all features."""
-_LARGEST_STRIDE = 2**30 - 1  # a window and two strides must fit into 32 bits
-
-
-class Int8Error(NamedTuple):
-    """The effect of int8 weights on synthetic windows.
-
-    windows : number of windows
-    features : largest error of a feature, relative to the root mean square of all features
-    labels : number of windows whose most probable class changes, None without a probe
-    """
-
-    windows: int
-    features: float
-    labels: int | None
-
-    def __str__(self) -> str:
-        labels = "" if self.labels is None else f", and {self.labels} of {self.windows} labels change"
-        size = f"{100 * self.features:.2g} % of their root mean square"
-        return f"features differ by up to {size}{labels}, on synthetic windows"
+_TYPICAL = 64
+"""Number of synthetic windows that tell whether sums need double precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +77,6 @@ class CExport:
     along : whether a stream gives probabilities along the recording
     int8 : whether weights are int8
     accumulator : the type of sums, "float", or "double" if components are nearly collinear or tensors far from 0
-    error : the effect of int8 on the test windows; None for float weights
     """
 
     files: tuple[Path, ...]
@@ -115,7 +92,6 @@ class CExport:
     along: bool
     int8: bool
     accumulator: str
-    error: Int8Error | None
     _tensorizer: Tensorizer = field(repr=False)
     _inference: Inference = field(repr=False)
 
@@ -143,8 +119,7 @@ def c(
     """Write a fitted model as C99 with a header, for devices with little memory and no operating system.
 
     The code needs only `math.h`, uses memory provided by its caller, and computes in float32; see the header for the
-    functions. If components are nearly collinear, sums are in double precision. A warning says if int8 changes labels,
-    or a feature by more than a quarter of the features' root mean square.
+    functions. If components are nearly collinear, sums are in double precision.
 
     Parameters
     ----------
@@ -155,7 +130,8 @@ def c(
     stride : number of samples of a stream from one result to the next; by default the step of the windows that the
         classifier learned the order of classes from, if it uses it, and else the length of a window. A stream gives
         probabilities along the recording (`Chain.filter`) if `predict` does and stride is a multiple of that step
-    int8 : write weights as int8, with a scale for each component, feature and class
+    int8 : write weights as int8, with a scale for each component, feature and class. `probabilities` of the result
+        are those of the rounded weights: compare them with the model's on your own windows
 
     Raises
     ------
@@ -182,8 +158,6 @@ def c(
     if stride is None:
         stride = int(model._sample_shape[1]) if chain is None else chain.step
     check_integer("stride", stride, 1)
-    if stride > _LARGEST_STRIDE:
-        raise PolyadicError(f"stride must be at most 2**30 - 1 samples, to fit into a C int, but is {stride}")
     along = chain is not None and stride % chain.step == 0 and stride <= LONGEST_GAP * chain.step
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
@@ -192,14 +166,12 @@ def c(
     if along:
         power = np.linalg.matrix_power(chain.transitions, stride // chain.step)
         tables |= {"transitions": table(power), "initial": table(chain.initial), "likelihood": table(likelihood_gain)}
-    masked = MaskedCode.of(model, exact, settled, form, real, int8)
+    masked = masked_code(model, exact, settled, form, real, int8)
     state = 4 * (len(settled.classes) + 1) if along else 0
     work, scratch, stream = _memory(settled, form, model._sample_shape, real, state)
     target, header = Path(path), Path(path).with_suffix(".h")
     if target == header:
         raise PolyadicError(f"path must not end in .h, the extension of the header, but is {target.name}: use .c")
-    if string_literal(header.name) != f'"{header.name}"' or "*/" in header.name:
-        raise PolyadicError(f"path must have a name that C can include, but is {target.name!r}: use letters and digits")
     if (error := rounding_error(model.tensorize_, settled, windows[:1])) > _TOLERANCE / 2:
         raise PolyadicError(
             f"in float32, features of the test window would differ by {100 * error:.2g} % of their root mean "
@@ -220,7 +192,6 @@ def c(
         along=along,
         int8=int8,
         accumulator=real,
-        error=_int8_error(model.tensorize_, exact, settled, windows) if int8 else None,
         _tensorizer=model.tensorize_,
         _inference=settled,
     )
@@ -257,7 +228,6 @@ def c(
         **_statistic_numbers(settled, export.shape[1]),
         "masked": masked is not None,
         **(masked.numbers if masked else {}),
-        "masked_fields": masked.declarations if masked else {},
         "tables": tables | (masked.tables if masked else {}),
         "tests": tests,
         "tolerance": float_literal(_TOLERANCE * max(size, 1e-6)),
@@ -411,30 +381,12 @@ def _test_windows(model: Any, exact: Inference) -> tuple[NDArray[Any], NDArray[n
     """
     channels = int(model._sample_shape[0])
     centre = exact.statistic_mean[:channels] if exact.n_statistics else np.zeros(channels)  # means come first
-    windows, rounded = typical_windows(model, _COMPARED, centre), centre.astype(np.float32)
+    windows, rounded = typical_windows(model, _TYPICAL, centre), centre.astype(np.float32)
     first = windows[0] - rounded[:, None]
     size = np.abs(first).max(axis=1, keepdims=True)
     unit = 10.0 ** np.floor(np.log10(np.where(size > 0, size, 1.0)) - 4)
     windows[0] = np.rint(first / unit) * unit + rounded[:, None]
     return windows.astype(np.float32).astype(np.float64), rounded
-
-
-def _int8_error(tensorizer: Tensorizer, exact: Inference, rounded: Inference, windows: NDArray[Any]) -> Int8Error:
-    """Measure the effect of int8, and warn if labels change or features differ by more than `_MOST_INT8_ERROR`."""
-    before, after = (features_of(tensorizer, inference, windows) for inference in (exact, rounded))
-    changed = None
-    if exact.classes:
-        labels = [form.probabilities(Z).argmax(axis=1) for form, Z in ((exact, before), (rounded, after))]
-        changed = int((labels[0] != labels[1]).sum())
-    error = Int8Error(len(windows), relative_error(after, before), changed)
-    if changed or error.features > _MOST_INT8_ERROR:
-        what = f"{changed} of {len(windows)} labels" if changed else "features"
-        warnings.warn(
-            f"int8 changes {what}: {error}; compare both on your own windows (--data), or export float weights",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    return error
 
 
 def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, Table], str]:

@@ -26,7 +26,6 @@ __all__ = [
     "needs_double",
     "parts_of",
     "quantise",
-    "relative_error",
     "rounding_error",
     "typical_windows",
 ]
@@ -150,13 +149,7 @@ class Inference:
         return np.asarray(np.einsum("ij,ir,jr->r", mean, first, second) * third.sum(axis=0))
 
     def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
-        """Compute features (N, F).
-
-        Parameters
-        ----------
-        T : (N, I, J, …), tensors
-        statistics : (N, S), from `window_statistics` in float64; (N, 0) if there are none
-        """
+        """Compute features (N, F) of tensors (N, I, J, …) and statistics (N, S), (N, 0) if there are none."""
         spectral = self.spectral(np.asarray(T, np.float64))
         block = ((np.asarray(statistics) - self.statistic_mean) * self.statistic_gain).clip(-CLIP, CLIP)
         block = block @ self.statistic_axes if self.n_axes else block
@@ -287,10 +280,10 @@ def needs_double(model: Any, inference: Inference, X: _Array) -> bool:
     T = tensors(model.tensorize_, torch.from_numpy(X)).float().numpy()
     rounded: Any = [array.astype(np.float32) for array in (inference.matrix, inference.offset, *inference.factors)]
     single = replace(inference, matrix=rounded[0], offset=rounded[1], factors=rounded[2:])
-    return relative_error(single.spectral(T), inference.spectral(T.astype(np.float64))) > _MOST_ERROR
+    return _relative_error(single.spectral(T), inference.spectral(T.astype(np.float64))) > _MOST_ERROR
 
 
-def relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
+def _relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
     """Return the largest difference, relative to the root mean square of what is expected."""
     size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
     return float(np.abs(found - expected).max()) / size
@@ -316,4 +309,4 @@ def rounding_error(tensorizer: Any, inference: Inference, X: _Array) -> float:
 
     It is large if samples are far from 0, or components nearly collinear.
     """
-    return relative_error(*(features_of(tensorizer, inference, X, rounded) for rounded in (True, False)))
+    return _relative_error(*(features_of(tensorizer, inference, X, rounded) for rounded in (True, False)))

@@ -211,11 +211,6 @@ def outlines(X: NDArray[Any], points: int) -> Outlines:
     If there are more samples, an outline is the band between the minimum and the maximum around each position. The
     ranges of neighbouring positions overlap, because otherwise a rhythm with a period of one or two steps would alias.
     A channel has one scale for all windows.
-
-    Examples
-    --------
-    >>> outlines(np.ones((2, 3, 100)), 100).values.shape, outlines(np.ones((2, 3, 100)), 99).values.shape
-    ((2, 3, 1, 100), (2, 3, 2, 49))
     """
     values = np.asarray(X, dtype=np.float64)
     observed = [own[np.isfinite(own)] for own in values.swapaxes(0, 1)]

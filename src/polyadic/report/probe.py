@@ -82,20 +82,10 @@ def score_probe(
     transductive: bool = False,
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ProbeResult:
-    """Train and test a probe on all labelled windows, as `polyadic evaluate` does.
+    """Train and test a probe on all labelled windows, as `polyadic evaluate` does; raises if subjects are too few.
 
-    One subject is left out at a time; of more than 20, one of five groups, twice.
-
-    Parameters
-    ----------
-    seed : random seed of the folds
-    kind : kind of probe, as for `polyadic.evaluate.make_probe`
-    transductive : keep the model's features even if they were learned from windows of test subjects
-    on_fold : called with the number of folds done and the total
-
-    Raises
-    ------
-    PolyadicError : if fewer than two subjects have labels
+    One subject is left out at a time; of more than 20, one of five groups, twice. `on_fold` is called with the number
+    of folds done and the total; other parameters are those of `polyadic.report.render`.
     """
     unseen = unseen_rows(model, windows)
     people = subjects_to_test(windows, unseen)
@@ -172,17 +162,8 @@ def _predict_without_channels(fold: Fold, X: NDArray[Any]) -> dict[int, NDArray[
 def interval(right: NDArray[np.bool_], subject: NDArray[Any], y: NDArray[Any], seed: int = 0) -> tuple[float, float]:
     """Return a 95 % interval of the balanced accuracy over the classes in a resample, by resampling subjects.
 
-    Windows of one subject are correlated: resampling single windows would give too narrow an interval.
-
-    Parameters
-    ----------
-    right : (N,), which windows were classified correctly
-    subject, y : (N,), subject and class of each window
-
-    Examples
-    --------
-    >>> interval(np.ones(5, bool), np.arange(5), np.zeros(5))
-    (1.0, 1.0)
+    Windows of one subject are correlated: resampling single windows would give too narrow an interval. `right` tells
+    which were classified correctly; all arguments are (N,).
     """
     _, member = np.unique(subject, return_inverse=True)
     _, code = np.unique(y, return_inverse=True)
