@@ -99,7 +99,7 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: CPD | None = N
     return model
 
 
-def from_mne(instance: Any, seconds: float | None = None, step: float | None = None) -> Windows:
+def from_mne(instance: Any, seconds: float | None = None) -> Windows:
     """Convert an `mne.Epochs`, or an `mne.io.Raw` cut into windows, to `Windows`.
 
     Epochs are labelled by their events. For a Raw, samples annotated as bad are missing (NaN). Select channels
@@ -109,7 +109,6 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
     ----------
     instance : an mne.Epochs or an mne.io.Raw
     seconds : length of a window, for a Raw
-    step : seconds from the start of one window to the next, for a Raw; `seconds` if None
 
     Examples
     --------
@@ -126,10 +125,9 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
     if not hasattr(instance, "n_times"):
         raise PolyadicError(f"seconds is for an mne.io.Raw, but instance is a {type(instance).__name__}")
     recording = from_raw(instance)
-    for name, value in (("seconds", seconds), ("step", step)):
-        check_number(name, value, 1 / recording.fs, none=name == "step")
+    check_number("seconds", seconds, 1 / recording.fs)
     length = round(seconds * recording.fs)
-    starts = window_starts(recording, length, None if step is None else round(step * recording.fs))
+    starts = window_starts(recording, length)
     windows = cut_windows(recording.signal, starts, length)
     kept = observed_windows(windows)
     starts = starts[kept]
