@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Condition, RLock, Thread
 from typing import Any, NamedTuple
@@ -49,22 +48,14 @@ class Answer(NamedTuple):
     asked: str
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What the labels say about all windows.
+class Predictions(NamedTuple):
+    """What the labels say about all windows."""
 
-    version : number of journal rows that it is based on
-    classes : (K,), names
-    probabilities : (N, K)
-    estimate : the accuracy on randomly drawn windows and its interval, or why it is too early to say
-    classifier : knows the order of classes along a recording; None if that does not help
-    """
-
-    version: int
-    classes: NDArray[Any] = field(default_factory=lambda: np.empty(0, "<U1"))
-    probabilities: NDArray[np.float64] | None = None
-    estimate: dict[str, Any] = field(default_factory=dict)
-    classifier: WindowClassifier | None = None
+    version: int  # number of journal rows that it is based on
+    estimate: dict[str, Any]  # accuracy on randomly drawn windows and its interval, or why it is too early to say
+    classes: NDArray[Any] = np.empty(0, "<U1")  # (K,), names
+    probabilities: NDArray[np.float64] | None = None  # (N, K)
+    classifier: WindowClassifier | None = None  # knows the order of classes, if that helps
 
 
 class _Features:
@@ -130,7 +121,7 @@ class Session:
         self.labels: list[str] = [""] * len(windows)
         self.answers: list[Answer] = []
         self.classes: list[str] = []
-        self.predictions = Predictions(-1)
+        self.predictions = Predictions(-1, {})
         self._stamps: Counter[int] = Counter()
         self._pending: dict[str, Question] = {}
         self._picked: dict[str, Question] = {}
@@ -290,8 +281,7 @@ class Session:
             random = sorted({answer.row for answer in self.answers if answer.asked == "random" and labels[answer.row]})
         known = labels != ""
         if len(set(labels[known].tolist())) < 2:
-            early = {"count": len(random), "too_early": "labels of two classes are needed"}
-            result = Predictions(version, estimate=early)
+            result = Predictions(version, {"count": len(random), "too_early": "labels of two classes are needed"})
         else:
             rows = np.union1d(self.questions.sample, np.flatnonzero(known))
             words = self.Z[rows], labels[rows], self.groups[rows]
@@ -301,7 +291,7 @@ class Session:
             right = (probe.classes_[likelihoods.argmax(axis=1)] == labels[rows])[drawn].tolist()
             order = self.predictions.classifier  # of earlier labels, until `learn_order`
             order = order if order is not None and np.array_equal(order.classes_, probe.classes_) else None
-            result = Predictions(version, probe.classes_, probe.predict_proba(self.Z), self._estimate(right), order)
+            result = Predictions(version, self._estimate(right), probe.classes_, probe.predict_proba(self.Z), order)
         with self._lock:
             self.predictions = result
         return result
@@ -335,7 +325,7 @@ class Session:
             classifier = found if found.chain_ is not None and found.chain_.is_default else None
         with self._lock:
             if self.predictions is predictions:
-                self.predictions = Predictions(**{**vars(predictions), "classifier": classifier})
+                self.predictions = predictions._replace(classifier=classifier)
 
     def timeline(self, row: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Return the windows of a window's recording in order of time, and their predicted classes ("" if none)."""
