@@ -38,33 +38,20 @@ _LARGEST, _RIDGE = 127, 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """From tensors to features and probabilities, in float64.
+    """From tensors to features and probabilities, in float64."""
 
-    Parameters
-    ----------
-    factors : (I, R), (J, R), …
-    matrix, offset : (Z, R) and (Z,), from projections to spectral features, or to coefficients without a readout
-    statistic_mean, statistic_gain : (S,), which standardise the statistics of a window; empty if there are none
-    statistic_axes : (S, A), axes that take the place of the statistics; (S, 0) if there are none
-    block_gain : factor of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
-    weights, intercept : (n, F) and (n,) of a linear probe with n classes; both empty if there is none
-    classes : in the order of the probe
-    alpha : the ridge of the closed form
-    typical : (R,), projections of the mean of the unlabelled windows; 0 without a readout, where it is not known
-    """
-
-    factors: Sequence[_Array]
-    matrix: _Array
-    offset: _Array
-    statistic_mean: _Array
-    statistic_gain: _Array
-    statistic_axes: _Array
-    block_gain: float
-    weights: _Array
-    intercept: _Array
-    classes: tuple[Any, ...]
-    alpha: float
-    typical: _Array
+    factors: Sequence[_Array]  # (I, R), (J, R), …
+    matrix: _Array  # (Z, R), from projections to spectral features, or to coefficients without a readout
+    offset: _Array  # (Z,), of the same
+    statistic_mean: _Array  # (S,), which standardises the statistics of a window; empty if there are none
+    statistic_gain: _Array  # (S,)
+    statistic_axes: _Array  # (S, A), axes that take the place of the statistics; (S, 0) if there are none
+    block_gain: float  # of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
+    weights: _Array  # (n, F), of a linear probe with n classes; empty if there is none
+    intercept: _Array  # (n,)
+    classes: tuple[Any, ...]  # in the order of the probe
+    alpha: float  # the ridge of the closed form
+    typical: _Array  # (R,), projections of the mean of the unlabelled windows; 0 without a readout
 
     @classmethod
     def of(cls, model: Any, probe: Any = None) -> Inference:
