@@ -451,11 +451,6 @@ def _statements_on_results() -> Iterable[tuple[str, str]]:
     exported = _json("microcontroller/cortex-m.json")["rows"]
     changed = max(code["other_labels"] / row["compared_windows"] for row in exported for code in row["c"])
     yield "deploy.md", f"0 to {100 * changed:.1f} % of the labels change"
-    pairs = [(row["model"], 100 * row["accuracy"], 100 * row["onnx"][1]["accuracy"]) for row in exported]
-    lost = max(before - after for model, before, after in pairs if model == "HAR")
-    yield "deploy.md", f"HAR loses up to {lost:.1f} points"
-    for before, after in (pair[1:] for pair in pairs if pair[0].startswith("PTB-XL")):
-        yield "deploy.md", f"PTB-XL falls from {before:.1f} % to {after:.1f} %"
 
 
 def filled(text: str) -> str:

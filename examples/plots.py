@@ -93,7 +93,7 @@ plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=name
 # The input of a classifier: statistics that differ between classes, and a map.
 Z = model.transform(windows)
 plot.statistics(model, Z, windows.label, stages).show()
-plot.features(plot.embedded(Z, standardise=False), windows).show()
+plot.features(Z, windows, standardise=False).show()
 
 # %%
 # The loss over the sweeps of the fit, and a comparison of methods.

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,13 +144,11 @@ def test_c_agrees_with_the_model_for_any_gaps(small, compiled, seed, share, long
     check(small[0], X, compiled.features_masked(X), *compiled.predict_masked(X))
 
 
-@pytest.mark.parametrize(
-    ("compiler", "flags"), [("clang", ("-O2",)), ("gcc", ("-O3", "-ffast-math")), ("clang", ("-O2", "-ffast-math"))]
-)
-def test_compilers_and_fast_math_agree_with_the_model(small, compiler, flags, tmp_path):
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_compilers_and_fast_math_agree_with_the_model(small, compiler, tmp_path):
     if missing(compiler):
         pytest.skip(missing(compiler))
-    code = CLibrary(export.c(small[0], tmp_path / "model.c"), *flags, compiler=compiler)
+    code = CLibrary(export.c(small[0], tmp_path / "model.c"), "-O3", "-ffast-math", compiler=compiler)
     for how in ("gaps", "whole channels", "dead, stuck and clipped"):
         X = lacking(small[1], how)
         check(small[0], X, code.features_masked(X), *code.predict_masked(X))
@@ -162,24 +161,13 @@ def test_kinds_of_models_agree_in_c(shape, classes, parameters, tmp_path):
     check(classifier, X, code.features_masked(X), *code.predict_masked(X))
 
 
-def test_tensors_agree_in_c_entry_by_entry(tmp_path):
-    X = recordings(5, 8).X
-    model = CPD(3, tensorize=None, device="cpu", max_sweeps=15).fit(X)
-    code, X = CLibrary(export.c(model, tmp_path / "model.c")), X[:20].copy()
-    X[np.random.default_rng(0).random(X.shape) < 0.4] = np.nan
-    assert np.abs(code.features_masked(X) - model.transform(X.astype(np.float64))).max() < 1e-3
-    assert "polyadic_predict_masked" not in (tmp_path / "model.h").read_text()
-
-
 def test_nearly_noiseless_components_are_solved_in_double(tmp_path):
-    random = np.random.default_rng(0)
-    A, B = random.random((6, 2)), random.random((30, 2))
-    X = np.einsum("nr,ir,jr->nij", random.normal(size=(60, 2)), A, B) + 1e-5 * random.normal(size=(60, 6, 30))
-    model = CPD(2, tensorize=None, device="cpu", max_sweeps=300, tol=1e-12).fit(X)
+    X = recordings().X
+    model = CPD(2, device="cpu", max_sweeps=15).fit(X)
+    model.prior_ = replace(model.prior_, noise=1e-7 * model.prior_.noise)
     code = CLibrary(export.c(model, tmp_path / "model.c"))
     assert "double gram" in (tmp_path / "model.h").read_text()
-    X = X.astype(np.float32)
-    X[random.random(X.shape) < 0.5] = np.nan
+    X = lacking(X[:12], "gaps")
     assert np.abs(code.features_masked(X) - model.transform(X.astype(np.float64))).max() < 1e-3
 
 
@@ -237,7 +225,10 @@ def test_sanitizers_find_nothing_in_the_example_with_a_failing_sensor(small, tmp
     words = ("-DMASKED", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{tmp_path}")
     sources = (EXAMPLE / "main.c", EXAMPLE / "host.c", tmp_path / "model.c")
     run("gcc", *STRICT, *words, *sources, "-o", tmp_path / "host", "-lm")
-    assert "without the first channel: " in run(tmp_path / "host", cwd=tmp_path)
+    said = run(tmp_path / "host", cwd=tmp_path)
+    assert "selftest: passed" in said
+    assert said.count("sample ") == 3
+    assert "without the first channel: " in said
 
 
 @pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
@@ -290,7 +281,7 @@ def test_onnx_agrees_with_the_model_for_any_gaps(small, graph, seed, share, long
 def test_kinds_of_models_agree_in_onnx(shape, classes, parameters, tmp_path):
     pytest.importorskip("onnx")
     classifier, X = broken(shape, classes, parameters)
-    export.onnx(classifier, tmp_path / "model.onnx", batch=12)
+    export.onnx(classifier, tmp_path / "model.onnx")
     check_graph(classifier, X, export.Features(tmp_path / "model.onnx"))
 
 
@@ -315,15 +306,6 @@ def test_a_graph_without_masks_is_smaller_and_refuses_nan(small, graph, tmp_path
     with pytest.raises(PolyadicError, match="contains infinity"):
         graph(np.full_like(X, np.inf))
     assert np.abs(run.probabilities(X) - graph.probabilities(X)).max() < 1e-5
-
-
-def test_int8_graphs_take_missing_samples(small, tmp_path):
-    pytest.importorskip("onnx")
-    classifier, X = small
-    export.onnx(classifier, tmp_path / "model.onnx", int8=True)
-    lacks = lacking(X, "whole channels")
-    expected = classifier.predict_proba(lacks.astype(np.float64))
-    assert np.abs(export.Features(tmp_path / "model.onnx").probabilities(lacks) - expected).mean() < 0.1
 
 
 # ------------------------------------------------------------------------------ command line

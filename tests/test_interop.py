@@ -1,4 +1,4 @@
-"""Conversion to and from TensorLy, xarray and MNE preserves models."""
+"""Conversion to and from TensorLy, and from MNE, preserves models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from problems import paper
 
 from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
-from polyadic.export.interop import from_mne, from_tensorly, to_tensorly, to_xarray
-from polyadic.spectral import PARTS, STFT
+from polyadic.export.interop import from_mne, from_tensorly, to_tensorly
+from polyadic.spectral import STFT
 
 FS = 50.0
 
@@ -63,26 +63,6 @@ def test_a_decomposition_by_tensorly_becomes_a_model():
     # The weights went into the bases: what is left for the coefficients is TensorLy's first factor.
     assert np.allclose(model.transform(X), cp.factors[0], atol=1e-4)
     assert model.score(X) > 0.999
-
-
-# --------------------------------------------------------------------------------------------------------- xarray
-
-
-@pytest.mark.parametrize("parts", ["log_re_im", "log_amplitude"])
-def test_labels_are_at_the_right_rows(parts):
-    pytest.importorskip("xarray")
-    model = framed(parts=parts)
-    found = to_xarray(model, fs=FS, channels=["Fz", "Cz", "Pz"])
-    for number, part in enumerate(PARTS[parts]):
-        row = found.channels.sel(part=part.name, channel="Cz")
-        assert np.array_equal(row, model.factors_[0][3 * number + 1])
-    assert np.array_equal(found.frequency, np.fft.rfftfreq(16, 1 / FS))
-    assert found.frequency.attrs["units"] == "Hz"
-    # The first frame is samples 0 to 15, its middle between samples 7 and 8.
-    assert found.time.values[:2] == pytest.approx([7.5 / FS, 15.5 / FS])
-    assert found.time.attrs["units"] == "s"
-    assert np.array_equal(found.frequencies, model.factors_[1])
-    assert np.array_equal(found.times, model.factors_[2])
 
 
 # ------------------------------------------------------------------------------------------------------------ MNE

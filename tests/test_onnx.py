@@ -67,7 +67,7 @@ def test_features_are_those_of_transform(name, parts, tmp_path):
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=7, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     channels=st.integers(1, 5),
     samples=st.sampled_from([1, 2, 3, 4, 5, 8, 9, 33, 64, 100]),
@@ -99,13 +99,12 @@ def test_many_statistics_and_long_windows(shape, features, tmp_path):
     assert run.n_features == features
     assert largest_difference(run(X), exact) < 1e-4
     assert np.abs(run.probabilities(X) - probe.predict_proba(exact)).max() < 1e-4
-    export.onnx(model, tmp_path / "int8.onnx", int8=True)
-    error = Features(tmp_path / "int8.onnx")(X) - exact
-    assert 1e-6 < np.sqrt(np.mean(np.square(error)) / np.mean(np.square(exact))) < 0.05
 
 
-@pytest.mark.parametrize("window", ["rectangular", "blackman"])
-@pytest.mark.parametrize("parts", ["log_amplitude", "log_re_im", "log_amplitude_phase"])
+@pytest.mark.parametrize(
+    ("parts", "window"),
+    [("log_amplitude", "blackman"), ("log_re_im", "rectangular"), ("log_amplitude_phase", "blackman")],
+)
 def test_offsets_far_beyond_the_signal_do_not_disturb_the_features(parts, window, tmp_path):
     X = signals((3, 96), 40) * np.float32(1e5) + np.array([[1e5], [-3e4], [0]], np.float32)
     model = CPD(5, tensorize=STFT(32, 8, window, parts, mean="auto"), max_sweeps=3).fit(X.astype(np.float64))
@@ -168,6 +167,13 @@ def test_projections_are_double_only_where_components_are_collinear(difference, 
     assert types_of_products(tmp_path / "model.onnx") == [wide if double else single, wide]
 
 
+def test_a_warning_says_if_float32_does_not_suffice(tmp_path):
+    X = signals((3, 96), 40) * np.float32(1e5) + np.float32(1e5)
+    model = CPD(5, tensorize=STFT(16, 8, parts="amplitude", mean="auto"), max_sweeps=3).fit(X.astype(np.float64))
+    with pytest.warns(RuntimeWarning, match=r"in float32, features of the graph differ .* by up to [\d.]+ %"):
+        export.onnx(model, tmp_path / "model.onnx")
+
+
 @pytest.fixture(scope="module")
 def labelled():
     windows = synthetic(120, random_state=1)
@@ -206,26 +212,11 @@ def test_a_window_classifier_is_written_with_its_probe(labelled, tmp_path):
         export.onnx(own, tmp_path / "model.onnx")
 
 
-def test_a_fixed_number_of_windows(labelled, tmp_path):
-    windows, model, Z = labelled
-    export.onnx(model, tmp_path / "model.onnx", batch=3)
-    dimensions = onnx.load(tmp_path / "model.onnx").graph.input[0].type.tensor_type.shape.dim
-    assert [entry.dim_value for entry in dimensions] == [3, *windows.shape[1:]]
-    run = Features(tmp_path / "model.onnx")
-    assert (run.batch, run.opset) == (3, 17)
-    assert np.allclose(run(windows.X[:3]), Z[:3], atol=1e-4 * np.abs(Z).max())
-    with pytest.raises(PolyadicError, match="takes 3 windows at a time, but X has 2"):
-        run(windows.X[:2])
-    with pytest.raises(PolyadicError, match="batch"):
-        export.onnx(model, tmp_path / "model.onnx", batch=0)
-
-
 def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
     import polyadic
 
     windows, model, _ = labelled
-    names = [f"C{number}" for number in range(windows.shape[1])]
-    export.onnx(model, tmp_path / "model.onnx", fs=64, channels=names)
+    export.onnx(model, tmp_path / "model.onnx")
     proto = onnx.load(tmp_path / "model.onnx")
     assert not {"STFT", "DFT"} & {node.op_type for node in proto.graph.node}
     assert [entry.dim_param or entry.dim_value for entry in proto.graph.input[0].type.tensor_type.shape.dim] == [
@@ -234,9 +225,10 @@ def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
     ]
     known = json.loads({entry.key: entry.value for entry in proto.metadata_props}["polyadic"])
     assert known["version"] == polyadic.__version__
-    assert (known["fs"], known["channels"], known["shape"]) == (64.0, names, list(windows.shape[1:]))
+    assert known["shape"] == list(windows.shape[1:])
     run = Features(tmp_path / "model.onnx")
-    assert (run.fs, run.channels, run.classes, run.n_features) == (64.0, tuple(names), (), 4)
+    assert (run.fs, run.channels, run.classes, run.n_features) == (windows.fs, windows.channels, (), 4)
+    assert run.opset == 17
 
 
 @pytest.mark.parametrize(
@@ -245,8 +237,6 @@ def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
         ({"probe": "logistic"}, "the probe must be a Probe, a LogisticRegression"),
         ({"probe": make_pipeline(MinMaxScaler(), LogisticRegression())}, "but is MinMaxScaler and LogisticRegression"),
         ({"probe": LogisticRegression().fit([[0.0], [1.0]], [0, 1])}, "model's 4 features, but was fitted to 1"),
-        ({"channels": ["one"]}, "channels must name"),
-        ({"fs": 0}, "fs must be above 0"),
     ],
 )
 def test_options_that_cannot_be_exported_are_refused(labelled, options, said, tmp_path):
@@ -300,7 +290,7 @@ def test_the_example_runs_on_a_device(labelled, tmp_path):
     assert "4 features" in alone(code, tmp_path / "model.onnx")
 
 
-def test_the_command_prints_opset_and_size_and_compares_int8_on_windows(labelled, tmp_path):
+def test_the_command_prints_opset_and_size_and_compares_on_windows(labelled, tmp_path):
     windows, model, Z = labelled
     try:
         model.probe_ = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label.astype(str))
@@ -308,9 +298,9 @@ def test_the_command_prints_opset_and_size_and_compares_int8_on_windows(labelled
     finally:
         del model.probe_
     np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label.astype(str))
-    words = ("export", "model.safetensors", "-o", "m.onnx", "--int8", "--batch", 8, "--data", "w.npz")
+    words = ("export", "model.safetensors", "-o", "m.onnx", "--data", "w.npz")
     outcome = json.loads(polyadic(*words, "--json", cwd=tmp_path).stdout)
-    assert (outcome["opset"], outcome["batch"], outcome["int8"]) == (17, 8, True)
+    assert outcome["opset"] == 17
     assert outcome["comparison"]["windows"] == 120
     assert 0 <= outcome["comparison"]["accuracy_after"] <= 1
     said = " ".join(polyadic(*words, "--force", cwd=tmp_path).stdout.split())

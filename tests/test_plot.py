@@ -173,6 +173,17 @@ def test_signals_are_plotted_to_scale_with_the_names_of_their_channels(windows):
     assert np.allclose(some.data[1].y + 1, figure.data[4].y + 4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("error")
+def test_missing_samples_are_gaps_and_a_missing_channel_leaves_the_others(windows):
+    X = np.array(windows.X[:2], np.float64)
+    X[0, 2], X[1, 3, :9] = np.nan, np.nan
+    X[:, 5] = np.nan
+    drawn = outlines(X, 600)
+    assert np.array_equal(np.isnan(drawn.values[:, :, 0]), np.isnan(X))
+    whole = outlines(X[1:, [2]], 600)
+    assert np.allclose(drawn.values[1, 2], whole.values[0, 0])
+
+
 def spectrum(line) -> tuple[np.ndarray, np.ndarray]:
     """Frequencies and powers of a line as a reader would take it."""
     power = np.abs(np.fft.rfft(line.y - np.mean(line.y))) ** 2
@@ -204,7 +215,7 @@ def test_a_band_has_the_lowest_and_the_highest_of_every_place():
     line = np.random.default_rng(0).normal(size=1000)
     drawn = outlines(line[None, None], 80)
     assert (drawn.first, drawn.step) == (12.5, 25)
-    low, high = drawn.values[0, 0] * drawn.spread[0, 0] + np.median(line)
+    low, high = drawn.values[0, 0] * drawn.spread[0] + np.median(line)
     for place in range(40):
         around = line[max(0, 25 * (place - 1)) : 25 * (place + 2)]
         assert (low[place], high[place]) == pytest.approx((around.min(), around.max()))

@@ -62,12 +62,6 @@ def contents(model, windows):
     return collect_contents(model, windows, probe_kind="plain")
 
 
-@pytest.fixture(autouse=True)
-def few_points(monkeypatch):
-    """Maps of few windows: t-SNE takes longer than all else."""
-    monkeypatch.setattr("polyadic.report.figures._MAPPED", 40)
-
-
 def content(page: str) -> dict:
     packed = re.search(r'id="figures">([^<]*)</script>', page)[1]
     return json.loads(gzip.decompress(base64.b64decode(packed)))
@@ -119,7 +113,7 @@ def test_a_default_model_shows_level_and_relative_expression_of_its_components_f
     assert "These 4 components are found again in at least half of 4 refits on halves of the 12 subjects" in page
     assert "at rank 6; 2 others of it did not replicate or nearly copied one of these, and are not shown" in page
     assert "Bands contain 90 % of bootstrap samples of the subjects." in page
-    drawn = content(page)["figures"]
+    drawn = content(page)
     assert drawn["component-1-classes"]["layout"]["xaxis"]["title"]["text"] == "relative expression (dB)"
     assert len(drawn["component-1-1"]["data"]) == 3  # a band and a line
     assert drawn["level"]["layout"]["xaxis"]["title"]["text"] == "level (dB)"
@@ -134,7 +128,7 @@ def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, window
     compared = compare(plain, windows, group, paired=True, permutations=99)
     page = " ".join(render(plain, windows, comparison=compared, probe="plain", transductive=True).split())
     assert html.unescape(page).index(compared.words()) < page.index('class="headline"')
-    assert content(page)["figures"]["groups"]["data"]
+    assert content(page)["groups"]["data"]
     few = np.isin(windows.subject, np.unique(windows.subject)[:3])
     compared = compare(plain, windows[few], group[few], paired=True, permutations=9)
     page = " ".join(render(plain, comparison=compared).split())
@@ -157,20 +151,18 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
 
 
-def test_the_page_hides_components_that_do_not_replicate_and_says_so(model, unlabelled):
-    explained = shares(model, np.asarray(model.coefficients(unlabelled)))
-    largest = int(np.argmax(explained))
+def test_components_that_do_not_replicate_come_last_and_are_grey(model, unlabelled):
+    largest = int(np.argmax(shares(model, np.asarray(model.coefficients(unlabelled)))))
     lost = np.arange(4) == largest
     checked = Replicability(np.where(lost, 0.85, 0.99), np.where(lost, 0.4, 1.0), refits=10)
     alone = copy(model)
     alone.replicability_ = checked
     page = render(alone, unlabelled)
     rows = re.findall(r'<tr data-component="(\d)"[^>]*?(class="[^"]*")?>', page)
-    assert {number for number, kind in rows if kind == 'class="folded gone"'} == {str(largest + 1)}
+    assert rows[-1] == (str(largest + 1), 'class=" gone"')
+    assert [kind for _, kind in rows[:-1]] == [""] * 3
     assert "3 of 4 components replicate: they are found again in at least half of 10 refits" in page
-    assert "The others are grey and hidden below the table" in page
-    named = re.search(r"One of them accounts for much of .*?: component (\d) .* has a share of (\d+) %", page)
-    assert (int(named[1]), int(named[2])) == (largest + 1, round(explained[largest]))
+    assert "The others are grey" in page
     assert "sorted by share times match, with those that do not replicate last; click a heading" in page
     alone.replicability_ = Replicability([0.5] * 4, [0.0] * 4, refits=10)
     page = render(alone)
@@ -182,39 +174,31 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     part = split(windows, "subject")
     rows = np.sort(np.concatenate([part.train, part.test]))
     expected = cross_validate(model, windows, "loso", rows=rows)
-    assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
-    assert probe.scores["accuracy"] == pytest.approx(expected.accuracy)
-    assert probe.over_subjects == expected.over_subjects
+    assert probe.result.to_dict() == expected.to_dict()
     assert [windows.classes[code] for code in probe.predicted[0]] == expected.predicted[0].tolist()
-    assert (probe.how, probe.seen) == ("leave-one-subject-out cross-validation", False)
-    assert probe.features == expected.features
-    assert probe.reason == expected.reasons[0]
-    assert probe.n_test == len(rows)
-    assert probe.by_people
-    assert probe.groups == len(set(windows.subject[rows]))
-    assert probe.low < probe.scores["balanced_accuracy"] < probe.high
-    assert {row["name"]: row["recall"] for row in probe.classes} == {
-        name: row["recall"] for name, row in expected.per_class.items()
-    }
+    assert probe.how == "leave-one-subject-out cross-validation"
+    assert probe.result.subjects == len(set(windows.subject[rows]))
+    assert probe.interval[0] < expected.balanced_accuracy < probe.interval[1]
     # Each window has the probabilities of a probe that was trained without its subject.
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted[0])
 
 
-def test_the_headline_is_the_number_of_evaluate_with_an_interval_over_subjects(model, windows, probe, contents):
-    expected = cross_validate(model, windows, "loso", rows=probe.rows).balanced_accuracy
-    assert probe.scores["balanced_accuracy"] == expected
-    ends = f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %"
-    assert headline(probe).startswith(f"{ends}, by resampling {probe.groups} subjects; leave-one-subject-out")
+def test_the_headline_has_an_interval_over_subjects(model, windows, probe, contents):
+    low, high = (100 * end for end in probe.interval)
+    ends = f"95 % interval {low:.1f} to {high:.1f} %"
+    assert headline(probe).startswith(f"{ends}, by resampling {probe.result.subjects} subjects; leave-one-subject-out")
     page, probe = " ".join(render(model, windows, probe="plain").split()), contents.probe
-    assert f'class="big">{100 * probe.scores["balanced_accuracy"]:.1f}<span' in page
+    result = probe.result
+    assert f'class="big">{100 * result.balanced_accuracy:.1f}<span' in page
     assert "Chance: 25.0 %." in page
-    assert f"<dd>{probe.n_test}</dd><dt>windows tested, each by a probe trained on {probe.n_train} windows of" in page
-    assert (f"<dd>{len(windows)}</dd><dt>windows</dt>" in page) == (probe.n_test != len(windows))
+    words = f"<dd>{result.windows}</dd><dt>windows tested, each by a probe trained on {probe.n_train} windows of"
+    assert words in page
+    assert (f"<dd>{len(windows)}</dd><dt>windows</dt>" in page) == (result.windows != len(windows))
     assert "a pattern over channels, frequencies and time; " in page
     explained = 1 - (1 - contents.fit) ** 2
     assert f"<dd>{100 * explained:.1f} %</dd><dt>of the variation explained" in page
-    assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
+    assert f"accuracy {100 * result.accuracy:.1f} % (majority class" in page
 
 
 @pytest.mark.parametrize(("people", "folds", "repeats"), [(6, 6, 1), (30, 5, 2)])
@@ -233,8 +217,8 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
         if repeats == 1
         else "5-fold cross-validation by subject, repeated 2 times"
     )
-    assert {name: found[name] for name in probe.scores} == pytest.approx(probe.scores)
-    assert found["over_subjects"] == pytest.approx(probe.over_subjects)
+    for name in ("balanced_accuracy", "accuracy", "macro_f1", "kappa", "over_subjects"):
+        assert found[name] == pytest.approx(getattr(probe.result, name))
     # Every window counts once, whatever the number of repeats.
     assert ("windows, mean of 2 repeats" in CliRunner().invoke(app, words).stdout) == (repeats == 2)
     counts = plot.confusion(probe.y, probe.predicted, own.classes).data[0].customdata
@@ -242,16 +226,35 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     assert counts.sum(axis=1).tolist() == [found["per_class"][name]["windows"] for name in own.classes]
 
 
+def test_accuracy_without_channels_is_that_of_predictions_by_probes_that_did_not_train_on_the_subject():
+    # Two classes that differ on channel 0 alone, and on no other.
+    rng = np.random.default_rng(0)
+    label, X = np.arange(120) % 2, rng.normal(size=(120, 4, 64))
+    X[label == 1, 0] *= 5
+    one = Windows(X, fs=64.0, label=label, subject=np.repeat(["a", "b", "c", "d"], 30))
+    model = CPD(rank=2, max_sweeps=5).fit(one)
+    probe = score_probe(model, one, 0, "plain", transductive=True)
+    assert list(probe.without) == [0, 1, 2]  # a quarter and a half of four
+    assert probe.n_without == 120
+    assert probe.without[0] == pytest.approx(probe.result.balanced_accuracy) == pytest.approx(1, abs=0.02)
+    # The channel is missing in a quarter and in a half of the windows, and the others say nothing.
+    assert probe.without[1] == pytest.approx(1 - 0.25 / 2, abs=0.08)
+    assert probe.without[2] == pytest.approx(1 - 0.5 / 2, abs=0.08)
+    page = render(model, one, probe="plain", transductive=True)
+    drawn = content(page)["missing"]
+    assert drawn["data"][0]["x"] == [0, 1, 2]
+    assert "Balanced accuracy on 120 windows of 4 left-out subjects" in page
+
+
 def test_an_interval_resamples_subjects_and_lies_around_the_balanced_accuracy():
     y = np.repeat([0, 1], [900, 100])
     right = np.concatenate([np.ones(900, bool), np.arange(100) < 50])
-    low, high = interval(right, None, y)
+    low, high = interval(right, np.arange(1000), y)
     assert low < 0.75 < high < 0.95
-    assert interval(right)[0] > 0.93
-    people = np.repeat(np.arange(10), 50)
+    people, one = np.repeat(np.arange(10), 50), np.zeros(500)
     right = np.random.default_rng(0).uniform(size=500) < np.linspace(0.4, 1.0, 10)[people]
-    low, high = interval(right, people)
-    narrow_low, narrow_high = interval(right)
+    low, high = interval(right, people, one)
+    narrow_low, narrow_high = interval(right, np.arange(500), one)
     assert high - low > 2 * (narrow_high - narrow_low)
     # Of windows one by one, it is about that of the binomial distribution.
     share = right.mean()
@@ -274,7 +277,7 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
     page = render(model, hostile, title=bad, origin=origin, transductive=True)
     assert "<script>alert" not in page
     assert page.count("<script") == 3 == page.count("</script>")
-    for trace in content(page)["figures"]["map pca class"]["data"]:
+    for trace in content(page)["map class"]["data"]:
         assert "<script" not in trace["name"] + "".join(trace["text"])
 
 
@@ -341,20 +344,8 @@ def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
     component = collect_contents(model).components[0]
     rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
-    assert strongest_class(rare, ["a", "b", "c", "d"]) == ("", "no class")
-    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == ("d", "d, d +0.3")
-
-
-def test_subjects_of_one_class_are_part_of_the_headline_as_of_evaluate(windows):
-    label, subject = windows.label % 2, np.arange(300) % 6
-    label = np.where(subject == 2, 0, label)
-    some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
-    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
-    probe = score_probe(model, some, 0, "plain", transductive=True)
-    expected = cross_validate(model, some, "loso", probe="plain", transductive=True)
-    assert probe.scores["balanced_accuracy"] == expected.balanced_accuracy
-    assert probe.over_subjects == expected.over_subjects
-    assert len(probe.per_subject) == 6
+    assert strongest_class(rare, ["a", "b", "c", "d"]) == "no class"
+    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == "d, d +0.3"
 
 
 def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows):
@@ -403,6 +394,6 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     assert contents.recordings == len(able) > len(contents.timelines) == 12
     page = render(everything, named, probe="plain", transductive=True)
     assert f"12 of {len(able)} recordings, evenly spaced." in page
-    figure = content(page)["figures"]["timeline-0"]
+    figure = content(page)["timeline-0"]
     titles = [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")]
     assert titles == ["predicted", "true", "probability", ""]

@@ -11,11 +11,9 @@ from browser import Page, browser
 from problems import paper
 from typer.testing import CliRunner
 
-from polyadic import SALS, plot, report
+from polyadic import SALS, report
 from polyadic.cli import app
 from polyadic.data import synthetic
-from polyadic.data.readers.arrays import open_windows
-from polyadic.explain.replicability import Replicability
 from polyadic.spectral import STFT
 
 CHANNELS = ["Fp1", "Fp2", "C3", "C4", "O1", "O2", "Pz", "EMG"]
@@ -50,9 +48,7 @@ def written(tmp_path_factory) -> Path:
         ["fit", data, "-o", model, "--sweeps", "3", "--rank", "12", "--probe", "plain"],
         ["report", model, "--data", data, "-o", out, "--probe", "plain"],
     ):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("polyadic.report.figures._MAPPED", 120)  # t-SNE takes longer than all else
-            result = CliRunner().invoke(app, [*words, "--quiet"])
+        result = CliRunner().invoke(app, [*words, "--quiet"])
         assert result.exit_code == 0, result.output
     return Path(out)
 
@@ -110,39 +106,17 @@ def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
         assert page.page.evaluate("document.querySelector('#detail').scrollWidth") <= width
 
 
-def checked_report(path: Path, replicates: np.ndarray) -> Path:
-    """A report of components of which only some replicate."""
-    model = paper(SALS, rank=len(replicates), tensorize=STFT(32, 16), max_sweeps=1).fit(synthetic(60).X)
-    match = np.where(replicates, 0.95, 0.5)
-    model.replicability_ = Replicability(match, replicates.astype(float), refits=4)
-    report.write(path, model)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("width", "replicates", "count", "rest"),
-    [
-        (1280, np.arange(16) % 4 > 0, 12, "Show 4 more, which do not replicate"),
-        (390, np.arange(16) % 4 > 0, 6, "Show 10 more (4 do not replicate)"),
-        (390, np.zeros(3, bool), 0, "Show all 3, which do not replicate"),
-    ],
-)
-def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(
-    running, tmp_path, width, replicates, count, rest
-):
-    with Page(running, checked_report(tmp_path / "r.html", replicates), width=width) as page:
-        rows = page.page.locator("#component-table tbody tr:visible")
-        button, head = page.page.locator("#unfold"), page.page.locator("#component-table thead")
-        assert (rows.count(), head.is_visible(), button.inner_text()) == (count, count > 0, rest)
-        assert page.page.locator("tr.gone:visible").count() == 0
+@pytest.mark.parametrize(("width", "count"), [(1280, 12), (390, 6)])
+def test_the_table_shows_the_first_components_until_all_are_requested(running, tmp_path, width, count):
+    model = paper(SALS, rank=16, tensorize=STFT(32, 16), max_sweeps=1).fit(synthetic(60).X)
+    report.write(tmp_path / "r.html", model)
+    with Page(running, tmp_path / "r.html", width=width) as page:
+        rows, button = page.page.locator("#component-table tbody tr:visible"), page.page.locator("#unfold")
+        assert (rows.count(), button.inner_text()) == (count, f"Show {16 - count} more")
         button.click()
-        assert (rows.count(), head.is_visible()) == (len(replicates), True)
-        grey = page.page.locator("tr.gone").first.evaluate("one => getComputedStyle(one).filter")
-        assert grey == "grayscale(1)"
+        assert rows.count() == 16
         button.click()
         assert rows.count() == count
-        page.page.locator("#filter").fill("1")
-        assert page.page.locator("tr.gone:visible").count() > 0  # a search finds all
         assert page.complaints == []
 
 
@@ -214,18 +188,3 @@ def test_text_has_enough_contrast_and_every_element_has_an_accessible_name(runni
         assert nameless == []
         assert page.page.locator("html").get_attribute("lang") == "en"
         assert page.page.locator("h1").count() == 1
-
-
-def test_the_window_next_to_the_map_is_drawn_like_plot_signals(page, written):
-    windows = open_windows(written.parent / "eeg.npz")
-    page.page.locator("#window-number").scroll_into_view_if_needed()
-    page.page.locator("#window-figure .main-svg").first.wait_for()
-    page.page.locator("#window-number").fill("17")
-    drawn = page.page.evaluate(
-        "() => { const { data, layout } = document.querySelector('#window-figure');"
-        "return { y: data.map(one => [...one.y]), fill: data.map(one => one.fill), ticks: layout.yaxis.ticktext }; }"
-    )
-    figure = plot.signals(windows, 16)
-    assert np.allclose(drawn["y"], [trace.y for trace in figure.data], atol=0.002)
-    assert drawn["fill"] == [trace.fill for trace in figure.data]
-    assert drawn["ticks"] == list(figure.layout.yaxis.ticktext)

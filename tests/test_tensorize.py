@@ -188,8 +188,7 @@ def signals() -> Windows:
     return synthetic(60, n_channels=3, length=160)
 
 
-def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(signals, tmp_path, monkeypatch):
-    monkeypatch.setattr("polyadic.report.figures._MAPPED", 40)
+def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(signals, tmp_path):
     model = paper(SALS, rank=3, tensorize=Haar(), max_sweeps=3).fit(signals)
     assert model.tensorize_.scale is not None
     assert [factor.shape for factor in model.factors_] == [(3, 3), (3, 3), (20, 3)]

@@ -116,9 +116,9 @@ def accuracy(classifier: WindowClassifier, best: np.ndarray, test: Windows) -> f
     return float((classifier.classes_[best] == names).mean())
 
 
-def in_onnx(classifier: WindowClassifier, test: Windows, int8: bool, folder: Path) -> dict[str, Any]:
+def in_onnx(classifier: WindowClassifier, test: Windows, folder: Path) -> dict[str, Any]:
     path = folder / "model.onnx"
-    export.onnx(classifier.features_, path, probe=classifier, int8=int8)
+    export.onnx(classifier.features_, path, probe=classifier)
     run, X = export.Features(path), np.asarray(test.X, np.float32)
 
     def microseconds() -> float:
@@ -128,7 +128,6 @@ def in_onnx(classifier: WindowClassifier, test: Windows, int8: bool, folder: Pat
         return 1e6 * (time.perf_counter() - begun) / REPEATS
 
     return {
-        "weights": "int8" if int8 else "float",
         "bytes": path.stat().st_size,
         "this_machine_us": round(min(microseconds() for _ in range(RUNS)), 1),
         "accuracy": round(accuracy(classifier, run.probabilities(X).argmax(axis=1), test), 4),
@@ -148,7 +147,7 @@ def measured(name: str, rank: int, learned: Windows, test: Windows) -> dict[str,
             "compared_windows": len(test),
             "accuracy": round(accuracy(classifier, expected.argmax(axis=1), test), 4),
             "c": [in_c(classifier, test, expected, int8, Path(folder)) for int8 in (False, True)],
-            "onnx": [in_onnx(classifier, test, int8, Path(folder)) for int8 in (False, True)],
+            "onnx": [in_onnx(classifier, test, Path(folder))],
         }
 
 
@@ -166,9 +165,8 @@ def page(content: dict[str, Any]) -> str:
             share = f"{100 * code['accuracy']:.1f} % ({100 * row['accuracy']:.1f} %)"
             cells = [*flash, memory, cost, f"{code['least_ms_at_64_mhz']:.1f} ms", changed, share]
             on_board.append([name, code["weights"], *cells])
-        times = [f"{entry['this_machine_us']:,.0f} µs" for entry in (*row["c"], *row["onnx"])]
-        files = [f"{entry['bytes'] / 1024:.0f} KiB" for entry in row["onnx"]]
-        on_host.append([name, *times, *files, f"{100 * row['onnx'][1]['accuracy']:.1f} %"])
+        times = [f"{entry['this_machine_us']:,.0f} µs" for entry in (*row["c"], row["onnx"][0])]
+        on_host.append([name, *times, f"{row['onnx'][0]['bytes'] / 1024:.0f} KiB"])
     heads = ["model", "weights", "flash, M4F", "flash, M0+", "memory with a stream", "instructions per window"]
     heads += ["at 64 MHz, at least", "labels changed", "accuracy (model)"]
     note = (
@@ -177,9 +175,9 @@ def page(content: dict[str, Any]) -> str:
         if any(row["model"].startswith("PTB-XL") for row in content["rows"])
         else ""
     )
-    kinds = ["C, float", "C, int8", "ONNX, float", "ONNX, int8", "ONNX file, float", "ONNX file, int8"]
+    kinds = ["C, float", "C, int8", "ONNX", "ONNX file"]
     return (
-        f"{table(heads, on_board)}\n{table(['model', *kinds, 'accuracy of ONNX, int8'], on_host)}\n"
+        f"{table(heads, on_board)}\n{table(['model', *kinds], on_host)}\n"
         "The first table is for a Cortex-M4F under QEMU. The second is the time for one window on one thread of a "
         f"shared machine ({content['machine']['processor']}, {content['date']}, commit {content['commit']}).{note}\n"
     )

@@ -32,7 +32,7 @@ A folder for the Hugging Face hub, whose model card has scores by subject:
 """
 
 _ROWS = 1024
-_c, _onnx = partial(option, panel="C files"), partial(option, panel="ONNX files")
+_c = partial(option, panel="C files")
 
 
 @options.with_options("force json quiet", reading=())
@@ -41,14 +41,9 @@ def export(
     output: Annotated[str, out_option("File, .onnx or .c; or a folder, for the Hugging Face hub.", "PATH")] = (
         "model.onnx"
     ),
-    fs: Annotated[float | None, option("Sampling rate, if the model has none.", min=0.0, metavar="HZ")] = None,
-    channels: Annotated[str, option("Channel names to store in the file.", metavar="NAME,NAME,…")] = "",
-    int8: Annotated[bool, option("Use 8-bit weights.", "--int8")] = False,
     data: options.DataOption = None,
-    header_only: Annotated[bool, _c("Write a single .h file.", "--header-only")] = False,
+    int8: Annotated[bool, _c("Use 8-bit weights.", "--int8")] = False,
     stride: Annotated[int | None, _c("Samples between results. Default: a window.", min=1, metavar="SAMPLES")] = None,
-    units: Annotated[str, _c("Channel units. Default: those of the model or --data.", metavar="UNIT,…")] = "",
-    batch: Annotated[int | None, _onnx("Fixed batch size, for static shapes.", min=1, metavar="WINDOWS")] = None,
     *,
     common: options.Common,
 ) -> None:
@@ -60,26 +55,21 @@ def export(
     [bold]evaluate[/bold].
     """
     out = Path(output)
-    of_c = {"--header-only": header_only, "--stride": stride, "--units": units}
-    if names_folder(output):
-        _refuse({"--fs": fs, "--channels": channels, "--int8": int8, "--batch": batch, **of_c}, "C or ONNX files", out)
+    in_c, folder = out.suffix == ".c", names_folder(output)
+    if not in_c and (int8 or stride):
+        option_of_c = "--int8" if int8 else "--stride"
+        raise PolyadicError(f"{option_of_c} is for C, but --out is {out.name}: leave it out, or write a file .c")
+    if folder:
         _export_folder(model, out, data, common)
         return
-    in_c, header = header_only or out.suffix in (".c", ".h"), out.with_suffix(".h")
-    for file in (out,) if not in_c else (header,) if header_only or out == header else (out, header):
-        check_out_file(file, model, data, endings=(".c", ".h", ".onnx"), force=common.force)
-    _refuse({"--batch": batch} if in_c else of_c, "an ONNX file" if in_c else "C", out)
+    check_out_file(out, model, data, endings=(".c", ".onnx"), force=common.force)
+    if in_c:
+        check_out_file(out.with_suffix(".h"), model, data, force=common.force)
     loaded = open_model(model)
-    settings: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
     with _opened(data, loaded, None, common) as windows:
-        if in_c:
-            known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
-            settings |= {"units": _listed(units) or [str(unit) for unit in known], "stride": stride}
-            outcome, lines, compute = _write_c(loaded, out, header_only, settings)
-        else:
-            outcome, lines, compute = _write_onnx(loaded, out, {**settings, "batch": batch})
+        outcome, lines, compute = _write_c(loaded, out, int8, stride) if in_c else _write_onnx(loaded, out)
         if windows is not None:
-            outcome["comparison"] = _compare(loaded, windows, compute, batch, common.hidden)
+            outcome["comparison"] = _compare(loaded, windows, compute, common.hidden)
             lines.append(_in_words(outcome["comparison"]))
         if outcome.get("along"):
             lines.append("a stream gives probabilities along the recording (polyadic_push)")
@@ -94,13 +84,6 @@ def export(
     elif not common.quiet:
         for line in lines:
             echo(line)
-
-
-def _refuse(given: dict[str, Any], kind: str, out: Path) -> None:
-    """Raise if an option was given that has no effect on this output."""
-    for name, value in given.items():
-        if value:
-            raise PolyadicError(f"{name} is for {kind}, but --out is {out.name}: change --out, or leave {name} out")
 
 
 @contextmanager
@@ -143,19 +126,15 @@ def _export_folder(path: Path, out: Path, data: Path | None, common: options.Com
             )
 
 
-def _listed(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
-
-
 _Written = tuple[dict[str, Any], list[str], Callable[[Any], Any]]
 """The result of an export, lines to print, and the function that the file computes."""
 
 
-def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any]) -> _Written:
+def _write_c(model: Any, out: Path, int8: bool, stride: int | None) -> _Written:
     """Write C code."""
     from polyadic import export as exports
 
-    written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **settings)
+    written = exports.c(model, out, int8=int8, stride=stride)
     named = ["stride", "along", "classes", "table_bytes", "scratch_bytes", "stream_bytes", "int8", "accumulator"]
     named += ["masked_table_bytes", "masked_bytes"]
     outcome = {
@@ -176,19 +155,16 @@ def _write_c(model: Any, out: Path, header_only: bool, settings: dict[str, Any])
             f"{written.masked_table_bytes / 1e3:.1f} kB more tables and "
             f"{written.masked_bytes / 1e3:.1f} kB more memory if you call them"
         )
-    if written.error is not None:
-        outcome["int8_error"] = written.error._asdict()
-        lines.append(f"int8: {written.error}")
     if written.accumulator == "double":
         lines.append("components are nearly collinear, so sums use double precision: a smaller rank would be faster")
     return outcome, lines, written.probabilities if written.classes else written.features
 
 
-def _write_onnx(model: Any, out: Path, settings: dict[str, Any]) -> _Written:
+def _write_onnx(model: Any, out: Path) -> _Written:
     """Write an ONNX file."""
     from polyadic import export as exports
 
-    exports.onnx(model, out, **settings)
+    exports.onnx(model, out)
     # Read back what a device will see.
     written = exports.Features(out)
     outcome = {
@@ -197,7 +173,6 @@ def _write_onnx(model: Any, out: Path, settings: dict[str, Any]) -> _Written:
         "window": written.shape,
         "features": written.n_features,
         **{name: getattr(written, name) for name in ("opset", "classes", "fs", "channels", "missing")},
-        **{name: settings[name] for name in ("batch", "int8")},
     }
     what = _what(written.shape, written.n_features, written.classes)
     line = f"{out.name}{what}, {out.stat().st_size / 1e3:,.0f} kB, opset {written.opset}"
@@ -213,9 +188,7 @@ def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> st
 # ------------------------------------------------------------------------ comparison
 
 
-def _compare(
-    model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
-) -> dict[str, Any]:
+def _compare(model: Any, windows: Any, compute: Callable[[Any], Any], hidden: bool) -> dict[str, Any]:
     """Compare what the file computes with the model: agreement of labels, and accuracy where labels are known.
 
     Windows in which something is missing are left out.
@@ -225,25 +198,20 @@ def _compare(
     from polyadic._util.progress import window_bar
     from polyadic.evaluate.classifier import labels_of
 
-    probe, step = getattr(model, "probe_", None), batch or _ROWS
-    count = len(windows) if batch is None else len(windows) // batch * batch
-    if count == 0:
-        raise PolyadicError(
-            f"--data must have at least {counted(batch or 1, 'window')} for the comparison, but has {len(windows)}"
-        )
+    probe = getattr(model, "probe_", None)
     found, expected, kept = [], [], []
     with window_bar("comparing", len(windows), hidden) as on_rows:
-        for first in range(0, count, step):
-            X = np.asarray(windows[first : min(first + step, count)].X)
+        for first in range(0, len(windows), _ROWS):
+            X = np.asarray(windows[first : first + _ROWS].X)
             Z, _, missing = model.features_and_spread(X, np.zeros((0, model._n_features_out)))
             complete = ~missing.any(axis=1)
             kept += (first + np.flatnonzero(complete)).tolist()
             expected.append((Z if probe is None else probe.predict_proba(Z))[complete])
             found.append(np.asarray(compute(np.nan_to_num(X)))[complete])
             on_rows(first + len(X))
-    after, before = np.concatenate(found), np.concatenate(expected)
     if not kept:
         raise PolyadicError("--data must have windows in which nothing is missing, for the comparison, but has none")
+    after, before = np.concatenate(found), np.concatenate(expected)
     if probe is None:
         size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
         return {"windows": len(kept), "features_error": float(np.sqrt(np.mean(np.square(after - before)))) / size}

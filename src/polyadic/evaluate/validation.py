@@ -53,6 +53,7 @@ class Fold:
     statistic_columns : which columns of Z are statistics
     unlabelled : (p, F), features of unlabelled windows for the probe, of test subjects only if transductive
     unlabelled_subject : (p,), their subjects
+    probe, features : the trained probe, and the model of its features
     """
 
     number: int
@@ -65,6 +66,7 @@ class Fold:
     unlabelled: NDArray[np.float64] = field(repr=False)
     unlabelled_subject: NDArray[Any] = field(repr=False)
     probe: Any
+    features: Any = None
 
     def training(self, rows: NDArray[Any] | None = None) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[Any]]:
         """Return features, labels (None for windows without one) and subjects to train a probe on.
@@ -316,7 +318,7 @@ def cross_validate(
                     smoothed[inside[:, None], columns] = trained.chain_.smooth(likelihoods, whole[rows])[own]
                 used.append(trained.chain_.is_default)
         if on_fold is not None:
-            on_fold(replace(fold, probe=trained))
+            on_fold(replace(fold, probe=trained, features=fitted))
     return _result(
         labels,
         predicted,

@@ -1,4 +1,4 @@
-"""Export of models to ONNX, C and the Hugging Face hub, and conversion to and from TensorLy, xarray and MNE."""
+"""Export of models to ONNX, C and the Hugging Face hub, and conversion to and from TensorLy and MNE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyadic.export.c_file import CExport, c
     from polyadic.export.hub_folder import hub
-    from polyadic.export.interop import from_mne, from_tensorly, to_tensorly, to_xarray
+    from polyadic.export.interop import from_mne, from_tensorly, to_tensorly
     from polyadic.export.onnx_file import Features, onnx
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "hub",
     "onnx",
     "to_tensorly",
-    "to_xarray",
 ]
 
 _MODULES = {"CExport": "c_file", "c": "c_file", "hub": "hub_folder", "Features": "onnx_file", "onnx": "onnx_file"}

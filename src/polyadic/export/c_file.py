@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from importlib.resources import files
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import jinja2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -23,21 +22,21 @@ from polyadic._util.checks import check_integer
 from polyadic._util.files import write_atomically
 from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
-from polyadic.core.tensorizer import CForm, Tensorizer, tensors
+from polyadic.core.tensorizer import CForm, Tensorizer
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import Probe
 from polyadic.evaluate.sequences import LONGEST_GAP
-from polyadic.export.c_masked import MaskedCode
+from polyadic.export.c_masked import masked_code
 from polyadic.export.c_text import BYTES, Table, comment, float_literal, string_literal, table
 from polyadic.export.inference import (
     Inference,
     Quantised,
-    channel_names,
+    features_of,
     fitted_to_float32,
     needs_double,
     parts_of,
     quantise,
-    sampling_rate,
+    rounding_error,
     typical_windows,
 )
 from polyadic.readout import CLIP
@@ -50,38 +49,14 @@ from polyadic.statistics import (
     ZERO_MEAN,
     band_edges,
     padded_length,
-    window_statistics,
 )
 
-__all__ = ["CExport", "Int8Error", "c"]
+__all__ = ["CExport", "c"]
 
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Tolerances of the selftest: relative to the root mean square of the test window's features, and of probabilities."""
-_COMPARED = 64
-_MOST_INT8_ERROR = 0.25
-"""Error of a feature by int8 above which there is a warning, relative to the root mean square of all features."""
-_LARGEST_STRIDE = 2**30 - 1  # a window and two strides must fit into 32 bits
-
-
-class Int8Error(NamedTuple):
-    """The effect of int8 weights on some windows.
-
-    windows : number of windows
-    features : largest error of a feature, relative to the root mean square of all features
-    labels : number of windows whose most probable class changes, None without a probe
-    source : "given windows" or "synthetic windows"
-    """
-
-    windows: int
-    features: float
-    labels: int | None
-    source: str
-
-    def __str__(self) -> str:
-        labels = "" if self.labels is None else f", and {self.labels} of {self.windows} labels change"
-        return (
-            f"features differ by up to {100 * self.features:.2g} % of their root mean square{labels}, on {self.source}"
-        )
+_TYPICAL = 64
+"""Number of synthetic windows that tell whether sums need double precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +65,7 @@ class CExport:
 
     Attributes
     ----------
-    files : the paths, the C file first
+    files : the paths of the C file and the header
     shape : shape of a window, (channels, time)
     stride : number of samples of a stream from one result to the next
     n_features : number of features of a window
@@ -102,7 +77,6 @@ class CExport:
     along : whether a stream gives probabilities along the recording
     int8 : whether weights are int8
     accumulator : the type of sums, "float", or "double" if components are nearly collinear or tensors far from 0
-    error : the effect of int8 on the test windows; None for float weights
     """
 
     files: tuple[Path, ...]
@@ -118,13 +92,13 @@ class CExport:
     along: bool
     int8: bool
     accumulator: str
-    error: Int8Error | None
-    _tensorizer: Tensorizer | None = field(repr=False)
+    _tensorizer: Tensorizer = field(repr=False)
     _inference: Inference = field(repr=False)
 
+    @plain_torch()
     def features(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute features (N, F) of windows (N, channels, time) with the weights in the file, in float64."""
-        return _features(self._tensorizer, self._inference, np.asarray(X, np.float64))
+        return features_of(self._tensorizer, self._inference, np.asarray(X, np.float64))
 
     def probabilities(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute class probabilities (N, classes) of windows (N, channels, time) like `features`, in float64."""
@@ -134,57 +108,30 @@ class CExport:
 
 
 @plain_torch()
-def _features(
-    tensorizer: Tensorizer | None, inference: Inference, X: NDArray[np.float64], rounded: bool = False
-) -> NDArray[np.float64]:
-    """Compute features (N, F) of windows; if `rounded`, with tensors in float32 before their mean is subtracted."""
-    import torch
-
-    T = tensors(tensorizer, torch.from_numpy(X))
-    if rounded and tensorizer is not None:
-        whole = tensorizer.uncentred(T)
-        T = T + (whole.float().double() - whole)
-    statistics = window_statistics(torch.from_numpy(X)).numpy() if inference.n_statistics else np.zeros((len(X), 0))
-    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), statistics)
-
-
-@plain_torch()
 def c(
     model: Any,
     path: str | os.PathLike[str],
     *,
     probe: Any = None,
-    fs: float | None = None,
-    channels: Sequence[str] = (),
-    units: Sequence[str] = (),
     stride: int | None = None,
     int8: bool = False,
-    header_only: bool = False,
-    test_window: ArrayLike | None = None,
-    sha256: str | None = None,
 ) -> CExport:
     """Write a fitted model as C99 with a header, for devices with little memory and no operating system.
 
     The code needs only `math.h`, uses memory provided by its caller, and computes in float32; see the header for the
-    functions. If components are nearly collinear, sums are in double precision. A warning says if int8 changes labels,
-    or a feature by more than a quarter of the features' root mean square.
+    functions. If components are nearly collinear, sums are in double precision.
 
     Parameters
     ----------
-    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports C, such as `STFT`, or is None with
-        samples (channels, time); or a fitted `WindowClassifier`
+    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports C, such as `STFT`; or a fitted
+        `WindowClassifier`. The header has the sampling rate, names and units of its channels, if it knows them
     path : the C file; the header has the same name with the extension .h
     probe : as for `polyadic.export.onnx`; by default the model's own, if it has one
-    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; by default those of the
-        model, if known
     stride : number of samples of a stream from one result to the next; by default the step of the windows that the
         classifier learned the order of classes from, if it uses it, and else the length of a window. A stream gives
         probabilities along the recording (`Chain.filter`) if `predict` does and stride is a multiple of that step
-    int8 : write weights as int8, with a scale for each component, feature and class
-    header_only : write one file with the extension .h, whose code is compiled if POLYADIC_IMPLEMENTATION is defined
-    test_window : (channels, time), the input of `polyadic_selftest`, or (N, channels, time): the first is that input,
-        and the effect of int8 is measured on all; by default synthetic ones
-    sha256 : identifies the model in the header; by default the hash of its numbers
+    int8 : write weights as int8, with a scale for each component, feature and class. `probabilities` of the result
+        are those of the rounded weights: compare them with the model's on your own windows
 
     Raises
     ------
@@ -197,26 +144,20 @@ def c(
     >>> X = np.random.default_rng(0).normal(size=(50, 2, 64)).astype(np.float32)
     >>> model = CPD(rank=3, max_sweeps=2).fit(X)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = c(model, f"{folder}/model.c", fs=50, stride=32)
+    ...     written = c(model, f"{folder}/model.c", stride=32)
     >>> [file.name for file in written.files], written.scratch_bytes
     (['model.c', 'model.h'], 564)
     """
     model, probe = parts_of(model, probe)
-    rate = sampling_rate(model, fs)
     form, exact = _form(model), Inference.of(model, probe)
-    windows, centre = _test_windows(test_window, model, exact)
+    windows, centre = _test_windows(model, exact)
     # Rounding errors are negligible compared with int8.
     real = "double" if not int8 and needs_double(model, exact, windows) else "float"
-    if len(exact.factors) == 2:  # the C code has three modes: the middle one has size 1
-        exact = replace(exact, factors=[exact.factors[0], np.ones((1, exact.rank)), exact.factors[1]])
     exact = fitted_to_float32(exact) if real == "double" else exact
-    names = _channel_lines(model, channels, units)
     chain, likelihood_gain = _chain_of(probe)
     if stride is None:
         stride = int(model._sample_shape[1]) if chain is None else chain.step
     check_integer("stride", stride, 1)
-    if stride > _LARGEST_STRIDE:
-        raise PolyadicError(f"stride must be at most 2**30 - 1 samples, to fit into a C int, but is {stride}")
     along = chain is not None and stride % chain.step == 0 and stride <= LONGEST_GAP * chain.step
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
@@ -225,18 +166,20 @@ def c(
     if along:
         power = np.linalg.matrix_power(chain.transitions, stride // chain.step)
         tables |= {"transitions": table(power), "initial": table(chain.initial), "likelihood": table(likelihood_gain)}
-    masked = MaskedCode.of(model, exact, settled, form, real, int8)
+    masked = masked_code(model, exact, settled, form, real, int8)
     state = 4 * (len(settled.classes) + 1) if along else 0
     work, scratch, stream = _memory(settled, form, model._sample_shape, real, state)
-    target = Path(path).with_suffix(".h") if header_only else Path(path)
-    header = target.with_suffix(".h")
-    if target == header and not header_only:
+    target, header = Path(path), Path(path).with_suffix(".h")
+    if target == header:
         raise PolyadicError(f"path must not end in .h, the extension of the header, but is {target.name}: use .c")
-    if string_literal(header.name) != f'"{header.name}"' or "*/" in header.name:
-        raise PolyadicError(f"path must have a name that C can include, but is {target.name!r}: use letters and digits")
-    _check_float32(model.tensorize_, settled, windows)
+    if (error := rounding_error(model.tensorize_, settled, windows[:1])) > _TOLERANCE / 2:
+        raise PolyadicError(
+            f"in float32, features of the test window would differ by {100 * error:.2g} % of their root mean "
+            f"square, because samples of about {np.abs(windows[0]).max():.2g} are far from 0: subtract the mean of "
+            "each channel before fitting, or use parts of the STFT with logarithms"
+        )
     export = CExport(
-        files=(header,) if header_only else (target, header),
+        files=(target, header),
         shape=(int(model._sample_shape[0]), int(model._sample_shape[1])),
         stride=int(stride),
         n_features=settled.n_features,
@@ -245,26 +188,24 @@ def c(
         scratch_bytes=scratch,
         stream_bytes=stream,
         masked_bytes=masked.bytes if masked else 0,
-        masked_table_bytes=masked.table_bytes if masked else 0,
+        masked_table_bytes=sum(values.bytes for values in masked.tables.values()) if masked else 0,
         along=along,
         int8=int8,
         accumulator=real,
-        error=_compare(model.tensorize_, exact, settled, windows, test_window is not None) if int8 else None,
         _tensorizer=model.tensorize_,
         _inference=settled,
     )
     tests, expected = _test_tables(export, windows[0].astype(np.float32))
-    size = float(np.sqrt(np.mean(np.square(export.features(windows[:1])))))
+    size, rate = float(np.sqrt(np.mean(np.square(export.features(windows[:1]))))), model.fs_
     known = {
         **vars(export),
         **vars(form),
         "title": f"{type(model).__name__} of rank {settled.rank} for {'classes' if settled.classes else 'features'}",
         "version": __version__,
         "estimator": type(model).__name__,
-        "sha256": sha256 or _hash(exact, form),
+        "sha256": _hash(exact, form),
         "header": header.name,
-        "header_only": header_only,
-        "channels": names,
+        "channels": _channel_lines(model),
         "samples": export.shape[1],
         "fs": None if rate is None else f"{rate:g}",
         "fs_literal": None if rate is None else float_literal(rate),
@@ -287,46 +228,27 @@ def c(
         **_statistic_numbers(settled, export.shape[1]),
         "masked": masked is not None,
         **(masked.numbers if masked else {}),
-        "masked_fields": masked.declarations if masked else {},
         "tables": tables | (masked.tables if masked else {}),
         "tests": tests,
         "tolerance": float_literal(_TOLERANCE * max(size, 1e-6)),
         "probability_tolerance": float_literal(_PROBABILITY_TOLERANCE),
     }
-    for file, text in zip(export.files, _rendered(known), strict=True):
-        write_atomically(file, text.encode())
-    return export
-
-
-def _rendered(known: dict[str, Any]) -> list[str]:
-    """Return the text of the C file and of the header, or of the header alone."""
-    import jinja2
-
-    environment = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("polyadic.export", "."),
-        autoescape=False,  # noqa: S701  this is C; names are escaped by `_comment` and `_literal`
+        autoescape=False,  # noqa: S701  this is C; names are escaped by `comment` and `string_literal`
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    header = environment.get_template("model.h.j2").render(known)
-    if not known["header_only"]:
-        return [environment.get_template("model.c.j2").render(known), header]
-    body = environment.get_template("model_body.c.j2").render(known)
-    guarded = "\n#if defined(POLYADIC_IMPLEMENTATION) && !defined(POLYADIC_IMPLEMENTED)\n#define POLYADIC_IMPLEMENTED\n"
-    return [f"{header}{guarded}\n#include <math.h>\n\n{body}\n#endif\n"]
+    for file, template in zip(export.files, ("model.c.j2", "model.h.j2"), strict=True):
+        write_atomically(file, templates.get_template(template).render(known).encode())
+    return export
 
 
 def _form(model: Any) -> CForm:
-    """Return the C code of the model's tensorizer, or the built-in code for two-mode tensors."""
-    shape = tuple(int(size) for size in model._sample_shape)
-    if len(shape) != 2:
-        raise PolyadicError(
-            f"export to C needs samples of shape (channels, time), but these have {len(shape)} dimensions: {shape}"
-        )
+    """Return the C code of the model's tensorizer."""
     if model.tensorize_ is None:
-        code = files("polyadic.export").joinpath("identity.c.j2").read_text(encoding="utf-8")
-        return CForm((shape[0], 1, shape[1]), code)
-    form: CForm = model.tensorize_.c_form(shape)
+        raise PolyadicError("tensorize must be an STFT for export to C, but is None: export the model as ONNX")
+    form: CForm = model.tensorize_.c_form(tuple(int(size) for size in model._sample_shape))
     sizes = tuple(len(factor) for factor in model.factors_)
     if tuple(form.shape) != sizes:
         raise PolyadicError(f"the C code of tensorize has shape {form.shape}, but the model's tensors have {sizes}")
@@ -398,10 +320,7 @@ def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) ->
     """Return the shift of the features if `mean` is subtracted from tensors instead of the exact mean: (S,)."""
     if form.mean is None:
         return np.zeros(len(settled.matrix))
-    missing = form.mean if mean is None else form.mean - mean
-    first, second, third = settled.factors
-    projected = np.einsum("ij,ir,jr->r", missing, first, second) * third.sum(axis=0)
-    return np.asarray(-settled.matrix @ projected)
+    return -settled.matrix @ settled.project_mean(form.mean if mean is None else form.mean - mean)
 
 
 def _memory(
@@ -434,15 +353,12 @@ def _chain_of(probe: Any) -> tuple[Any, NDArray[np.float64]]:
     return chain, np.exp(logarithm - logarithm.max())
 
 
-def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str]) -> list[str]:
+def _channel_lines(model: Any) -> list[str]:
     """Return the names of the channels with their units, escaped for a comment."""
     count = int(model._sample_shape[0])
-    units = units or getattr(model, "units_", ())
-    if len(units) not in (0, count):
-        raise PolyadicError(f"units must have {count} entries, one per channel, but has {len(units)}")
-    names = channel_names(model, channels) or [f"channel {number + 1}" for number in range(count)]
-    suffixes = [f" ({unit})" if unit else "" for unit in units] or [""] * count
-    return [comment(name + suffix) for name, suffix in zip(names, suffixes, strict=True)]
+    names = model.channel_names_ or [f"channel {number + 1}" for number in range(count)]
+    units = model.units_ or [""] * count
+    return [comment(f"{name} ({unit})" if unit else name) for name, unit in zip(names, units, strict=True)]
 
 
 def _hash(exact: Inference, form: CForm) -> str:
@@ -458,67 +374,19 @@ def _hash(exact: Inference, form: CForm) -> str:
 # ------------------------------------------------------------------------ test windows
 
 
-def _test_windows(given: ArrayLike | None, model: Any, exact: Inference) -> tuple[NDArray[Any], NDArray[np.float32]]:
+def _test_windows(model: Any, exact: Inference) -> tuple[NDArray[Any], NDArray[np.float32]]:
     """Return test windows (N, channels, time) as float32 numbers, and a level near that of each channel: (channels,).
 
     The first window is that of the selftest. It is rounded to four digits, without its level, to keep the file short.
     """
-    shape = tuple(int(size) for size in model._sample_shape)
-    level = exact.statistic_mean[: shape[0]]  # means of channels come first
-    if given is None:
-        centre = level if len(level) else np.zeros(shape[0])
-        windows = typical_windows(model, _COMPARED, centre)
-    else:
-        windows = np.array(given, np.float64)
-        windows = windows[None] if windows.ndim == 2 else windows
-        if windows.shape[1:] != shape or not len(windows) or not np.isfinite(windows).all():
-            raise PolyadicError(
-                f"test_window must be finite and have shape {shape} or (N, {shape[0]}, {shape[1]}), but has shape "
-                f"{np.shape(given)}"
-            )
-        centre = level if len(level) else windows.mean(axis=(0, 2))
-    rounded = centre.astype(np.float32)
+    channels = int(model._sample_shape[0])
+    centre = exact.statistic_mean[:channels] if exact.n_statistics else np.zeros(channels)  # means come first
+    windows, rounded = typical_windows(model, _TYPICAL, centre), centre.astype(np.float32)
     first = windows[0] - rounded[:, None]
     size = np.abs(first).max(axis=1, keepdims=True)
     unit = 10.0 ** np.floor(np.log10(np.where(size > 0, size, 1.0)) - 4)
     windows[0] = np.rint(first / unit) * unit + rounded[:, None]
     return windows.astype(np.float32).astype(np.float64), rounded
-
-
-def _check_float32(tensorizer: Tensorizer | None, inference: Inference, windows: NDArray[Any]) -> None:
-    """Raise if rounding tensors to float32 changes features, as of amplitudes of samples that are far from 0."""
-    expected = _features(tensorizer, inference, windows[:1])
-    error = float(np.abs(_features(tensorizer, inference, windows[:1], rounded=True) - expected).max())
-    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
-    if error > _TOLERANCE / 2 * size:
-        raise PolyadicError(
-            f"in float32, features of the test window would differ by {100 * error / size:.2g} % of their root mean "
-            f"square, because samples of about {np.abs(windows[0]).max():.2g} are far from 0: subtract the mean of "
-            "each channel before fitting, or use parts of the STFT with logarithms"
-        )
-
-
-def _compare(
-    tensorizer: Tensorizer | None, exact: Inference, rounded: Inference, windows: NDArray[Any], given: bool
-) -> Int8Error:
-    """Measure the effect of int8, and warn if labels change or features differ by more than `_MOST_INT8_ERROR`."""
-    before, after = (_features(tensorizer, inference, windows) for inference in (exact, rounded))
-    size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
-    changed = None
-    if exact.classes:
-        labels = [form.probabilities(Z).argmax(axis=1) for form, Z in ((exact, before), (rounded, after))]
-        changed = int((labels[0] != labels[1]).sum())
-    source = "given windows" if given else "synthetic windows"
-    error = Int8Error(len(windows), float(np.abs(after - before).max()) / size, changed, source)
-    if changed or error.features > _MOST_INT8_ERROR:
-        what = f"{changed} of {len(windows)} labels" if changed else "features"
-        warnings.warn(
-            f"int8 changes {what} of {source}: {error}; compare both on your own windows (test_window), or export "
-            "float weights",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    return error
 
 
 def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, Table], str]:

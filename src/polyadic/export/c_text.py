@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.errors import PolyadicError
-
 __all__ = ["BYTES", "Table", "comment", "float_literal", "string_literal", "table"]
 
 BYTES = {"float": 4, "double": 8, "signed char": 1, "short": 2, "int": 4}
@@ -28,8 +26,6 @@ def table(values: NDArray[Any], kind: str = "") -> Table:
     whole = values.dtype.kind in "iu"
     kind = kind or ("int" if whole else "float")
     number = str if whole else repr if kind == "double" else float_literal
-    if not whole and kind == "float" and not np.isfinite(values.astype(np.float32)).all():
-        raise PolyadicError("the model has numbers that are too large for float32: scale the windows and refit")
 
     def text(part: NDArray[Any], indent: int) -> str:
         if part.ndim > 1:

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from polyadic._util.files import write_atomically
 from polyadic._util.version import __version__
 from polyadic.core.persist import MODEL_FILE
@@ -95,69 +97,18 @@ def _card(config: dict[str, Any], name: str, data: str, scores: Any) -> str:
         task = {"type": "time-series-classification", "name": "classification of windows"}
         dataset = {"type": "own-recordings", "name": data or "own recordings"}
         metadata["model-index"] = [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": measured}]}]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("polyadic.export", "."),
+        autoescape=False,  # noqa: S701  this is Markdown; names are escaped by `_plain`
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["plain"] = _plain
     # JSON is YAML, and quotes every name.
-    head = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in metadata.items())
-    parts = [f"---\n{head}\n---", f"# {_plain(name)}", _what(config, data if scores is None else ""), _use(config)]
-    parts.append(_scores(scores, data) if scores is not None else _NO_SCORES)
-    parts.append(_LIMITS)
-    return "\n\n".join(parts) + "\n"
-
-
-def _what(config: dict[str, Any], data: str) -> str:
-    channels = config["channels"]
-    names = ", ".join(_plain(str(channel)) for channel in channels) if isinstance(channels, list) else f"{channels}"
-    seconds = f" ({config['samples'] / config['fs']:g} s at {config['fs']:g} Hz)" if config["fs"] else ""
-    rows = [
-        ("model", f"{config['estimator']}, rank {config['rank']}, {config['parameters']:,} parameters"),
-        ("fitted to", (f"{_plain(data)}, " if data else "") + f"{config['windows_of_the_fit']:,} windows"),
-        ("channels", names),
-        ("samples per window", f"{config['samples']}{seconds}"),
-        ("features", f"{len(config['features'])}"),
-    ]
-    if any(config["units"]):
-        rows.append(("units", ", ".join(_plain(unit) for unit in config["units"])))
-    if config["classes"]:
-        rows.append(("classes", ", ".join(_plain(label) for label in config["classes"])))
-    table = "\n".join(f"| {key} | {value} |" for key, value in rows)
-    return (
-        "Interpretable features of multichannel recordings, learned without labels by a tensor decomposition "
-        f"(polyadic).\n\n| | |\n|---|---|\n{table}"
-    )
-
-
-def _use(config: dict[str, Any]) -> str:
-    lines = ["import polyadic", "", 'model = polyadic.load("hf://user/repository")  # or the path of model.safetensors']
-    lines.append("Z = model.transform(X)  # windows (N, channels, time) to features (N, features)")
-    if config["classes"]:
-        lines += [
-            "",
-            "from polyadic.evaluate import WindowClassifier",
-            "",
-            "labels = WindowClassifier.of(model).predict(X)",
-        ]
-    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```"
-
-
-def _scores(scores: Any, data: str) -> str:
-    rows = [
-        f"| {_plain(subject)} | {100 * row['balanced_accuracy']:.1f} | {row['windows']:,.0f} |"
-        for subject, row in scores.per_subject.items()
-    ]
-    spread, source = scores.over_subjects, f" of {_plain(data)}" if data else ""
-    return (
-        f"## Scores on left-out subjects\n\nBalanced accuracy {100 * scores.balanced_accuracy:.1f} % "
-        f"(chance {100 * scores.chance:.1f} %), accuracy {100 * scores.accuracy:.1f} %, by cross-validation over "
-        f"{scores.subjects} subjects and {scores.windows:,} windows{source}; subjects range from "
-        f"{100 * spread['min']:.1f} to {100 * spread['max']:.1f} %.\n\n"
-        "| subject | balanced accuracy, % | windows |\n|---|---:|---:|\n" + "\n".join(rows)
-    )
-
-
-_NO_SCORES = "## Scores\n\nNot measured for this card: `polyadic evaluate` scores a model on left-out subjects."
-_LIMITS = """## Limits
-
-The model describes windows like those of its fit: the same channels, sampling rate and window length. Scores hold for
-subjects and devices like those it was tested on. It is not a medical device."""
+    head = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
+    card = environment.get_template("card.md.j2")
+    return card.render(config | {"metadata": head, "name": name, "data": data, "scores": scores})
 
 
 def _plain(text: str) -> str:

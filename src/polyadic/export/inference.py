@@ -10,62 +10,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic._util.checks import check_number
 from polyadic.errors import PolyadicError
 from polyadic.readout import CLIP
 
 __all__ = [
     "Inference",
     "Quantised",
-    "channel_names",
+    "features_of",
     "fitted_to_float32",
     "needs_double",
     "parts_of",
     "quantise",
-    "sampling_rate",
+    "rounding_error",
     "typical_windows",
 ]
 
 _Array = NDArray[np.float64]
 _MOST_ERROR, _COUNT = 2e-5, 16
-"""Relative error of float32 features above which sums are in double precision, and number of windows to measure it."""
+"""Relative error of float32 sums above which they are in double precision, and number of windows to measure it."""
 _LARGEST, _RIDGE = 127, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """From tensors to features and probabilities, in float64.
+    """From tensors to features and probabilities, in float64."""
 
-    Parameters
-    ----------
-    factors : (I, R), (J, R), …
-    matrix, offset : (Z, R) and (Z,), from projections to spectral features, or to coefficients without a readout
-    statistic_mean, statistic_gain : (S,), which standardise the statistics of a window; empty if there are none
-    statistic_axes : (S, A), axes that take the place of the statistics; (S, 0) if there are none
-    block_gain : factor of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
-    weights, intercept : (n, F) and (n,) of a linear probe with n classes; both empty if there is none
-    classes : in the order of the probe
-    alpha : the ridge of the closed form
-    typical : (R,), projections of the mean of the unlabelled windows; 0 without a readout, where it is not known
-    """
-
-    factors: Sequence[_Array]
-    matrix: _Array
-    offset: _Array
-    statistic_mean: _Array
-    statistic_gain: _Array
-    statistic_axes: _Array
-    block_gain: float
-    weights: _Array
-    intercept: _Array
-    classes: tuple[Any, ...]
-    alpha: float
-    typical: _Array
+    factors: Sequence[_Array]  # (I, R), (J, R), …
+    matrix: _Array  # (Z, R), from projections to spectral features, or to coefficients without a readout
+    offset: _Array  # (Z,), of the same
+    statistic_mean: _Array  # (S,), which standardises the statistics of a window; empty if there are none
+    statistic_gain: _Array  # (S,)
+    statistic_axes: _Array  # (S, A), axes that take the place of the statistics; (S, 0) if there are none
+    block_gain: float  # of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
+    weights: _Array  # (n, F), of a linear probe with n classes; empty if there is none
+    intercept: _Array  # (n,)
+    classes: tuple[Any, ...]  # in the order of the probe
+    alpha: float  # the ridge of the closed form
+    typical: _Array  # (R,), projections of the mean of the unlabelled windows; 0 without a readout
 
     @classmethod
     def of(cls, model: Any, probe: Any = None) -> Inference:
@@ -137,47 +123,21 @@ class Inference:
         others = self.factors if other is None else other.factors
         return np.asarray(np.prod([a.T @ b for a, b in zip(self.factors, others, strict=True)], axis=0))
 
-    @property
-    def condition(self) -> float:
-        """The condition number of KᵀK + αI; it is large if components are nearly collinear."""
-        return float(np.linalg.cond(self.gram() + self.alpha * np.eye(self.rank)))
-
-    def float32_error(self, T: NDArray[Any]) -> float:
-        """Return the error of spectral features in float32, relative to the root mean square of exact ones.
-
-        Nearly collinear components amplify the rounding errors of the projections.
-
-        Parameters
-        ----------
-        T : (N, I, J, …), typical tensors
-        """
-        single = replace(
-            self,
-            factors=[factor.astype(np.float32) for factor in self.factors],
-            matrix=self.matrix.astype(np.float32),
-            offset=self.offset.astype(np.float32),
-        )
-        rounded = np.asarray(T, np.float32)
-        expected = self._spectral(rounded.astype(np.float64))
-        size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
-        return float(np.abs(single._spectral(rounded) - expected).max()) / size
-
-    def _spectral(self, T: NDArray[Any]) -> NDArray[Any]:
+    def spectral(self, T: NDArray[Any]) -> NDArray[Any]:
         """Compute spectral features of tensors, in the dtype of the tensors: (N, Z)."""
         projections = T @ self.factors[-1]
         for factor in reversed(self.factors[:-1]):
             projections = np.einsum("...ir,ir->...r", projections, factor)
         return np.asarray(projections @ self.matrix.T + self.offset)
 
-    def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
-        """Compute features (N, F).
+    def project_mean(self, mean: _Array) -> _Array:
+        """Return the projections of a tensor that is (I, J) in every frame: (R,)."""
+        first, second, third = self.factors
+        return np.asarray(np.einsum("ij,ir,jr->r", mean, first, second) * third.sum(axis=0))
 
-        Parameters
-        ----------
-        T : (N, I, J, …), tensors
-        statistics : (N, S), from `window_statistics` in float64; (N, 0) if there are none
-        """
-        spectral = self._spectral(np.asarray(T, np.float64))
+    def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
+        """Compute features (N, F) of tensors (N, I, J, …) and statistics (N, S), (N, 0) if there are none."""
+        spectral = self.spectral(np.asarray(T, np.float64))
         block = ((np.asarray(statistics) - self.statistic_mean) * self.statistic_gain).clip(-CLIP, CLIP)
         block = block @ self.statistic_axes if self.n_axes else block
         return np.concatenate([spectral, block * self.block_gain], axis=1)
@@ -189,29 +149,18 @@ class Inference:
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Quantised:
-    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, with a scale per row.
+class Quantised(NamedTuple):
+    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, with a scale per row."""
 
-    Parameters
-    ----------
-    factors : (I, R), … int8; their scales are included in `gain`
-    gain : (R,)
-    matrix : (Z, R) int8 with `scale` (Z,)
-    axes : (A, S) int8 with `axis_scale` (A,), the axes of the statistics
-    weights : (classes, F) int8 with `weight_scale` (classes,)
-    inference : the dequantised arrays, in float64
-    """
-
-    factors: Sequence[NDArray[np.int8]]
-    gain: _Array
-    matrix: NDArray[np.int8]
-    scale: _Array
-    axes: NDArray[np.int8]
-    axis_scale: _Array
-    weights: NDArray[np.int8]
-    weight_scale: _Array
-    inference: Inference
+    factors: Sequence[NDArray[np.int8]]  # (I, R), …; their scales are included in `gain`
+    gain: _Array  # (R,)
+    matrix: NDArray[np.int8]  # (Z, R)
+    scale: _Array  # (Z,)
+    axes: NDArray[np.int8]  # (A, S), of the statistics
+    axis_scale: _Array  # (A,)
+    weights: NDArray[np.int8]  # (classes, F)
+    weight_scale: _Array  # (classes,)
+    inference: Inference  # the dequantised arrays, in float64
 
 
 def quantise(exact: Inference) -> Quantised:
@@ -254,13 +203,9 @@ def fitted_to_float32(exact: Inference) -> Inference:
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
     """Quantise rows to int8, and return them with the scale of each."""
-    scale = _row_scales(rows)
-    return np.rint(rows / scale[:, None]).astype(np.int8), scale
-
-
-def _row_scales(rows: _Array) -> _Array:
     scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
-    return np.where(scale == 0, 1.0, scale)
+    scale[scale == 0] = 1.0
+    return np.rint(rows / scale[:, None]).astype(np.int8), scale
 
 
 def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array]:
@@ -269,8 +214,8 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
     Entries are rounded one after the other, each after correction for the rounding of the earlier ones (one pass of
     Babai's nearest plane algorithm).
     """
-    scale = _row_scales(rows)
-    left, rounded = rows / scale[:, None], np.zeros(rows.shape, np.int8)
+    rounded, scale = _rounded(rows)
+    left = rows / scale[:, None]
     # H⁻¹ = UᵀU with U upper triangular: row k of U gives the corrections of later entries for the error of entry k.
     U = np.linalg.cholesky(np.linalg.inv(H)).T
     for k in range(rows.shape[1]):
@@ -296,22 +241,6 @@ def parts_of(model: Any, probe: Any) -> tuple[Any, Any]:
     return model, getattr(model, "probe_", None) if probe is None else probe
 
 
-def channel_names(model: Any, channels: Sequence[str]) -> list[str]:
-    """Return the given names of the channels, or those of the model; [] if it has none."""
-    names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
-    if len(names) not in (0, model._sample_shape[0]):
-        raise PolyadicError(f"channels must name {model._sample_shape[0]} channels, but names {len(names)}")
-    return names
-
-
-def sampling_rate(model: Any, fs: Any) -> float | None:
-    """Return the given sampling rate in Hz, or that of the model; None if it has none."""
-    check_number("fs", fs, 0, none=True)
-    if fs == 0:
-        raise PolyadicError("fs must be above 0, but is 0: pass the sampling rate in Hz")
-    return getattr(model, "fs_", None) if fs is None else float(fs)
-
-
 def typical_windows(model: Any, count: int = _COUNT, level: NDArray[Any] | None = None) -> _Array:
     """Generate oscillations in noise, with the scale and level of a model's data if known: (count, *sample shape)."""
     shape, random = model._sample_shape, np.random.default_rng(0)
@@ -335,4 +264,36 @@ def needs_double(model: Any, inference: Inference, X: _Array) -> bool:
 
     from polyadic.core.tensorizer import tensors
 
-    return inference.float32_error(tensors(model.tensorize_, torch.from_numpy(X)).numpy()) > _MOST_ERROR
+    T = tensors(model.tensorize_, torch.from_numpy(X)).float().numpy()
+    rounded: Any = [array.astype(np.float32) for array in (inference.matrix, inference.offset, *inference.factors)]
+    single = replace(inference, matrix=rounded[0], offset=rounded[1], factors=rounded[2:])
+    return _relative_error(single.spectral(T), inference.spectral(T.astype(np.float64))) > _MOST_ERROR
+
+
+def _relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the largest difference, relative to the root mean square of what is expected."""
+    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
+    return float(np.abs(found - expected).max()) / size
+
+
+def features_of(tensorizer: Any, inference: Inference, X: _Array, rounded: bool = False) -> _Array:
+    """Compute features (N, F) of windows; if `rounded`, with tensors in float32 before their mean is subtracted."""
+    import torch
+
+    from polyadic.core.tensorizer import tensors
+    from polyadic.statistics import window_statistics
+
+    T = tensors(tensorizer, torch.from_numpy(X))
+    if rounded and tensorizer is not None:
+        whole = tensorizer.uncentred(T)
+        T = T + (whole.float().double() - whole)
+    statistics = window_statistics(torch.from_numpy(X)).numpy() if inference.n_statistics else np.zeros((len(X), 0))
+    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), statistics)
+
+
+def rounding_error(tensorizer: Any, inference: Inference, X: _Array) -> float:
+    """Return the largest change of a feature by rounding tensors to float32, relative to the root mean square of all.
+
+    It is large if samples are far from 0, or components nearly collinear.
+    """
+    return _relative_error(*(features_of(tensorizer, inference, X, rounded) for rounded in (True, False)))

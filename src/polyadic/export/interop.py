@@ -1,12 +1,10 @@
-"""Conversion to and from TensorLy, xarray and MNE.
+"""Conversion to and from TensorLy, and from MNE.
 
 Each of these packages is imported only by the function that needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,10 +18,9 @@ from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import cut_windows, observed_windows, window_starts
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.export.inference import channel_names, sampling_rate
 from polyadic.export.onnx_graph import needed
 
-__all__ = ["from_mne", "from_tensorly", "to_tensorly", "to_xarray"]
+__all__ = ["from_mne", "from_tensorly", "to_tensorly"]
 
 
 def to_tensorly(model: CPD, X: Any = None) -> Any:
@@ -102,58 +99,7 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: CPD | None = N
     return model
 
 
-def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = ()) -> Any:
-    """Convert the bases of a model to labelled arrays: channels and parts by name, frequencies in Hz, times in seconds.
-
-    Parameters
-    ----------
-    model : fitted
-    fs, channels : sampling rate in Hz and names of the channels; by default those of the model. Without a rate,
-        frequencies are in cycles per sample and times in samples; without names, channels are numbered
-
-    Returns
-    -------
-    an xarray Dataset with a variable for each mode. With an STFT: `channels` (part, channel, component), `frequencies`
-    (frequency, component) and `times` (time, component), where times are the centres of frames; else `mode1`,
-    `mode2`, …
-
-    Examples
-    --------
-    >>> from polyadic.spectral import STFT
-    >>> X = np.random.default_rng(0).normal(size=(50, 2, 64))
-    >>> model = CPD(rank=3, tensorize=STFT(n_fft=16, hop=8), max_sweeps=1).fit(X)
-    >>> labelled = to_xarray(model, fs=64, channels=["Fz", "Pz"])
-    >>> dict(labelled.channels.sizes), float(labelled.frequencies.frequency[1])
-    ({'part': 2, 'channel': 2, 'component': 3}, 4.0)
-    """
-    xarray = needed("xarray", "interop")
-    check_is_fitted(model)
-    components = {"component": np.arange(model.factors_[0].shape[1])}
-    known = SimpleNamespace(fs=sampling_rate(model, fs), channels=tuple(channel_names(model, channels)))
-    axes = model.axes(known)
-    if [axis.kind for axis in axes] != ["channel", "frequency", "time"]:
-        modes = enumerate(model.factors_, start=1)
-        return xarray.Dataset({f"mode{n}": ((f"row{n}", "component"), factor) for n, factor in modes}, components)
-    channel, frequency, time = axes
-    weights, frequencies, times = model.factors_
-    weights = weights.reshape(len(channel.parts), len(channel.labels), -1)
-    return xarray.Dataset(
-        {
-            "channels": (("part", "channel", "component"), weights),
-            "frequencies": (("frequency", "component"), frequencies),
-            "times": (("time", "component"), times),
-        },
-        {
-            "part": list(channel.parts),
-            "channel": list(channel.labels),
-            "frequency": ("frequency", frequency.positions, {"units": frequency.unit.replace(" per ", "/")}),
-            "time": ("time", time.positions, {"units": time.unit}),
-            **components,
-        },
-    )
-
-
-def from_mne(instance: Any, seconds: float | None = None, step: float | None = None) -> Windows:
+def from_mne(instance: Any, seconds: float | None = None) -> Windows:
     """Convert an `mne.Epochs`, or an `mne.io.Raw` cut into windows, to `Windows`.
 
     Epochs are labelled by their events. For a Raw, samples annotated as bad are missing (NaN). Select channels
@@ -163,7 +109,6 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
     ----------
     instance : an mne.Epochs or an mne.io.Raw
     seconds : length of a window, for a Raw
-    step : seconds from the start of one window to the next, for a Raw; `seconds` if None
 
     Examples
     --------
@@ -180,10 +125,9 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
     if not hasattr(instance, "n_times"):
         raise PolyadicError(f"seconds is for an mne.io.Raw, but instance is a {type(instance).__name__}")
     recording = from_raw(instance)
-    for name, value in (("seconds", seconds), ("step", step)):
-        check_number(name, value, 1 / recording.fs, none=name == "step")
+    check_number("seconds", seconds, 1 / recording.fs)
     length = round(seconds * recording.fs)
-    starts = window_starts(recording, length, None if step is None else round(step * recording.fs))
+    starts = window_starts(recording, length)
     windows = cut_windows(recording.signal, starts, length)
     kept = observed_windows(windows)
     starts = starts[kept]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Features", "onnx"]
 
-_WELL_CONDITIONED = 1e6
-"""Condition number up to which features agree to 1e-4 of their root mean square."""
-_TESTED = 16
-"""Number of test signals to measure the error above it; more if the graph has a larger fixed batch."""
+_MOST_ERROR = 1e-3
+"""Error of features by float32, relative to their root mean square, above which there is a warning."""
 _INPUT, _FEATURES, _PROBABILITIES = "window", "features", "probabilities"
 
 
@@ -49,7 +47,6 @@ class Features:
     classes : classes of the probe, in the order of its probabilities; () if there is none
     version : version of polyadic that wrote the file
     opset : ONNX operator set version that the runtime must support
-    batch : fixed number of windows per call, None for any number
     missing : whether NaN in a window means missing
 
     Examples
@@ -84,7 +81,6 @@ class Features:
             self.version = str(known["version"])
             self.opset = int(known.get("opset", OPSET))
             self.missing = bool(known.get("missing"))
-            self.batch = None if known.get("batch") is None else int(known["batch"])
         except Exception as error:  # onnxruntime has many exception classes
             raise PolyadicError(
                 f"{path} must be an ONNX file written by polyadic.export.onnx, but is not: {error!r}"
@@ -108,8 +104,6 @@ class Features:
         if windows.shape[1:] != self.shape or not len(windows):
             expected = ", ".join(str(size) for size in self.shape)
             raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {windows.shape}")
-        if self.batch is not None and len(windows) != self.batch:
-            raise PolyadicError(f"the file takes {self.batch} windows at a time, but X has {len(windows)}")
         if np.isinf(windows).any() or (not self.missing and np.isnan(windows).any()):
             raise PolyadicError(f"X must be finite, but contains {'infinity' if self.missing else 'NaN or infinity'}")
         result: NDArray[np.float32] = self._session.run([output], {_INPUT: windows})[0]
@@ -125,10 +119,6 @@ def onnx(
     path: str | os.PathLike[str],
     *,
     probe: Any = None,
-    fs: float | None = None,
-    channels: Sequence[str] = (),
-    batch: int | None = None,
-    int8: bool = False,
     missing: bool = True,
 ) -> None:
     """Write a fitted model as one ONNX graph, atomically.
@@ -136,8 +126,8 @@ def onnx(
     The input `window` is (N, channels, time) float32, or (N, I, J, …) if `tensorize` is None; the outputs are
     `features` (N, features), as from `transform`, and, with a probe, `probabilities` (N, classes), both float32. The
     graph computes in float32, except for the product with the closed form. If nearly collinear components would reduce
-    accuracy, projections are float64, too. If the condition number of KᵀK + αI is above a million, a warning says by
-    how much features differ from those of `transform`.
+    accuracy, projections are float64, too. A warning says by how much features differ from those of `transform` if
+    float32 does not suffice for the spectra, either.
 
     Parameters
     ----------
@@ -146,40 +136,37 @@ def onnx(
     path : the file, usually with the extension .onnx
     probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
         `LogisticRegression`; by default the model's own, if it has one
-    fs, channels : sampling rate in Hz and names of the channels, for the metadata of the graph; by default those of the
-        model
-    batch : a fixed value of N, for runtimes that need static shapes
-    int8 : quantise float32 weights, including the Fourier transform, to int8 by onnxruntime's dynamic quantisation,
-        which also rounds their inputs: compare predictions before you use it
     missing : recognise what is missing in a window: NaN and, as `predict` does, dead channels, but not
         channels of noise. Without it, the graph is smaller and needs neither loops nor branches, and a window with NaN
         has no result
     """
-    from polyadic._util.checks import check_integer
     from polyadic._util.torch_state import plain_torch
-    from polyadic.export.inference import Inference, parts_of, sampling_rate
+    from polyadic.export.inference import Inference, parts_of, rounding_error, typical_windows
 
     model, probe = parts_of(model, probe)
-    check_integer("batch", batch, 1, none=True)
     with plain_torch():
-        inference = Inference.of(model, probe)
-        content = _written(model, inference, sampling_rate(model, fs), channels, batch, missing)
-    write_atomically(path, _quantised(content) if int8 else content)
-    _check_error(model, content, inference, batch)
+        inference, signals = Inference.of(model, probe), typical_windows(model)
+        write_atomically(path, _written(model, inference, signals, missing))
+        error = rounding_error(model.tensorize_, inference, signals)
+    if error > _MOST_ERROR:
+        warnings.warn(
+            f"in float32, features of the graph differ from those of transform by up to {100 * error:.2g} % of their "
+            "root mean square: use a smaller rank or a larger alpha, or subtract the mean of each channel",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
-def _written(
-    model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None, missing: bool
-) -> bytes:
-    """Build the graph of a model, as bytes."""
-    from polyadic.export.inference import channel_names, needs_double, typical_windows
+def _written(model: Any, inference: Inference, signals: NDArray[np.float64], missing: bool) -> bytes:
+    """Build the graph of a model, as bytes; `signals` decide where it needs float64."""
+    from polyadic.export.inference import needs_double
     from polyadic.export.onnx_masked import averaged, completed, filled
     from polyadic.export.onnx_statistics import standardised_statistics, statistics_block
 
     shape = tuple(int(size) for size in model._sample_shape)
     level = inference.statistic_mean[: shape[0]] if inference.n_statistics else None  # means of channels come first
     graph = Graph(level)
-    exact = needs_double(model, inference, typical_windows(model))
+    exact = needs_double(model, inference, signals)
     window, z, root = graph.input(_INPUT), None, None
     found = filled(graph, model, window) if missing else None
     window = window if found is None else found.windows
@@ -201,36 +188,14 @@ def _written(
         "estimator": type(model).__name__,
         "shape": shape,
         "features": inference.n_features,
-        "fs": fs,
-        "channels": channel_names(model, channels),
+        "fs": model.fs_,
+        "channels": model.channel_names_,
         "classes": list(inference.classes),
         "split": model.split_,
         "opset": OPSET,
-        "batch": batch,
         "missing": found is not None,
     }
-    return graph.serialised(_INPUT, shape, outputs, known, batch)
-
-
-def _quantised(content: bytes) -> bytes:
-    """Quantise the float32 weights of a graph to int8 with onnxruntime's tool."""
-    import logging
-    import tempfile
-    from pathlib import Path
-
-    tool = needed("onnxruntime.quantization")
-    level = logging.root.manager.disable
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
-        before.write_bytes(content)
-        try:
-            logging.disable(logging.WARNING)  # it warns that the float64 product is not quantised, as intended
-            # With 8 bits, sums of products overflow on processors without VNNI: weights have 7.
-            how = {"per_channel": True, "reduce_range": True}
-            tool.quantize_dynamic(before, after, op_types_to_quantize=["Conv", "MatMul"], **how)
-        finally:
-            logging.disable(level)
-        return after.read_bytes()
+    return graph.serialised(_INPUT, shape, outputs, known)
 
 
 def _projections(graph: Graph, model: Any, inference: Inference, exact: bool, window: Any, found: Filled | None) -> Any:
@@ -247,33 +212,3 @@ def _projections(graph: Graph, model: Any, inference: Inference, exact: bool, wi
     for factor in reversed(factors[:-1]):
         result = (result * factor).sum(-2, keep=False)
     return result if exact else result.to(np.float64)
-
-
-def _check_error(model: Any, content: bytes, inference: Inference, batch: int | None) -> None:
-    """Warn if features of the graph (before int8) differ from those of `transform` for collinear components."""
-    import tempfile
-    import warnings
-    from pathlib import Path
-
-    from polyadic.export.inference import typical_windows
-
-    condition = inference.condition
-    if condition < _WELL_CONDITIONED:
-        return
-    step = batch or _TESTED
-    X = typical_windows(model, -(-_TESTED // step) * step)
-    expected = np.asarray(model.transform(X))
-    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "model.onnx"
-        file.write_bytes(content)
-        run = Features(file)
-    Z = np.concatenate([run(X[first : first + step]) for first in range(0, len(X), step)])
-    error = float(np.abs(Z - expected).max()) / size
-    warnings.warn(
-        f"components are nearly collinear (condition number {condition:.0e}, above {_WELL_CONDITIONED:.0e}): features "
-        f"of the graph differ from those of transform by up to {error:.0e} of their root mean square on "
-        f"{len(X)} test signals; use a smaller rank or a larger alpha",
-        RuntimeWarning,
-        stacklevel=3,
-    )

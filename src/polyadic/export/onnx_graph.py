@@ -173,18 +173,16 @@ class Graph:
         self.nodes = outside
         return graph
 
-    def serialised(
-        self, source: str, shape: Sequence[int], outputs: dict[str, tuple[Node, int]], known: Any, batch: int | None
-    ) -> bytes:
+    def serialised(self, source: str, shape: Sequence[int], outputs: dict[str, tuple[Node, int]], known: Any) -> bytes:
         """Return the validated model as bytes; outputs are by name the node and its number of columns."""
-        helper, kind, rows = self.api.helper, self.kind(np.float32), "N" if batch is None else batch
+        helper, kind = self.api.helper, self.kind(np.float32)
         for name, (node, _) in outputs.items():
             self.nodes.append(helper.make_node("Identity", [node], [name]))
         graph = helper.make_graph(
             self.nodes,
             "polyadic",
-            [helper.make_tensor_value_info(source, kind, [rows, *shape])],
-            [helper.make_tensor_value_info(name, kind, [rows, size]) for name, (_, size) in outputs.items()],
+            [helper.make_tensor_value_info(source, kind, ["N", *shape])],
+            [helper.make_tensor_value_info(name, kind, ["N", size]) for name, (_, size) in outputs.items()],
             list(self.constants.values()),
         )
         versions = {"opset_imports": [helper.make_opsetid("", OPSET)], "ir_version": IR}

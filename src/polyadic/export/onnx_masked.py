@@ -112,15 +112,9 @@ def completed(
 ) -> tuple[Any, Any, Any]:
     """Add what follows from the distribution of unlabelled windows.
 
-    Parameters
-    ----------
-    projections : (N, R) float64, K_oᵀt_o
-    z : (N, S) float64, standardised statistics, with NaN where missing; or None
-
-    Returns
-    -------
-    projections with the expectation of what is missing; statistics without NaN; and the symmetric root (N, k, k) of the
-    covariance of the logits, None without a probe
+    From projections K_oᵀt_o (N, R) and standardised statistics (N, S) with NaN where missing, or None: projections with
+    the expectation of what is missing, statistics without NaN, and the symmetric root (N, k, k) of the covariance of
+    the logits, None without a probe. All are float64.
     """
     outputs, weights = [projections, *([] if z is None else [z])], _uncertain(inference)
     solver = Solver(model.prior_, [torch.tensor(factor) for factor in inference.factors], inference.alpha)
@@ -235,10 +229,7 @@ def _root(graph: Graph, covariance: Any, size: int) -> Any:
 def averaged(graph: Graph, inference: Inference, logits: Any, root: Any) -> Any:
     """Add probabilities averaged over the distribution of the logits, as `averaged_softmax`: (N, classes) float32.
 
-    Parameters
-    ----------
-    logits : (N, classes) float32
-    root : (N, k, k), the root of the covariance of the last k logits
+    `root` (N, k, k) is that of the covariance of the last k logits.
     """
     classes, size = len(inference.classes), len(_uncertain(inference))
     points = fixed_points(size)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Condition, RLock, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from polyadic._util.files import harmless
 from polyadic.data import Windows
@@ -24,7 +24,7 @@ from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.label.journal import Journal, Row, place_rows
 from polyadic.label.questions import EVERY, Question, Questions
 
-__all__ = ["Answer", "ConflictError", "Predictions", "Session", "follow", "wilson"]
+__all__ = ["Answer", "ConflictError", "Predictions", "Session", "follow"]
 
 FEWEST_RANDOM = 10
 """Minimum number of randomly drawn windows for an estimate of the accuracy."""
@@ -48,22 +48,14 @@ class Answer(NamedTuple):
     asked: str
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What the labels say about all windows.
+class Predictions(NamedTuple):
+    """What the labels say about all windows."""
 
-    version : number of journal rows that it is based on
-    classes : (K,), names
-    probabilities : (N, K)
-    estimate : see `Session.estimate`
-    classifier : knows the order of classes along a recording; None if that does not help
-    """
-
-    version: int
-    classes: NDArray[Any] = field(default_factory=lambda: np.empty(0, "<U1"))
-    probabilities: NDArray[np.float64] | None = None
-    estimate: dict[str, Any] = field(default_factory=dict)
-    classifier: WindowClassifier | None = None
+    version: int  # number of journal rows that it is based on
+    estimate: dict[str, Any]  # accuracy on randomly drawn windows and its interval, or why it is too early to say
+    classes: NDArray[Any] = np.empty(0, "<U1")  # (K,), names
+    probabilities: NDArray[np.float64] | None = None  # (N, K)
+    classifier: WindowClassifier | None = None  # knows the order of classes, if that helps
 
 
 class _Features:
@@ -80,20 +72,6 @@ class _Features:
         places = [self._place[int(row)] for row in windows.source(np.arange(len(windows)))]
         found: NDArray[np.float64] = self._Z[places]
         return found
-
-
-def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share.
-
-    Examples
-    --------
-    >>> [round(end, 3) for end in wilson(8, 10)]
-    [0.49, 0.943]
-    """
-    share, extra = right / count, z * z / count
-    middle = (share + extra / 2) / (1 + extra)
-    half = z * np.sqrt(share * (1 - share) / count + extra / (4 * count)) / (1 + extra)
-    return max(0.0, float(middle - half)), min(1.0, float(middle + half))
 
 
 class Session:
@@ -143,7 +121,7 @@ class Session:
         self.labels: list[str] = [""] * len(windows)
         self.answers: list[Answer] = []
         self.classes: list[str] = []
-        self.predictions = Predictions(-1)
+        self.predictions = Predictions(-1, {})
         self._stamps: Counter[int] = Counter()
         self._pending: dict[str, Question] = {}
         self._picked: dict[str, Question] = {}
@@ -202,12 +180,13 @@ class Session:
         """Write rows, labels and reasons to the disk, and only then to memory."""
         fs, length = self.windows.fs or 1.0, self.windows.shape[2]
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        index = self.windows.index
-        lines = []
-        for row, label, asked in changes:
-            name, start = harmless(str(index.names[index.recording[row]])), float(index.start[row])
-            lines.append(Row(name, start / fs, length / fs, label, harmless(self.who), now, asked))
-        self.journal.append(lines)
+        who, names, starts = harmless(self.who), self.windows.recording, self.windows.start
+        self.journal.append(
+            [
+                Row(harmless(str(names[row])), float(starts[row]) / fs, length / fs, label, who, now, asked)
+                for row, label, asked in changes
+            ]
+        )
         for row, label, asked in changes:
             self._apply(row, label, asked)
         self.changed.notify_all()
@@ -302,40 +281,32 @@ class Session:
             random = sorted({answer.row for answer in self.answers if answer.asked == "random" and labels[answer.row]})
         known = labels != ""
         if len(set(labels[known].tolist())) < 2:
-            result = Predictions(version, estimate=self._too_early(len(random), "labels of two classes are needed"))
+            result = Predictions(version, {"count": len(random), "too_early": "labels of two classes are needed"})
         else:
             rows = np.union1d(self.questions.sample, np.flatnonzero(known))
             words = self.Z[rows], labels[rows], self.groups[rows]
             probe = Probe().fit(*words, self._statistics)
             likelihoods, fold = probe.left_out_likelihoods(*words, np.ones(len(rows), bool), self._statistics)
-            guess = dict(zip(rows.tolist(), probe.classes_[likelihoods.argmax(axis=1)].tolist(), strict=True))
-            tested = dict(zip(rows.tolist(), (fold >= 0).tolist(), strict=True))
-            right = [guess[row] == labels[row] for row in random if tested[row]]
+            drawn = np.isin(rows, random) & (fold >= 0)
+            right = (probe.classes_[likelihoods.argmax(axis=1)] == labels[rows])[drawn].tolist()
             order = self.predictions.classifier  # of earlier labels, until `learn_order`
             order = order if order is not None and np.array_equal(order.classes_, probe.classes_) else None
-            result = Predictions(version, probe.classes_, probe.predict_proba(self.Z), self.estimate(right), order)
+            result = Predictions(version, self._estimate(right), probe.classes_, probe.predict_proba(self.Z), order)
         with self._lock:
             self.predictions = result
         return result
 
-    def estimate(self, right: list[bool]) -> dict[str, Any]:
-        """Return the accuracy on the randomly drawn windows with its 95 % interval, or why it is too early to say.
+    def _estimate(self, right: list[bool]) -> dict[str, Any]:
+        """Return the accuracy on randomly drawn windows with Wilson's 95 % interval, or why it is too early to say.
 
-        Parameters
-        ----------
-        right : whether each was predicted correctly by a probe that did not train on its subject
+        `right` tells of each whether a probe that did not train on its subject was right.
         """
-        if len(right) < FEWEST_RANDOM:
-            subjects = len({self.groups[answer.row] for answer in self.answers if answer.label})
-            if subjects < 2:
-                return self._too_early(len(right), "labels of two subjects are needed")
-            return self._too_early(len(right), f"{len(right)} of {FEWEST_RANDOM} randomly drawn windows")
-        low, high = wilson(sum(right), len(right))
-        return {"count": len(right), "right": sum(right), "accuracy": sum(right) / len(right), "interval": [low, high]}
-
-    @staticmethod
-    def _too_early(count: int, why: str) -> dict[str, Any]:
-        return {"count": count, "too_early": why}
+        count, subjects = len(right), len({self.groups[answer.row] for answer in self.answers if answer.label})
+        if count < FEWEST_RANDOM:
+            drawn = f"{count} of {FEWEST_RANDOM} randomly drawn windows"
+            return {"count": count, "too_early": drawn if subjects > 1 else "labels of two subjects are needed"}
+        ends = binomtest(sum(right), count).proportion_ci(method="wilson")
+        return {"count": count, "right": sum(right), "accuracy": sum(right) / count, "interval": [ends.low, ends.high]}
 
     def learn_order(self) -> None:
         """Learn the order of classes along recordings for the timeline, if it helps on subjects left out."""
@@ -354,7 +325,7 @@ class Session:
             classifier = found if found.chain_ is not None and found.chain_.is_default else None
         with self._lock:
             if self.predictions is predictions:
-                self.predictions = Predictions(**{**vars(predictions), "classifier": classifier})
+                self.predictions = predictions._replace(classifier=classifier)
 
     def timeline(self, row: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Return the windows of a window's recording in order of time, and their predicted classes ("" if none)."""

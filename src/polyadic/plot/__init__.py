@@ -13,9 +13,9 @@ from __future__ import annotations
 from polyadic.plot.components import class_means, components, profile
 from polyadic.plot.fits import statistics, training
 from polyadic.plot.scalp import channels
-from polyadic.plot.scores import comparison, confusion, reliability, subjects
+from polyadic.plot.scores import comparison, confusion, missing_channels, reliability, subjects
 from polyadic.plot.timeline import timeline
-from polyadic.plot.windows import embedded, features, signals
+from polyadic.plot.windows import features, signals
 
 __all__ = [
     "channels",
@@ -23,8 +23,8 @@ __all__ = [
     "comparison",
     "components",
     "confusion",
-    "embedded",
     "features",
+    "missing_channels",
     "profile",
     "reliability",
     "signals",

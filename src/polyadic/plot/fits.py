@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,8 +30,8 @@ _TERMS = {
 }
 
 
-def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
-    """Plot the loss over sweeps or seconds and, below it, each of its terms on a logarithmic axis.
+def training(model: Any) -> Figure:
+    """Plot the loss over sweeps and, below it, each of its terms on a logarithmic axis.
 
     The axis of the loss is scaled to the sweeps after the first, to make convergence visible: the first sweep usually
     decreases the loss much more than all others. Terms that are always zero are left out, except for the fit.
@@ -39,7 +39,6 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     Parameters
     ----------
     model : fitted
-    x : "sweeps", or "seconds" since the fit began
 
     Examples
     --------
@@ -49,10 +48,8 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     ['loss', 'fit', 'Tikhonov']
     """
     check_is_fitted(model)
-    if x not in ("sweeps", "seconds"):
-        raise PolyadicError(f"x must be 'sweeps' or 'seconds', but is {x!r}")
     history = {term: np.array(values) for term, values in model.history_.items()}
-    count = len(history["seconds"])
+    count = len(history["loss"])
     figure = new_figure(height=440, showlegend=True)
     for number, (term, name) in enumerate(_TERMS.items()):
         values = history.get(term, np.empty(0))
@@ -61,7 +58,7 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
         sign = "" if term == "loss" or values.min() >= 0 else "−" if values.max() < 0 else "|"
         where = {"xaxis": "x", "yaxis": "y"} if term == "loss" else {"xaxis": "x2", "yaxis": "y2"}
         figure.add_scatter(
-            x=np.cumsum(history["seconds"]) if x == "seconds" else np.arange(1, count + 1),
+            x=np.arange(1, count + 1),
             # The self-supervised term is negative if views agree: the logarithmic axis shows its absolute value.
             y=values if term == "loss" else np.abs(values),
             mode="lines+markers",
@@ -74,13 +71,13 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
                 "dash": "dash" if term == "fit_augmented" else "solid",
             },
             marker={"size": 5, "symbol": SYMBOLS[number % len(SYMBOLS)]},
-            hovertemplate=f"%{{x:.3g}} {x}: %{{y:.5g}}<extra>%{{fullData.name}}</extra>",
+            hovertemplate="sweep %{x}: %{y:.5g}<extra>%{fullData.name}</extra>",
             **where,
         )
     loss, terms = history["loss"], np.concatenate([trace.y for trace in figure.data[1:]])
     low, high = float(loss.min()), float(loss[1 if len(loss) > 2 else 0 :].max())
     margin = 0.08 * (high - low)
-    across = {"rangemode": "tozero"} | ({"dtick": max(1, -(-count // 10))} if x == "sweeps" else {})
+    across = {"rangemode": "tozero", "dtick": max(1, -(-count // 10))}
     above = {"title": {"text": "loss"}, "domain": [0.56, 1]}
     above |= {"range": [low - margin, high + margin]} if margin > 0 else {}
     panel(figure, 0, across | {"matches": "x2", "showticklabels": False}, above)
@@ -88,7 +85,7 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     decades = float(np.log10(terms.max() / terms[terms > 0].min())) if terms.any() else 0.0
     log = {"type": "log", "exponentformat": "power", "dtick": 1 if decades > 2 else "D2"}
     below = {"title": {"text": "terms"}, "domain": [0, 0.48]} | log
-    panel(figure, 1, across | {"title": {"text": "sweep" if x == "sweeps" else "seconds"}}, below)
+    panel(figure, 1, across | {"title": {"text": "sweep"}}, below)
     return figure
 
 

@@ -135,18 +135,7 @@ def _add_map(
 
 
 def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 32) -> NDArray[np.float64]:
-    """Interpolate values at electrodes on a square grid around the head.
-
-    Parameters
-    ----------
-    places : (n, 2), as returned by `polyadic.plot.electrodes.positions`
-    values : (n,)
-    size : number of grid points per side
-
-    Returns
-    -------
-    (size, size), from the back of the head to the front
-    """
+    """Interpolate values (n,) at electrodes (n, 2) on a square grid, from the back of the head: (size, size)."""
     from scipy.interpolate import RBFInterpolator
 
     distinct, rows = np.unique(places, axis=0, return_inverse=True)

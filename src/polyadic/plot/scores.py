@@ -1,4 +1,4 @@
-"""Plots of scores: comparison of methods, confusion matrix, and scores by subject."""
+"""Plots of scores: comparison of methods, confusion, calibration, and scores by subject or missing channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polyadic.plot.style import NEUTRAL, PALETTE, line_up, new_figure, short
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["comparison", "confusion", "reliability", "subjects"]
+__all__ = ["comparison", "confusion", "missing_channels", "reliability", "subjects"]
 
 _MOST_COUNTED = 12
 _MOST_LETTERS = 40
@@ -116,6 +116,38 @@ def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: f
         xaxis={"title": {"text": f"{measure} (%)"}, "range": [0, 100]},
         yaxis=line_up([short(name) for name, _ in ordered]) | {"range": None},
         margin_r=16,  # room for the tick label "100"
+    )
+
+
+def missing_channels(accuracy: Mapping[int, float], channels: int, chance: float | None = None) -> Figure:
+    """Plot the balanced accuracy against the number of missing channels.
+
+    Parameters
+    ----------
+    accuracy : score, between 0 and 1, by number of missing channels
+    channels : number of all channels
+    chance : chance level, for a dashed line
+
+    Examples
+    --------
+    >>> missing_channels({0: 0.9, 1: 0.8}, 4).data[0].y.tolist()
+    [90.0, 80.0]
+    """
+    figure = new_figure(height=300, showlegend=False)
+    figure.add_scatter(
+        x=list(accuracy),
+        y=100 * np.array(list(accuracy.values())),
+        mode="lines+markers",
+        marker={"size": 9, "color": PALETTE[0]},
+        line={"color": PALETTE[0]},
+        cliponaxis=False,
+        hovertemplate=f"%{{x}} of {channels} missing: %{{y:.1f}} %<extra></extra>",
+    )
+    if chance is not None:
+        figure.add_hline(y=100 * chance, line={"width": 1, "dash": "dash", "color": NEUTRAL})
+    return figure.update_layout(
+        xaxis={"title": {"text": f"missing channels, of {channels}"}, "tickvals": list(accuracy)},
+        yaxis={"title": {"text": "balanced accuracy (%)"}, "range": [0, 101]},
     )
 
 

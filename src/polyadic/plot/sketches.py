@@ -26,17 +26,7 @@ _SIGNS = ("var(--negative, #2166ac)", "var(--positive, #b2182b)")
 def picture(axis: Axis, weights: NDArray[Any]) -> str:
     """Return the picture of one axis of a component as SVG: a head for electrodes, bars for channels, else a line.
 
-    Of many channels without a position, only some are drawn.
-
-    Parameters
-    ----------
-    weights : (n,), a column of the axis' basis
-
-    Examples
-    --------
-    >>> frequency = Axis("frequency", "frequency", np.arange(3.0), "Hz")
-    >>> picture(frequency, np.array([0.0, 1.0, 0.5]))[:4]
-    '<svg'
+    Weights are a column of the axis' basis. Of many channels without a position, only some are drawn.
     """
     parts = axis.by_part(np.asarray(weights, dtype=np.float64))
     if axis.kind == "channel" and (places := positions(axis.labels)):
@@ -99,15 +89,7 @@ def _head(values: NDArray[Any], places: NDArray[Any]) -> str:
 
 
 def model_html(model: Any, outcome: str = "") -> str:
-    """Return HTML of a fitted model for notebooks: name, summary of the fit, and its first components.
-
-    Examples
-    --------
-    >>> from polyadic import SALS
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
-    >>> "rank 2" in model_html(model)
-    True
-    """
+    """Return HTML of a fitted model for notebooks: name, summary of the fit, and its first components."""
     axes = model.axes()
     cell = "padding:2px 10px;text-align:left;vertical-align:middle;border:0"
     heads = "".join(f'<th scope="col" style="{cell}">{escape(axis.title)}</th>' for axis in axes)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
 
 from polyadic.errors import PolyadicError
 from polyadic.plot.style import PALETTE, SYMBOLS, compact, new_figure, panel, short
@@ -13,67 +15,31 @@ from polyadic.plot.style import PALETTE, SYMBOLS, compact, new_figure, panel, sh
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["HALF_ROW", "MOST_CHANNELS", "Outlines", "embedded", "features", "outlines", "scale_texts", "signals"]
+__all__ = ["Outlines", "features", "outlines", "signals"]
 
-MOST_CHANNELS = 16
-HALF_ROW = 0.45
+_MOST_CHANNELS = 16
+_HALF_ROW = 0.45
 """Height at which the largest value of a channel is drawn; rows are 1 apart."""
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
-_TSNE_STEPS = 500
-
-
-def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca", standardise: bool = True) -> NDArray[np.float64]:
-    """Embed features in two dimensions.
-
-    Parameters
-    ----------
-    Z : (N, rank), features
-    method : "pca" for the first two principal components, "t-sne" for a map that preserves neighbourhoods (large
-        distances in it are not meaningful)
-    standardise : whether to scale each feature to variance 1 first. Use False for features of a `Readout`, whose
-        distances are meaningful; scaling would amplify the weakest features
-
-    Returns
-    -------
-    (N, 2)
-
-    Examples
-    --------
-    >>> embedded(np.random.default_rng(0).normal(size=(30, 5))).shape
-    (30, 2)
-    """
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-    from sklearn.preprocessing import StandardScaler
-    from threadpoolctl import threadpool_limits
-
-    values = np.asarray(Z, dtype=np.float64)
-    if method not in ("pca", "t-sne"):
-        raise PolyadicError(f"method must be 'pca' or 't-sne', but is {method!r}")
-    if values.ndim != 2 or len(values) < 3:
-        raise PolyadicError(f"Z must have shape (N, rank) with N at least 3, but has shape {values.shape}")
-    scaled = StandardScaler(with_std=standardise).fit_transform(values)
-    scaled = np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1]))))
-    perplexity = min(30.0, (len(values) - 1) / 3)
-    tsne = TSNE(max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca")
-    embedding = tsne if method == "t-sne" else PCA(2, svd_solver="full")
-    # t-SNE takes many short steps: synchronising threads costs more than it saves, especially on a busy machine.
-    with threadpool_limits(1):
-        return np.asarray(embedding.fit_transform(scaled))
 
 
 def features(
-    points: ArrayLike, windows: Any = None, colour: Literal["class", "subject", "recording"] = "class"
+    Z: ArrayLike,
+    windows: Any = None,
+    colour: Literal["class", "subject", "recording"] = "class",
+    standardise: bool = True,
 ) -> Figure:
     """Plot a map of features, one point per window; hovering over a point shows its class, subject and recording.
 
     Parameters
     ----------
-    points : (N, 2), result of `embedded`; or features (N, rank), which are then embedded by PCA. The `customdata` of
-        a point is its row
+    Z : (N, rank), features, shown by their first two principal components; or points (N, 2), shown as they are. The
+        `customdata` of a point is its row
     windows : the `Windows` of the points, for their colours and hover texts
     colour : "class", "subject" or "recording"
+    standardise : whether to scale each feature to variance 1 first. Use False for features of a `Readout`, whose
+        distances are meaningful; scaling would amplify the weakest features
 
     Examples
     --------
@@ -82,13 +48,16 @@ def features(
     >>> len(features(np.zeros((12, 2)), signals).data)
     4
     """
-    xy = np.asarray(points, dtype=np.float64)
-    if xy.ndim != 2 or xy.shape[1] != 2:
-        xy = embedded(xy)
+    xy = np.asarray(Z, dtype=np.float64)
+    if xy.ndim != 2 or len(xy) < 3:
+        raise PolyadicError(f"Z must have shape (N, rank) with N at least 3, but has shape {xy.shape}")
+    if xy.shape[1] != 2:
+        scaled = StandardScaler(with_std=standardise).fit_transform(xy)
+        xy = PCA(2, svd_solver="full").fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
     if colour not in _GROUPS:
         raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
     if windows is not None and len(windows) != len(xy):
-        raise PolyadicError(f"windows and points must have the same length, but have {len(windows)} and {len(xy)}")
+        raise PolyadicError(f"windows and Z must have the same length, but have {len(windows)} and {len(xy)}")
     names = np.full(len(xy), "", dtype=object) if windows is None else _column(windows, colour)
     texts = [f"window {n + 1}" for n in range(len(xy))] if windows is None else _window_texts(windows)
     present = set(names.tolist())
@@ -174,7 +143,7 @@ def signals(
     chosen = np.atleast_1d(np.asarray(rows, dtype=np.intp))
     if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(windows):
         raise PolyadicError(f"rows must be between 0 and {len(windows) - 1}, but are {chosen.tolist()}")
-    shown = np.arange(windows.shape[1])[:MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
+    shown = np.arange(windows.shape[1])[:_MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
     X, length = np.asarray(windows.read(chosen))[:, shown], windows.shape[2]
     rate, unit = (windows.fs, "s") if windows.fs else (1.0, "samples")
     titles, begins = _window_texts(windows[chosen], most=14, lines=2), np.zeros(len(chosen), np.intp)
@@ -186,10 +155,10 @@ def signals(
             f"{title}<br>{first:.3g} to {last:.3g} of {length / rate:.3g} {unit}"
             for title, (first, last) in zip(titles, times.tolist(), strict=True)
         ]
-    lines = outlines(X, points, together=True)
+    lines = outlines(X, points)
     above = 12 + 14 * (1 + max(title.count("<br>") for title in titles))
     figure = new_figure(height=40 + above + max(120, 34 * len(shown)), showlegend=False, margin_t=above)
-    texts = scale_texts(windows, shown, lines.spread[0])
+    texts = _scale_texts(windows, shown, lines.spread)
     for number, (begin, values, title) in enumerate(zip(begins.tolist(), lines.values, titles, strict=True)):
         width = 1.0 / len(chosen)
         x = {"domain": [number * width + 0.015 * (number > 0), (number + 1) * width], "zeroline": False}
@@ -203,7 +172,7 @@ def signals(
             figure.add_scatter(
                 x0=(begin + lines.first) / rate,
                 dx=lines.step / rate,
-                y=compact(HALF_ROW * values[channel, edge] - channel),
+                y=compact(_HALF_ROW * values[channel, edge] - channel),
                 mode="lines",
                 line={"width": 0.5 if values.shape[1] > 1 else 1, "color": PALETTE[0]},
                 name=texts[channel].rpartition(" ±")[0],
@@ -215,7 +184,7 @@ def signals(
     return figure
 
 
-def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
+def _scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
     """Return row labels: the channel name and what half a row stands for, such as "Fz ±150 µV"."""
     names = windows.channels or [str(number + 1) for number in range(windows.shape[1])]
     units = windows.units or [""] * windows.shape[1]
@@ -231,37 +200,29 @@ class Outlines(NamedTuple):
     """Outlines of windows, scaled for drawing."""
 
     values: NDArray[np.float64]  # (n, channels, lines, points), -1 to 1: every sample, or the two edges of a band
-    spread: NDArray[np.float64]  # (n, channels), what a value of 1 stands for in the unit of the channel
+    spread: NDArray[np.float64]  # (channels,), what a value of 1 stands for in the unit of the channel
     first: float  # position of the first point, in samples
     step: float  # distance between points, in samples
 
 
-def outlines(X: NDArray[Any], points: int, together: bool = False) -> Outlines:
+def outlines(X: NDArray[Any], points: int) -> Outlines:
     """Return the outlines of windows (n, channels, time), with at most `points` values per channel.
 
     If there are more samples, an outline is the band between the minimum and the maximum around each position. The
     ranges of neighbouring positions overlap, because otherwise a rhythm with a period of one or two steps would alias.
-
-    Parameters
-    ----------
-    together : whether a channel has one scale for all windows
-
-    Examples
-    --------
-    >>> outlines(np.ones((2, 3, 100)), 100).values.shape, outlines(np.ones((2, 3, 100)), 99).values.shape
-    ((2, 3, 1, 100), (2, 3, 2, 49))
+    A channel has one scale for all windows.
     """
-    over = (0, 2) if together else 2
     values = np.asarray(X, dtype=np.float64)
-    centred = values - np.median(values, axis=over, keepdims=True)
-    spread = np.broadcast_to(np.abs(centred).max(axis=over, keepdims=True), (*values.shape[:2], 1))
-    scaled, length = centred / np.where(spread > 0, spread, 1.0), values.shape[2]
+    observed = [own[np.isfinite(own)] for own in values.swapaxes(0, 1)]
+    centred = values - np.array([np.median(own) if own.size else 0.0 for own in observed])[:, None]
+    spread = np.abs(np.nan_to_num(centred)).max(axis=(0, 2))
+    scaled, length = centred / np.where(spread > 0, spread, 1.0)[:, None], values.shape[2]
     if length <= points:
-        return Outlines(scaled[:, :, None], spread[:, :, 0], 0.0, 1.0)
+        return Outlines(scaled[:, :, None], spread, 0.0, 1.0)
     count = max(1, points // 2)
     step, places = length / count, np.arange(count)
     ends = np.stack([np.floor(step * (places - 1)), np.ceil(step * (places + 2))], axis=1)
     # `reduceat` takes alternating starts and ends, and only results of starts are used. Padding keeps indices valid.
     ranges, padded = ends.clip(0, length).astype(np.intp).ravel(), np.concatenate([scaled, scaled[..., -1:]], axis=-1)
     edges = [of.reduceat(padded, ranges, axis=-1)[..., ::2] for of in (np.minimum, np.maximum)]
-    return Outlines(np.stack(edges, axis=-2), spread[:, :, 0], step / 2, step)
+    return Outlines(np.stack(edges, axis=-2), spread, step / 2, step)

@@ -14,7 +14,7 @@ from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import band, count_peaks, effect_sizes, is_flat, shares
 from polyadic.plot.electrodes import positions
 
-__all__ = ["Component", "Place", "describe_components", "large_but_not_replicating", "sentence", "strongest_class"]
+__all__ = ["Component", "Place", "describe_components", "sentence", "strongest_class"]
 
 _EXPRESSING = 3
 _ENDS = (("highest", 1), ("lowest", -1))
@@ -24,8 +24,6 @@ _RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0
 """Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles, and slow the baseline."""
 _EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
-_LARGE = 10.0
-"""Smallest share, in percent, of a component that the report mentions although it does not replicate."""
 _COARSE = 5.0
 """Step size of an axis from which positions are rounded to integers."""
 
@@ -135,16 +133,6 @@ def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
     return told
 
 
-def large_but_not_replicating(components: list[Component]) -> list[Component]:
-    """Return the components that do not replicate although their share is large, at least 10 %.
-
-    If the rank is too high, each fit may split a real rhythm differently between components, so that none of them
-    replicates. The report mentions these components, because its table hides them at first.
-    """
-    hidden = [each for each in components if not each.replicates and (each.share or 0.0) >= _LARGE]
-    return [each for each in hidden if each.reliable_share >= 100 / len(components)]
-
-
 def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> Place:
     """Describe the peak of a profile, its width and other peaks; of channels, those near the largest weight."""
     if axis.kind == "channel":
@@ -178,9 +166,9 @@ def _rounded(axis: Axis, value: float) -> str:
     return f"{value:.0f}" if (axis.positions == np.rint(axis.positions)).all() else f"{value:.{digits}f}"
 
 
-def strongest_class(component: Component, classes: list[str]) -> tuple[str, str]:
-    """Return the class with the largest effect size, and a text with both; "" and "no class" if all are small."""
+def strongest_class(component: Component, classes: list[str]) -> str:
+    """Return the class with the largest effect size, and this; "no class" if all are small."""
     if not component.effects or max(component.effects) < _NOTABLE:
-        return "", "no class" if component.effects else ""
+        return "no class" if component.effects else ""
     best = int(np.argmax(component.effects))
-    return classes[best], f"{classes[best]}, d {component.effects[best]:+.1f}"
+    return f"{classes[best]}, d {component.effects[best]:+.1f}".replace("d -", "d −")

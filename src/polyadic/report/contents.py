@@ -21,7 +21,7 @@ from polyadic.explain.replicability import Replicability
 from polyadic.report.components import Component, describe_components
 from polyadic.report.probe import ProbeResult, score_probe, thinned
 
-__all__ = ["ReportContents", "Timeline", "as_windows", "collect_contents"]
+__all__ = ["ReportContents", "Timeline", "collect_contents"]
 
 _SAMPLED = 4000
 _SCORED = 1024
@@ -33,15 +33,15 @@ _MOST_COMPONENTS = 6
 
 
 class Timeline(NamedTuple):
-    """One recording."""
+    """One recording: its name, and what `plot.timeline` takes."""
 
     name: str  # of the recording, or of the subject if recordings have no names
     windows: Windows  # in order of time
     predicted: NDArray[np.int64] | None  # (n,), -1 where a window was not tested; None without a probe
     probability: NDArray[np.float32] | None  # (n, classes)
-    strengths: NDArray[np.float64]  # (n, rows), level and relative expressions in dB; or coefficients, in SD
+    strengths: NDArray[np.float64] | None  # (n, rows), level and relative expressions in dB; or coefficients, in SD
     names: list[str]  # of these rows: level, component 1, …
-    alone: NDArray[np.int64] | None = None  # (n,), the class of each window by itself, if predicted is a path
+    alone: NDArray[np.int64] | None  # (n,), the class of each window by itself, if predicted is a path
 
 
 @dataclass
@@ -53,7 +53,7 @@ class ReportContents:
     axes: list[Axis]
     checked: Replicability | None
     total: int = 0  # number of windows in the data; 0 without data
-    windows: Windows | None = None  # the sample; None without data, or for plain tensors
+    windows: Windows | None = None  # the sample; None without data
     level: NDArray[Any] | None = None  # (n,), its level in dB; None if components have no expression
     values: NDArray[Any] | None = None  # (n, rank), its relative expressions in dB, or standardised coefficients
     no_expression: str = ""  # why components have no expression, if so
@@ -88,31 +88,29 @@ def collect_contents(
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ReportContents:
     """Collect the contents of a report from a model and, if given, data; parameters as for `polyadic.report.render`."""
-    whole, label, people = as_windows(model, data), None, shown(model)
-    checked = getattr(people, "replicability_", None)
-    contents = ReportContents(model, people, model.axes(whole), checked)
-    x = None
-    if data is not None:
-        source = data if whole is None else whole
-        sample = source[thinned(np.arange(len(source)), _SAMPLED)]
-        x = np.asarray(people.coefficients(sample), np.float64) if people.rank else None
-        contents.level, contents.values, contents.no_expression = _decibels(model, sample, x, x)
-        contents.Z = np.asarray(model.transform(sample), dtype=np.float64)
-        contents.total, contents.fit = len(source), model.score(sample[:_SCORED])
-        if isinstance(sample, Windows):
-            contents.windows, label = sample, sample.label
-            contents.dead = _dead_channels(model, sample)
-            contents.classes = [sample.classes[code] for code in np.unique(label[label >= 0])]
-    if whole is not None and len(np.unique(whole.label[whole.label >= 0])) > 1:
+    people = shown(model)
+    contents = ReportContents(model, people, model.axes(data), getattr(people, "replicability_", None))
+    if data is None:
+        contents.components = describe_components(people, contents.axes, checked=contents.checked)
+        return contents
+    windows = data.windows if isinstance(data, WindowStore) else data
+    windows = windows if isinstance(windows, Windows) else Windows(np.asarray(windows))
+    sample = windows[thinned(np.arange(len(windows)), _SAMPLED)]
+    contents.total, contents.windows, contents.fit = len(windows), sample, model.score(sample[:_SCORED])
+    x = np.asarray(people.coefficients(sample), np.float64) if people.rank else None
+    contents.level, contents.values, contents.no_expression = _decibels(model, sample, x, x)
+    contents.Z = np.asarray(model.transform(sample), dtype=np.float64)
+    contents.dead = _dead_channels(model, sample)
+    contents.classes = [sample.classes[code] for code in np.unique(sample.label[sample.label >= 0])]
+    if len(np.unique(windows.label[windows.label >= 0])) > 1:
         try:
-            contents.probe = score_probe(model, whole, random_state, probe_kind, transductive, on_fold)
+            contents.probe = score_probe(model, windows, random_state, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             contents.trouble = str(error)
     values = None if contents.level is None else contents.values
-    contents.components = describe_components(people, contents.axes, x, values, label, checked)
-    if whole is not None:
-        contents.store = whole._samples if isinstance(whole._samples, WindowStore) else None
-        contents.timelines, contents.recordings = _timelines(contents, whole, x)
+    contents.components = describe_components(people, contents.axes, x, values, sample.label, contents.checked)
+    contents.store = windows._samples if isinstance(windows._samples, WindowStore) else None
+    contents.timelines, contents.recordings = _timelines(contents, windows, x)
     return contents
 
 
@@ -140,17 +138,6 @@ def _decibels(model: Any, X: Any, x: NDArray[Any] | None, sample: NDArray[Any] |
         return None, (x - sample.mean(axis=0)) / np.where(spread > 0, spread, 1.0), str(error)
 
 
-def as_windows(model: Any, data: Any) -> Windows | None:
-    """Return the data as `Windows`, or None if it is tensors rather than signals."""
-    if data is None or isinstance(data, Windows):
-        return data
-    if isinstance(data, WindowStore):
-        return data.windows
-    if model.tensorize_ is not None and len(np.shape(data)) == 3:
-        return Windows(np.asarray(data))
-    return None
-
-
 def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | None) -> tuple[list[Timeline], int]:
     """Return timelines of at most twelve evenly spaced recordings, and the number of recordings to choose from.
 
@@ -167,17 +154,15 @@ def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | Non
         if probe.path is not None:
             alone = predicted.copy()
             predicted[probe.rows] = probe.path
-        shares = probe.probability if probe.path is None else probe.path_probability
-        if shares is not None:
-            probability = np.full((len(windows), len(windows.classes)), np.nan, np.float32)
-            probability[probe.rows] = shares
+        probability = np.full((len(windows), len(windows.classes)), np.nan, np.float32)
+        probability[probe.rows] = probe.probability
     groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
     groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
     chosen = [each for each in components if each.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
     numbers = [each.number for each in chosen]
     room = _MOST_NUMBERS // (len(windows.classes) + len(chosen) + 2)
     columns = [number - 1 for number in numbers]
-    names_of_rows = [*["level"] * (contents.level is not None), *(f"component {number}" for number in numbers)]
+    rows_of = [*["level"] * (contents.level is not None), *(f"component {number}" for number in numbers)]
     drawn = list[Timeline]()
     for place in thinned(np.arange(len(groups)), _MOST_RECORDINGS).tolist():
         name, rows = groups[place]
@@ -191,5 +176,5 @@ def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | Non
         strengths = np.empty((len(rows), 0)) if values is None else values[:, columns]
         strengths = strengths if loud is None else np.column_stack([loud, strengths])
         codes, shares, single = (None if each is None else each[rows] for each in (predicted, probability, alone))
-        drawn.append(Timeline(name, part, codes, shares, strengths, names_of_rows, single))
+        drawn.append(Timeline(name, part, codes, shares, strengths if rows_of else None, rows_of, single))
     return drawn, len(groups)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from polyadic import plot
 from polyadic.data.windows import Windows
 from polyadic.explain.comparison import Comparison
 from polyadic.explain.spectra import where_strongest
-from polyadic.plot.windows import HALF_ROW, MOST_CHANNELS, outlines, scale_texts
 from polyadic.report.components import Component
 from polyadic.report.contents import ReportContents
 from polyadic.report.probe import thinned
@@ -21,11 +19,9 @@ from polyadic.report.probe import thinned
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["figures", "previews"]
+__all__ = ["figures"]
 
 _MAPPED = 1000
-_PREVIEW_BYTES = 700_000
-_AT_A_TIME = 50
 _POINTS = 600
 _DRAWN_NUMBERS = 250_000
 _DRAWN_COMPONENTS = 16
@@ -53,25 +49,24 @@ def figures(
     # These take longest, so they come first: otherwise the estimate of the remaining time would be too low.
     begin(0, "maps and scores")
     readout = getattr(model, "readout_", None)
-    if contents.Z is not None and len(contents.Z) >= 3:
-        drawn |= _feature_maps(contents, standardise=readout is None)
+    if windows is not None and len(windows) >= 3:
+        drawn |= _feature_maps(contents, windows, standardise=readout is None)
     if probe is not None and windows is not None:
+        result = probe.result
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
-        if probe.per_subject:
-            drawn["subjects"] = plot.subjects(probe.per_subject, "balanced accuracy", probe.chance)
-        if probe.probability is not None:
-            drawn["reliability"] = plot.reliability(probe.probability.max(axis=1), probe.correct)
+        by_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
+        drawn["subjects"] = plot.subjects(by_subject, "balanced accuracy", result.chance)
+        drawn["reliability"] = plot.reliability(result.confidence.ravel(), result.correct.ravel())
+        if probe.without:
+            drawn["missing"] = plot.missing_channels(probe.without, windows.shape[1], result.chance)
     for number, each in enumerate(contents.timelines):
-        strengths = each.strengths if each.names else None
-        shown = (each.predicted, each.probability, strengths, each.names, each.alone, contents.unit)
-        drawn[f"timeline-{number}"] = plot.timeline(each.windows, *shown)
+        drawn[f"timeline-{number}"] = plot.timeline(*each[1:], contents.unit)
     if contents.level is not None and windows is not None and len(contents.classes) > 1:
         drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
     if readout is not None and readout.n_statistics and windows is not None and len(contents.classes) > 1:
         drawn["statistics"] = plot.statistics(model, np.asarray(contents.Z), windows.label, windows.classes)
     if model.history_["loss"]:
-        drawn["training-sweeps"] = plot.training(model)
-        drawn["training-seconds"] = plot.training(model, "seconds")
+        drawn["training"] = plot.training(model)
     count = len(contents.components)
     for place, component in enumerate(contents.components):
         begin(1 + place, f"component {place + 1} of {count}")
@@ -119,52 +114,12 @@ def _expressing_windows(contents: ReportContents, component: Component, windows:
     return plot.signals(windows, component.windows, points, channels, centre)
 
 
-def _feature_maps(contents: ReportContents, standardise: bool) -> dict[str, Figure]:
-    """Build a map for each embedding and each colouring with more than one colour."""
-    Z = np.asarray(contents.Z)
-    rows = thinned(np.arange(len(Z)), _MAPPED)
-    windows = None if contents.windows is None else contents.windows[rows]
-    colours = []
-    if windows is not None:
-        columns = {"class": windows.label, "subject": windows.subject, "recording": windows.recording}
-        if np.array_equal(windows.subject, windows.recording):
-            del columns["recording"]
-        colours = [name for name, column in columns.items() if len(np.unique(column)) > 1]
-    drawn = {}
-    for method in ("pca", "t-sne"):
-        points = plot.embedded(Z[rows], method, standardise)
-        for colour in colours or ["class"]:
-            drawn[f"map {method} {colour}"] = plot.features(points, windows, colour)  # type: ignore[arg-type]
-    return drawn
-
-
-def previews(sample: Windows | None) -> dict[str, Any] | None:
-    """Return previews of the windows on the map, as drawn by `plot.signals`, in 8 bits to keep the page small.
-
-    Returns
-    -------
-    a dictionary, or None without a map: `figure`, the figure of the first window; `bytes` (base64 of windows × lines of
-    the figure × `points`), to be scaled by `height`; `lines`, the number of lines per channel; `texts` (windows ×
-    channels), the row labels
-    """
-    if sample is None or len(sample) < 3:
-        return None
-    windows = sample[thinned(np.arange(len(sample)), _MAPPED)]
-    count = min(windows.shape[1], MOST_CHANNELS)
-    room = int(np.clip(_PREVIEW_BYTES // (len(windows) * count), 24, 1000))
-    digits, texts = [], list[list[str]]()
-    # Read windows in chunks: a thousand long windows need much more memory than their outlines.
-    for rows in np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME)):
-        drawn = outlines(windows.read(rows)[:, :count], room)
-        digits.append(np.rint(127 * np.nan_to_num(drawn.values)).astype(np.int8))  # missing samples are drawn at 0
-        texts += [scale_texts(windows, np.arange(count), spread) for spread in drawn.spread]
-    figure = plot.signals(windows, 0, room).update_layout(margin_t=8)
-    figure.layout.annotations = ()  # the page has the title
-    return {
-        "figure": _without_template(figure),
-        "bytes": base64.b64encode(np.concatenate(digits).tobytes()).decode(),
-        "lines": digits[0].shape[2],
-        "points": digits[0].shape[3],
-        "height": HALF_ROW / 127,
-        "texts": texts,
-    }
+def _feature_maps(contents: ReportContents, sample: Windows, standardise: bool) -> dict[str, Figure]:
+    """Build a map for each colouring with more than one colour."""
+    rows = thinned(np.arange(len(sample)), _MAPPED)
+    Z, windows = np.asarray(contents.Z)[rows], sample[rows]
+    columns = {"class": windows.label, "subject": windows.subject, "recording": windows.recording}
+    if np.array_equal(windows.subject, windows.recording):
+        del columns["recording"]
+    colours: list[Any] = [name for name, column in columns.items() if len(np.unique(column)) > 1] or ["class"]
+    return {f"map {colour}": plot.features(Z, windows, colour, standardise) for colour in colours}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def add_to_mne(report: Any, model: Any, windows: Windows, *, scores: Any = None,
     4
     """
     if scores is not None:
-        lines = "".join(f"<p>{_escaped(line)}</p>" for line in scores.summary().splitlines())
+        lines = "".join(f"<p>{escape(line)}</p>" for line in scores.summary().splitlines())
         report.add_html(lines, "Score on left-out subjects", section=section)
     figures = {"Components": plot.components(model, windows)}
     if (windows.label >= 0).any():
@@ -59,7 +60,3 @@ def add_to_mne(report: Any, model: Any, windows: Windows, *, scores: Any = None,
         # The library of the figures is part of the first one.
         html = figure.to_html(full_html=False, include_plotlyjs=number == 0)
         report.add_html(html, title, section=section)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

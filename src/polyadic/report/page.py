@@ -20,9 +20,9 @@ from polyadic.explain.expression import shown
 from polyadic.plot.electrodes import positions
 from polyadic.plot.sketches import picture
 from polyadic.plot.style import new_figure
-from polyadic.report.components import large_but_not_replicating, sentence, strongest_class
+from polyadic.report.components import sentence, strongest_class
 from polyadic.report.contents import ReportContents, collect_contents
-from polyadic.report.figures import figures, previews
+from polyadic.report.figures import figures
 from polyadic.report.probe import headline
 
 __all__ = ["BIBTEX", "render", "write"]
@@ -89,7 +89,7 @@ def render(
     Parameters
     ----------
     model : fitted
-    data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has only the
+    data : `Windows`, a `WindowStore` or an array of windows (N, channels, time); without it the report has only the
         components and the training
     origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
         name
@@ -114,10 +114,8 @@ def render(
 
     contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
     drawn = figures(contents, comparison, lambda done, stage: begin(1 + done, stage))
-    shown_windows = previews(contents.windows)
     begin(shown(model).rank + 2, "page")
     file = resources.files("polyadic.report")
-    maps = [name.split(" ")[1:] for name in drawn if name.startswith("map ")]
     plural = {"channel": "channels", "frequency": "frequencies"}
     names_of_modes = [plural.get(axis.kind, axis.name) for axis in contents.axes]
     values = {
@@ -133,12 +131,10 @@ def render(
         "converged": getattr(model, "converged_", None),
         "headline": None if contents.probe is None else headline(contents.probe),
         "components": _component_rows(contents),
-        "large_hidden": large_but_not_replicating(contents.components),
         "settings": _parameter_texts(model),
         "origin": dict.fromkeys(_ORIGIN) | {"versions": versions()} | dict(origin or {}),
         "figure_names": set(drawn),
-        "map_methods": list(dict.fromkeys(method for method, _ in maps)),
-        "map_colours": list(dict.fromkeys(colour for _, colour in maps)),
+        "map_colours": [name.removeprefix("map ") for name in drawn if name.startswith("map ")],
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
         "way": _way(model),
         "readout": getattr(model, "readout_", None),
@@ -146,8 +142,7 @@ def render(
         "version": __version__,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
-        "figures": _packed(json.dumps({"figures": drawn, "previews": shown_windows}, allow_nan=False).encode()),
-        "previews": shown_windows is not None,
+        "figures": _packed(json.dumps(drawn, allow_nan=False).encode()),
         "modes": " and ".join(filter(None, [", ".join(names_of_modes[:-1]), names_of_modes[-1]])),
         "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "plotly": _packed((resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
@@ -174,7 +169,7 @@ def _template() -> Any:
 
 
 def _component_rows(contents: ReportContents) -> list[dict[str, Any]]:
-    """Return the rows of the component table: cells, words to search for, and CSS classes."""
+    """Return the rows of the component table: cells, texts and CSS classes."""
     rows = []
     largest = max((abs(mean) for component in contents.components for mean in component.means), default=0.0) or 1.0
     for place, component in enumerate(contents.components):
@@ -182,18 +177,14 @@ def _component_rows(contents: ReportContents) -> list[dict[str, Any]]:
             {"picture": picture(axis, factor[:, component.number - 1]), "at": at.text, "value": at.value}
             for axis, factor, at in zip(contents.axes, contents.people.factors_, component.places, strict=True)
         ]
-        name, text = strongest_class(component, contents.classes)
-        folded = not component.replicates or place >= _SHOWN
-        state = "folded" if folded else "folded-small" if place >= _SHOWN_ON_PHONES else ""
+        state = "folded" if place >= _SHOWN else "folded-small" if place >= _SHOWN_ON_PHONES else ""
         rows.append(
             {
                 "of": component,
                 "cells": cells,
-                "strongest": name,
-                "text": text.replace("-", "−"),
+                "strongest": strongest_class(component, contents.classes),
                 "sentence": sentence(component, contents.classes, contents.unit),
                 "spread": max(map(abs, component.effects), default=0.0),
-                "words": " ".join([str(component.number), *(at.text for at in component.places), name]).lower(),
                 "largest": largest,
                 "state": state + " gone" * (not component.replicates),
             }

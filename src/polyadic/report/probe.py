@@ -1,19 +1,20 @@
-"""The probe of a report: its predictions, scores, their spread over subjects, and calibration."""
+"""The probe of a report: its predictions on left-out subjects, their spread, and what missing channels cost."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.core.missing import MissingWarning
 from polyadic.data.windows import Windows
-from polyadic.evaluate import calibration, cross_validate
+from polyadic.evaluate import WindowClassifier, cross_validate, scores
 from polyadic.evaluate.probe import AUTO
-from polyadic.evaluate.scoring import MEASURES
-from polyadic.evaluate.validation import Fold, default_folds, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import CrossValidation, Fold, default_folds, subjects_to_test, unseen_rows
 
 __all__ = ["ProbeResult", "headline", "interval", "score_probe", "thinned"]
 
@@ -23,64 +24,48 @@ _NO_WIDTH = 1e-9
 _RESAMPLED = 2000
 _FEW_TESTED = 100
 """Below this number of test windows, the headline is called uncertain."""
+_MOST_WITHOUT = 500
+"""Number of windows, over all folds, that are predicted again without some of their channels."""
 
 
 @dataclass
 class ProbeResult:
-    """The scores and predictions of a probe on windows that it was not trained on."""
+    """The scores and predictions of a probe on windows of subjects that it was not trained on."""
 
-    how: str  # description of how windows were left out
+    result: CrossValidation  # as from `polyadic evaluate`
     kind: str  # kind of probe, as for `polyadic.evaluate.make_probe`
-    reason: str  # how its settings were chosen; "" if they are fixed
-    features: str  # one sentence on whether features were learned from the test windows
-    seen: bool  # whether features may have been learned from the test windows
     n_train: int  # number of training windows, mean over folds
-    rows: NDArray[np.intp]  # (n_test,)
     y: NDArray[Any]  # (n_test,), codes of the true classes
-    predicted: NDArray[Any]  # (repeats, n_test), codes of the predicted classes
-    probability: NDArray[np.float32] | None  # (n_test, classes), in the first repeat; None if the probe has none
-    scores: dict[str, Any]  # over all windows, as from `polyadic.evaluate.scores`
-    classes: list[dict[str, Any]]  # name, precision, recall, F1 and number of test windows
-    guess: float  # accuracy of always predicting the most frequent class
-    per_subject: dict[str, float] = field(default_factory=dict)  # balanced accuracy over the classes of each subject
-    over_subjects: dict[str, float] = field(default_factory=dict)  # mean, SD, extremes of these, as by `evaluate`
-    of_one_subject: tuple[str, ...] = ()  # classes of one tested subject only, on which no probe was trained
-    by_people: bool = False  # whether the subjects of all test windows are known
-    groups: int = 0  # number of tested subjects, or of windows if subjects are not known
-    low: float | None = None  # 95 % interval of the balanced accuracy over all windows; None if it has no width
-    high: float | None = None
-    along: str = ""  # scores along the recording and by window, and which one predict uses; "" without an order
-    path: NDArray[Any] | None = None  # (n_test,), codes along the recording, in the first repeat, if predict uses it
-    path_probability: NDArray[np.float64] | None = None  # (n_test, classes), given the whole recording
+    predicted: NDArray[Any]  # (repeats, n_test), codes of the predicted classes, each window by itself
+    path: NDArray[Any] | None  # (n_test,), codes along the recording, in the first repeat, if predict uses it
+    probability: NDArray[Any]  # (n_test, classes), in the first repeat; given the whole recording if path is
+    of_one_subject: tuple[str, ...]  # classes of one tested subject only, on which no probe was trained
+    interval: tuple[float, float] | None  # of the balanced accuracy, 95 %; None if it has no width
+    without: dict[int, float]  # balanced accuracy by number of missing channels; {} if features need all of them
+    n_without: int  # number of windows of these
 
     @property
-    def n_test(self) -> int:
-        """Number of tested windows."""
-        return len(self.rows)
+    def rows(self) -> NDArray[np.intp]:
+        """Rows of the tested windows: (n_test,)."""
+        return self.result.rows
 
     @property
-    def correct(self) -> NDArray[np.bool_]:
-        """Which predictions of the first repeat are right: (n_test,)."""
-        return np.asarray(self.predicted[0] == self.y)
-
-    @property
-    def calibration_error(self) -> float | None:
-        """Expected calibration error of the first repeat; None if the probe has no probabilities."""
-        return None if self.probability is None else calibration(self.probability.max(axis=1), self.correct).error
-
-    @property
-    def chance(self) -> float:
-        """Balanced accuracy of guessing."""
-        return 1 / len(np.unique(self.y))
+    def how(self) -> str:
+        """How subjects were left out."""
+        if self.result.folds == self.result.subjects:
+            return "leave-one-subject-out cross-validation"
+        times = f", repeated {self.result.repeats} times" if self.result.repeats > 1 else ""
+        return f"{self.result.folds}-fold cross-validation by subject{times}"
 
 
 def headline(probe: ProbeResult) -> str:
     """Return the interval of the balanced accuracy, how it was measured, and what makes it uncertain, in words."""
-    few = f" Only {probe.n_test} windows were tested, so the score is uncertain." if probe.n_test < _FEW_TESTED else ""
-    whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"
-    words = f"No interval: every resample of the {whom} gives the same score"
-    if probe.low is not None and probe.high is not None:
-        words = f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
+    count = probe.result.windows
+    few = f" Only {count} windows were tested, so the score is uncertain." if count < _FEW_TESTED else ""
+    words = f"No interval: every resample of the {probe.result.subjects} subjects gives the same score"
+    if probe.interval is not None:
+        low, high = (100 * end for end in probe.interval)
+        words = f"95 % interval {low:.1f} to {high:.1f} %, by resampling {probe.result.subjects} subjects"
     return f"{words}; {probe.how}.{few}"
 
 
@@ -97,116 +82,91 @@ def score_probe(
     transductive: bool = False,
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ProbeResult:
-    """Train and test a probe on all labelled windows, as `polyadic evaluate` does.
+    """Train and test a probe on all labelled windows, as `polyadic evaluate` does; raises if subjects are too few.
 
-    One subject is left out at a time; of more than 20, one of five groups, twice.
-
-    Parameters
-    ----------
-    seed : random seed of the folds
-    kind : kind of probe, as for `polyadic.evaluate.make_probe`
-    transductive : keep the model's features even if they were learned from windows of test subjects
-    on_fold : called with the number of folds done and the total
-
-    Raises
-    ------
-    PolyadicError : if fewer than two subjects have labels
+    One subject is left out at a time; of more than 20, one of five groups, twice. `on_fold` is called with the number
+    of folds done and the total; other parameters are those of `polyadic.report.render`.
     """
-    result = _by_subject(model, windows, seed, kind, transductive, on_fold)
-    people = windows.subject[result.rows]
-    result.by_people = bool((people != "").all()) and len(np.unique(people)) > 1
-    result.groups = len(np.unique(people)) if result.by_people else result.n_test
-    low, high = interval(result.y == result.predicted[0], people if result.by_people else None, result.y)
-    # If all predictions are correct, every resample gives the same score.
-    if high - low > _NO_WIDTH and result.groups >= _FEWEST_SUBJECTS:
-        result.low, result.high = low, high
-    return result
-
-
-def _by_subject(
-    model: Any,
-    windows: Windows,
-    seed: int,
-    kind: str,
-    transductive: bool,
-    on_fold: Callable[[int, int], None] | None,
-) -> ProbeResult:
     unseen = unseen_rows(model, windows)
     people = subjects_to_test(windows, unseen)
     rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
     folds, repeats = default_folds(people)
     codes = {name: code for code, name in enumerate(windows.classes)}
-    probability = np.zeros((len(rows), len(codes)), np.float32)
-    trained: list[int] = []
-    has_probability = True
+    probability = np.zeros((len(rows), len(codes)))
+    trained, truth, without = list[int](), list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
 
     def record(fold: Fold) -> None:
-        nonlocal has_probability
-        train, test = ~fold.test, fold.test
-        trained.append(int(train.sum()))
-        has_probability = hasattr(fold.probe, "predict_proba")
-        if has_probability and fold.number <= fold.count // repeats:  # in the first repeat
+        trained.append(int((~fold.test).sum()))
+        test = np.flatnonzero(fold.test)
+        if fold.number <= fold.count // repeats:  # in the first repeat
             columns = np.array([codes[str(name)] for name in fold.probe.classes_])
-            probability[np.flatnonzero(test)[:, None], columns] = fold.probe.predict_proba(fold.Z[test])
+            probability[test[:, None], columns] = fold.probe.predict_proba(fold.Z[test])
+            some = thinned(test, max(1, _MOST_WITHOUT * repeats // fold.count))
+            truth.append(fold.y[some])
+            for count, guesses in _predict_without_channels(fold, windows.read(rows[some])).items():
+                without.setdefault(count, []).append(guesses)
         if on_fold is not None:
             on_fold(fold.number, fold.count)
 
     result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
     subject, label = windows.subject[rows], windows.label[rows]
-    per_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
-    holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
-    path = path_probability = None
+    predicted = np.array([[codes[str(name)] for name in names] for names in result.predicted])
+    path = None
     if result.along is not None and result.along["used"] > 0.5:
         path = np.array([codes[str(name)] for name in result.along["predicted"][0]])
-        path_probability = np.zeros((len(rows), len(codes)))
-        path_probability[:, [codes[name] for name in result.classes]] = result.along["probability"]
-    times = f", repeated {repeats} times" if repeats > 1 else ""
+        probability[:] = 0.0
+        probability[:, [codes[name] for name in result.classes]] = result.along["probability"]
+    low, high = interval(label == predicted[0], subject, label)
+    holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
+    lacking = {
+        count: float(scores(np.concatenate(truth), np.concatenate(guesses))["balanced_accuracy"])
+        for count, guesses in without.items()
+    }
     return ProbeResult(
-        how="leave-one-subject-out cross-validation"
-        if result.folds == result.subjects
-        else f"{result.folds}-fold cross-validation by subject{times}",
+        result=result,
         kind=kind,
-        reason=result.reasons[0] if result.reasons else "",
-        features=result.features,
-        seen=result.transductive,
         n_train=round(float(np.mean(trained))),
-        rows=rows,
         y=label,
-        predicted=np.array([[codes[str(name)] for name in names] for names in result.predicted]),
-        probability=probability if has_probability else None,
-        scores={name: getattr(result, name) for name in MEASURES},
-        classes=[{"name": name, **result.per_class[name]} for name in windows.classes if name in result.per_class],
-        guess=result.majority,
-        per_subject=per_subject,
-        over_subjects=result.over_subjects,
-        of_one_subject=tuple(windows.classes[code] for code, count in holders.items() if count == 1),
-        along=result.along_the_recording,
+        predicted=predicted,
         path=path,
-        path_probability=path_probability,
+        probability=probability,
+        of_one_subject=tuple(windows.classes[code] for code, count in holders.items() if count == 1),
+        # If all predictions are correct, every resample gives the same score.
+        interval=(low, high) if high - low > _NO_WIDTH and result.subjects >= _FEWEST_SUBJECTS else None,
+        without=lacking,
+        n_without=sum(map(len, truth)),
     )
 
 
-def interval(
-    right: NDArray[np.bool_], group: NDArray[Any] | None = None, y: NDArray[Any] | None = None, seed: int = 0
-) -> tuple[float, float]:
-    """Return a 95 % interval of an accuracy, by resampling subjects, or windows where subjects are not known.
+def _predict_without_channels(fold: Fold, X: NDArray[Any]) -> dict[int, NDArray[Any]]:
+    """Predict windows (n, C, T) of left-out subjects without 0, 1, 2, a quarter and a half of their channels.
 
-    Windows of one subject are correlated: resampling single windows would give too narrow an interval.
-
-    Parameters
-    ----------
-    right : (N,), which windows were classified correctly
-    group : (N,), the subject of each window
-    y : (N,), the class of each window; if given, the interval is for the balanced accuracy, over the classes in a
-        resample
-
-    Examples
-    --------
-    >>> interval(np.ones(5, bool))
-    (1.0, 1.0)
+    The channels are random in each window, from a fixed seed; those missing first are also missing later.
     """
-    _, member = np.unique(np.arange(len(right)) if group is None else group, return_inverse=True)
-    _, code = np.unique(np.zeros(len(right)) if y is None else y, return_inverse=True)
+    channels = X.shape[1]
+    if not hasattr(fold.features, "prior_") or channels < 2:
+        return {}
+    classifier = WindowClassifier(fold.features)
+    classifier.features_, classifier.probe_, classifier.classes_ = fold.features, fold.probe, fold.probe.classes_
+    random = np.random.default_rng(fold.number)
+    place = random.permuted(np.tile(np.arange(channels), (len(X), 1)), axis=1)
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingWarning)
+        for count in sorted({0, 1, 2, -(-channels // 4), -(-channels // 2)} - {channels}):
+            lacking = np.where((place < count)[:, :, None], np.nan, X)
+            found[count] = classifier.classes_[classifier.predict_proba(lacking).argmax(axis=1)]
+    return found
+
+
+def interval(right: NDArray[np.bool_], subject: NDArray[Any], y: NDArray[Any], seed: int = 0) -> tuple[float, float]:
+    """Return a 95 % interval of the balanced accuracy over the classes in a resample, by resampling subjects.
+
+    Windows of one subject are correlated: resampling single windows would give too narrow an interval. `right` tells
+    which were classified correctly; all arguments are (N,).
+    """
+    _, member = np.unique(subject, return_inverse=True)
+    _, code = np.unique(y, return_inverse=True)
     hits, sizes = np.zeros((2, member.max() + 1, code.max() + 1))
     np.add.at(hits, (member, code), right)
     np.add.at(sizes, (member, code), 1)

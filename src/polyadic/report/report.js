@@ -5,8 +5,6 @@
   const one = (selector) => document.querySelector(selector);
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   let figures = {};
-  let previews = null;
-  let digits = null;
 
   // ------------------------------------------------------------------ figures
 
@@ -58,14 +56,6 @@
     const data = narrow()
       ? figure.data.map((trace) => trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace)
       : figure.data;
-    const first = !place.data;
-    paint(place, data, layout);
-    if (first && name.startsWith("map ")) place.on("plotly_hover", (event) => show(event.points[0].customdata));
-    if (first && name.startsWith("map ")) place.on("plotly_click", (event) => show(event.points[0].customdata));
-  }
-
-  function paint(place, data, layout) {
-    if (!window.Plotly) return;
     place.style.setProperty("--height", `${layout.height}px`);
     const size = printing ? { width: PAGE } : { autosize: true };
     Plotly.react(place, data, { template: style(), dragmode: false, ...layout, ...size }, config);
@@ -87,53 +77,11 @@
     layout.height = height * axes.length;
   }
 
-  // --------------------------------------------------------------- one window
-
-  // Names are escaped for plotly; unescape them for text on the page.
-  const plain = (text) => text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
-
-  function words(number) {
-    for (const trace of figures[one("#samples .figure").dataset.figure].data) {
-      const place = numbers(trace.customdata).indexOf(number);
-      if (place >= 0) return plain(trace.text[place].replaceAll("<br>", " · "));
-    }
-    return "";
-  }
-
-  // Decode plotly's base64 encoding of typed arrays.
-  function numbers(array) {
-    if (Array.isArray(array)) return array;
-    const kind = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array }[array.dtype];
-    return [...new kind(bytes(array.bdata).buffer)];
-  }
-
-  // Show a window: the figure of `plot.preview`, with the values and row labels of this window.
-  function show(number) {
-    if (!previews || number === undefined) return;
-    const { figure, points, lines, height, texts } = previews;
-    const place = one("#window-figure");
-    place.dataset.shown = number;
-    one("#window-number").value = number + 1;
-    one("#window-words").textContent = words(number);
-    const data = figure.data.map((trace, line) => {
-      const begin = (number * figure.data.length + line) * points;
-      const row = -Math.floor(line / lines);
-      return { ...trace, y: Array.from(digits.subarray(begin, begin + points), (digit) => digit * height + row) };
-    });
-    const yaxis = { ...figure.layout.yaxis, ticktext: texts[number] };
-    paint(place, data, { ...figure.layout, yaxis });
-  }
-  one("#window-number")?.addEventListener("input", (event) => {
-    const number = Number(event.target.value) - 1;
-    if (Number.isInteger(number) && number >= 0 && number < Number(event.target.max)) show(number);
-  });
-
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       if (!entry.isIntersecting || entry.target.closest("dialog")) continue;
       seen.unobserve(entry.target);
-      if (entry.target.id === "window-figure") show(0);
-      else draw(entry.target, entry.target.dataset.figure);
+      draw(entry.target, entry.target.dataset.figure);
     }
   }, { rootMargin: "400px" });
 
@@ -146,8 +94,7 @@
     const script = document.createElement("script");
     script.textContent = await unpacked("#plotly");
     document.head.append(script);
-    ({ figures, previews } = JSON.parse(await unpacked("#figures")));
-    digits = previews && new Int8Array(bytes(previews.bytes).buffer);
+    figures = JSON.parse(await unpacked("#figures"));
   }
 
   const ready = unpack().then(() => {
@@ -169,14 +116,11 @@
   function themed() {
     button.textContent = isDark() ? "Light" : "Dark";
     button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
-    redrawAll("[data-drawn], [data-shown]");
+    redrawAll("[data-drawn]");
   }
 
   function redrawAll(selector) {
-    for (const place of all(selector)) {
-      if (place.id === "window-figure") show(Number(place.dataset.shown ?? 0));
-      else draw(place, place.dataset.drawn ?? place.dataset.figure);
-    }
+    for (const place of all(selector)) draw(place, place.dataset.drawn ?? place.dataset.figure);
   }
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
@@ -213,37 +157,16 @@
   const visible = () => rows().filter(isShown);
   const unfold = one("#unfold");
 
-  function filter() {
-    const words = one("#filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const strongest = one("#strongest")?.value || "";
-    for (const row of rows()) {
-      row.hidden = !words.every((word) => row.dataset.words.includes(word)) ||
-        (strongest !== "" && row.dataset.strongest !== strongest);
-    }
-    // A search also shows matching rows that are hidden initially.
-    table.classList.toggle("searched", words.length > 0 || strongest !== "");
-    count();
-  }
-
   function count() {
     const folded = rows().filter((row) => row.className.includes("folded")).length;
     const hidden = rows().filter((row) => !isShown(row));
-    const gone = hidden.filter((row) => row.classList.contains("gone")).length;
     const open = table.classList.contains("unfolded");
-    const none = hidden.length === rows().length;
-    one("#shown").textContent = `${visible().length} of ${rows().length}`;
-    table.tHead.hidden = none;
-    unfold.hidden = !folded || table.classList.contains("searched") || (!open && !hidden.length);
+    unfold.hidden = !folded || (!open && !hidden.length);
     unfold.setAttribute("aria-expanded", String(open));
-    const verb = gone === 1 ? "does" : "do";
-    const told = !gone ? "" : gone === hidden.length ? `, which ${verb} not replicate` : ` (${gone} ${verb} not replicate)`;
-    unfold.textContent = open ? "Show fewer" : `Show ${none ? `all ${hidden.length}` : `${hidden.length} more`}${told}`;
+    unfold.textContent = open ? "Show fewer" : `Show ${hidden.length} more`;
   }
   unfold.addEventListener("click", () => { table.classList.toggle("unfolded"); count(); });
   addEventListener("resize", count);
-
-  one("#filter").addEventListener("input", filter);
-  one("#strongest")?.addEventListener("change", filter);
   count();
 
   // ------------------------------------------------------------ one component
@@ -329,10 +252,6 @@
     place.dataset.figure = name;
     if (place.dataset.drawn) draw(place, name);
   }
-  const map = () => redraw("#samples", `map ${one("#map-method").value} ${one("#map-colour")?.value ?? mapColour}`);
-  const mapColour = (one("#samples .figure")?.dataset.figure ?? "").split(" ")[2];
-  one("#map-method")?.addEventListener("change", map);
-  one("#map-colour")?.addEventListener("change", map);
+  one("#map-colour")?.addEventListener("change", (event) => redraw("#samples", `map ${event.target.value}`));
   one("#timeline-choice")?.addEventListener("change", (event) => redraw("#timeline", `timeline-${event.target.value}`));
-  one("#training-x")?.addEventListener("change", (event) => redraw("#training", `training-${event.target.value}`));
 })();
