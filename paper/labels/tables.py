@@ -14,7 +14,7 @@ from paper.drawing import new_figure
 from paper.labels.methods import DEFAULT
 from paper.labels.people import COUNTS
 from paper.markdown import as_text, machine_name, table
-from polyadic.evaluate import corrected_resampled, holm
+from paper.significance import corrected_resampled, holm
 
 Result = dict[str, Any]
 
