@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 from polyadic import CPD
 from polyadic.data import Windows, synthetic
+from polyadic.data.labels import known_labels
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate
 from polyadic.evaluate import probe as module
 from polyadic.evaluate.classifier import partly_labelled
@@ -183,6 +184,19 @@ class Plain(TransformerMixin, BaseEstimator):
         return np.asarray(X.X[:, 0], np.float64)
 
 
+class Given(Probe):
+    """A probe that notes the subjects of labelled and of unlabelled rows it was given, fold by fold."""
+
+    subjects: ClassVar[list[tuple[set[str], set[str]]]] = []
+
+    def fit(self, Z: Any, y: Any, groups: Any = None, statistic_columns: Any = None) -> Given:
+        known = known_labels(y, len(y))[0]
+        Given.subjects.append((set(groups[known]), set(groups[~known])))
+        super().fit(Z, y, groups, statistic_columns)
+        assert (self.unlabelled_ > FEWEST) == (self.unlabelled == "auto")
+        return self
+
+
 def people(label: np.ndarray, Z: np.ndarray, subject: np.ndarray) -> Windows:
     return Windows(Z[:, None], label=label, subject=subject)
 
@@ -197,17 +211,15 @@ def test_unlabelled_windows_of_left_out_subjects_never_enter_unless_transductive
         X = Z.copy()
         if poisoned is not None:
             X[(subject == poisoned) & (marked < 0)] += 40.0  # far from everything
-        given = []
-        windows = people(marked, X, subject)
+        windows, given = people(marked, X, subject), Given()
         model = Plain().fit(windows)
         if not transductive:
             model = Plain()
-        result = cross_validate(model, windows, transductive=transductive, on_fold=given.append)
-        results.append(result)
-        for fold in given:
-            tested = set(fold.subject[fold.test])
-            assert (set(fold.unlabelled_subject) >= tested) == transductive
-            assert fold.probe.unlabelled_ > FEWEST
+        Given.subjects.clear()
+        results.append(cross_validate(model, windows, probe=given, transductive=transductive))
+        assert len(Given.subjects) == 4
+        for labelled, unlabelled in Given.subjects:
+            assert (set(subject) - labelled <= unlabelled) == transductive
     own = clean.subject[results[0].rows] == "p3"
     same = results[0].confidence[0, own] == results[1].confidence[0, own]
     assert same.all() == (not transductive)
@@ -354,7 +366,6 @@ def test_random_labels_give_chance_in_cross_validation_with_unlabelled_windows()
 def test_a_probe_that_ignores_unlabelled_windows_is_given_none():
     Z, y = blobs(900)
     windows = people(few_labels(y, 60), Z, np.char.add("p", (np.arange(900) // 3 % 6).astype(str)))
-    given: list[Any] = []
-    for probe in ("plain", Probe(unlabelled=False)):
-        cross_validate(Plain(), windows, probe=probe, on_fold=given.append)
-    assert {len(fold.unlabelled) for fold in given} == {0}
+    Given.subjects.clear()
+    cross_validate(Plain(), windows, probe=Given(unlabelled=False))
+    assert {len(unlabelled) for _, unlabelled in Given.subjects} == {0}

@@ -126,7 +126,7 @@ def cross_validation(
     if folds is None:
         chosen, repeats = default_folds(subjects_to_test(windows, rows), repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
-        on_fold = lambda fold: show(fold.number, fold.count, "")  # noqa: E731
+        on_fold = lambda done, count: show(done, count, "")  # noqa: E731
         return cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=on_fold)
 
 

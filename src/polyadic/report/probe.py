@@ -13,7 +13,7 @@ from polyadic.data.windows import Windows
 from polyadic.evaluate import calibration, cross_validate
 from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.scoring import MEASURES
-from polyadic.evaluate.validation import Fold, default_folds, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import default_folds, subjects_to_test, unseen_rows
 
 __all__ = ["ProbeResult", "headline", "interval", "score_probe", "thinned"]
 
@@ -136,22 +136,10 @@ def _by_subject(
     rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
     folds, repeats = default_folds(people)
     codes = {name: code for code, name in enumerate(windows.classes)}
+    result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, on_fold)
+    columns = [codes[name] for name in result.classes]
     probability = np.zeros((len(rows), len(codes)), np.float32)
-    trained: list[int] = []
-    has_probability = True
-
-    def record(fold: Fold) -> None:
-        nonlocal has_probability
-        train, test = ~fold.test, fold.test
-        trained.append(int(train.sum()))
-        has_probability = hasattr(fold.probe, "predict_proba")
-        if has_probability and fold.number <= fold.count // repeats:  # in the first repeat
-            columns = np.array([codes[str(name)] for name in fold.probe.classes_])
-            probability[np.flatnonzero(test)[:, None], columns] = fold.probe.predict_proba(fold.Z[test])
-        if on_fold is not None:
-            on_fold(fold.number, fold.count)
-
-    result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
+    probability[:, columns] = result.probability
     subject, label = windows.subject[rows], windows.label[rows]
     per_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
     holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
@@ -159,7 +147,7 @@ def _by_subject(
     if result.along is not None and result.along["used"] > 0.5:
         path = np.array([codes[str(name)] for name in result.along["predicted"][0]])
         path_probability = np.zeros((len(rows), len(codes)))
-        path_probability[:, [codes[name] for name in result.classes]] = result.along["probability"]
+        path_probability[:, columns] = result.along["probability"]
     times = f", repeated {repeats} times" if repeats > 1 else ""
     return ProbeResult(
         how="leave-one-subject-out cross-validation"
@@ -169,11 +157,11 @@ def _by_subject(
         reason=result.reasons[0] if result.reasons else "",
         features=result.features,
         seen=result.transductive,
-        n_train=round(float(np.mean(trained))),
+        n_train=round(len(rows) * (1 - 1 / result.folds)),
         rows=rows,
         y=label,
         predicted=np.array([[codes[str(name)] for name in names] for names in result.predicted]),
-        probability=probability if has_probability else None,
+        probability=None if np.isnan(probability).any() else probability,
         scores={name: getattr(result, name) for name in MEASURES},
         classes=[{"name": name, **result.per_class[name]} for name in windows.classes if name in result.per_class],
         guess=result.majority,
