@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from c_code import CLibrary, missing
 from command_line import polyadic
+from scipy import stats
 
 from polyadic import CPD, export, load, plot, tune
 from polyadic.data import Windows
@@ -21,6 +22,7 @@ from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.evaluate.sequences import (
     LONGEST_GAP,
     Chain,
+    _judge,
     baum_welch,
     choose_chain,
     forward,
@@ -482,12 +484,29 @@ def test_overlapping_windows_lower_kappa():
     assert chosen(rng, 4 * x, codes, windows).kappa < 1
 
 
-def test_two_subjects_are_too_few_to_validate():
-    scores, codes, windows = planted(np.random.default_rng(0), PLANTED, people=2)
+@pytest.mark.parametrize(
+    ("people", "said"),
+    [(2, "not validated, because labels are from fewer than 3 subjects"), (3, "because 3 subjects are too few to be")],
+)
+def test_few_subjects_do_not_make_the_chain_the_default(people, said):
+    scores, codes, windows = planted(np.random.default_rng(0), PLANTED, people=people)
     chain = chosen(np.random.default_rng(0), scores, codes, windows)
     assert not chain.is_default
-    assert not chain.validation
-    assert "fewer than 3 subjects" in chain.reason
+    assert bool(chain.validation) == (people == 3)
+    assert said in chain.reason
+
+
+@pytest.mark.parametrize("subjects", [4, 11])
+def test_the_gain_must_exceed_its_standard_error_by_the_t_of_the_number_of_subjects(subjects):
+    # Of 100 windows of each subject, some are right only along the recording, and one only by itself.
+    bound = stats.t.ppf(stats.norm.cdf(1), subjects - 1)
+    for better in np.random.default_rng(0).integers(0, 6, (40, subjects)):
+        wrong = np.arange(100)[None] < better[:, None]
+        alone, along = wrong.astype(int).ravel(), np.tile(np.arange(100) == 99, subjects).astype(int)
+        gains = (better - 1) / 100
+        expected = gains.mean() > bound * gains.std(ddof=1) / np.sqrt(subjects)
+        groups = np.repeat(np.arange(subjects), 100)
+        assert _judge(np.zeros(100 * subjects, int), alone, along, groups, 2)[0] == expected
 
 
 def test_one_window_is_predicted_like_by_itself(classifier, train):
