@@ -95,18 +95,18 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, with None for tests that were not made."""
-        rows, tested = [], self.tested
-        for place, name in enumerate(self.names):
-            rows.append(
-                {
-                    "name": name,
-                    "mean_db": self.mean[:, place].tolist(),
-                    "hedges_g": self.effect[:, place].tolist(),
-                    "interval_95": self.interval[:, :, place].T.tolist() if tested else None,
-                    "statistic": float(self.statistic[place]) if tested else None,
-                    "p_family_wise": float(self.p[place]) if tested else None,
-                }
-            )
+        tested = self.tested
+        rows = [
+            {
+                "name": name,
+                "mean_db": self.mean[:, place].tolist(),
+                "hedges_g": self.effect[:, place].tolist(),
+                "interval_95": self.interval[:, :, place].T.tolist() if tested else None,
+                "statistic": float(self.statistic[place]) if tested else None,
+                "p_family_wise": float(self.p[place]) if tested else None,
+            }
+            for place, name in enumerate(self.names)
+        ]
         return {
             "groups": list(self.groups),
             "subjects": list(self.n_subjects),
@@ -119,15 +119,13 @@ class Comparison:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {count}" for name, count in zip(self.groups, self.n_subjects, strict=True))
-        many = len(self.groups) > 2
-        head = f"{self.n_subjects[0]} subjects in pairs, {' and '.join(self.groups)}" if self.paired else counts
-        lines = [f"{head}{'' if self.paired else ' subjects'}; {self.n_windows:,} windows"]
-        means = "".join(f"  {name[:12]:>12}" for name in self.groups)
-        tested = self.tested
-        tests = (
-            f"  {'F' if many else 't':>7}  {'p':>7}  Hedges' g [95 %]" if tested else "  Hedges' g (effect size only)"
-        )
-        lines.append(f"{'in dB':<14}{means}{tests}")
+        pairs = f"{self.n_subjects[0]} subjects in pairs, {' and '.join(self.groups)}"
+        tested, letter = self.tested, "F" if len(self.groups) > 2 else "t"
+        tests = f"  {letter:>7}  {'p':>7}  Hedges' g [95 %]" if tested else "  Hedges' g (effect size only)"
+        lines = [
+            f"{pairs if self.paired else f'{counts} subjects'}; {self.n_windows:,} windows",
+            f"{'in dB':<14}{''.join(f'  {name[:12]:>12}' for name in self.groups)}{tests}",
+        ]
         for place, name in enumerate(self.names):
             values = "".join(f"  {value:12.2f}" for value in self.mean[:, place])
             test = f"  {self.statistic[place]:7.2f}  {self.p[place]:7.4f}" if tested else ""
@@ -146,8 +144,8 @@ class Comparison:
         if self.covariates:
             lines.append(f"Adjusted for {', '.join(self.covariates)} (Freedman-Lane permutations, approximate).")
         if self.alike:
-            pairs = ", ".join(f"{first} and {second}" for first, second in self.alike)
-            lines.append(f"Correlation above 0.8, so not separate findings: components {pairs}.")
+            alike = ", ".join(f"{first} and {second}" for first, second in self.alike)
+            lines.append(f"Correlation above 0.8, so not separate findings: components {alike}.")
         return "\n".join(lines)
 
 
@@ -196,8 +194,8 @@ def compare(
     rows = np.flatnonzero(in_group & has_subject)
     if not len(rows):
         raise PolyadicError("by must name groups of windows with a known subject, but there are no such windows")
-    levels, relative = level(model, X)[rows], expression(model, X, relative=True)[rows]
-    values = np.column_stack([levels, relative])
+    relative = expression(model, X, relative=True)[rows]
+    values = np.column_stack([level(model, X)[rows], relative])
     group, subjects = np.asarray(by).astype(str)[rows], np.asarray(given).astype(str)[rows]
     extra = {name: np.asarray(column, np.float64)[rows] for name, column in (covariates or {}).items()}
     averaged, codes, people, names = _subject_means(values, group, subjects)
@@ -207,10 +205,15 @@ def compare(
     if not paired and len(set(people.tolist())) < len(people):
         raise PolyadicError("some subjects have windows in several groups: use paired=True to compare within subjects")
     found = compare_subjects(averaged, codes, people if paired else None, nuisance, permutations, random_state)
-    rows_of = ("level", *(f"component {number + 1}" for number in range(relative.shape[1])))
-    sizes = found.pop("n_subjects")
-    about: dict[str, Any] = {"paired": paired, "covariates": tuple(extra), "alike": tuple(alike(relative))}
-    return Comparison(tuple(names), sizes, len(rows), rows_of, **found, **about)
+    return Comparison(
+        groups=tuple(names),
+        n_windows=len(rows),
+        names=("level", *(f"component {number + 1}" for number in range(relative.shape[1]))),
+        paired=paired,
+        covariates=tuple(extra),
+        alike=tuple(alike(relative)),
+        **found,
+    )
 
 
 def compare_subjects(
@@ -295,12 +298,9 @@ def _complete_pairs(values: _Floats, codes: NDArray[np.intp], pairs: NDArray[Any
     both = np.intersect1d(pairs[codes == 0], pairs[codes == 1])
     if not len(both):
         raise PolyadicError("pairs need subjects with both conditions, but there are none")
-    parts = []
-    for code in (0, 1):
-        mine, people = values[codes == code], pairs[codes == code]
-        order = np.argsort(people)
-        parts.append(mine[order][np.isin(people[order], both)])
-    return np.concatenate(parts), np.repeat([0, 1], len(both))
+    order = np.lexsort((pairs, codes))
+    order = order[np.isin(pairs[order], both)]
+    return values[order], codes[order]
 
 
 # ---------------------------------------------------------------------------------------------------------- tests
