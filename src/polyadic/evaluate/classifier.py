@@ -137,18 +137,19 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         subjects = groups_of(windows, groups)
         rows = rows_to_transform(known, subjects, uses_unlabelled(self.probe))
-        every = np.union1d(rows, rows_along(windows, known))
+        ordered = rows_along(windows, known)
+        every = np.union1d(rows, ordered)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z = features_of(self.features_, _safe_indexing(windows, every), on_rows)
         subjects = None if subjects is None else subjects[every]
-        marked, used, columns = (
-            partly_labelled(labels, known)[every],
-            np.isin(every, rows),
-            statistic_columns(self.features_),
-        )
+        marked, columns = partly_labelled(labels, known)[every], statistic_columns(self.features_)
+        used, along = np.isin(every, rows), np.isin(every, ordered)
         groups = None if subjects is None else subjects[used]
         self.probe_ = train_probe(self.probe, Z[used], marked[used], groups, columns, self.prior)
-        self.probe_.chain_ = learn_chain(self.probe_, Z, marked, subjects, used, columns, windows, every)
+        self.probe_.chain_ = None
+        if along.any():
+            words = Z, marked, subjects, used, columns, windows[ordered], along
+            self.probe_.chain_ = learn_chain(self.probe_, *words)
         self.classes_ = self.probe_.classes_
         return self
 
@@ -363,21 +364,20 @@ def learn_chain(
     groups: NDArray[Any] | None,
     trained: NDArray[np.bool_],
     statistic_columns: Any,
-    windows: Any,
-    rows: NDArray[np.intp],
+    windows: Windows,
+    along: NDArray[np.bool_],
 ) -> Chain | None:
-    """Learn the order of classes along recordings, or return None if it is not known.
+    """Learn the order of classes along recordings; None for a probe without `Probe.of`, or without labels there.
 
     Parameters
     ----------
-    probe : a trained probe; only those that `Probe.of` takes have a chain
+    probe : a trained probe
     Z, y, groups, statistic_columns : as for `Probe.fit`: (n, F), (n,) with None for windows without a label, (n,)
     trained : (n,), the rows that the probe was trained on
-    windows, rows : the windows, and which of them have the rows of Z: (n,), sorted
+    windows, along : whole recordings in order of time, and which rows are theirs: (n,)
     """
-    known = known_labels(y, len(y))[0]
-    along = np.flatnonzero(np.isin(rows, rows_along(windows, np.isin(np.arange(len(windows)), rows[known]))))
-    if not len(along) or not known[along].any():
+    known, labels = known_labels(y, len(y))
+    if not known[along].any():
         return None
     try:
         linear = Probe.of(probe)
@@ -385,9 +385,9 @@ def learn_chain(
         return None
     likelihoods, fold = linear.left_out_likelihoods(Z, y, groups, trained, statistic_columns)
     codes = np.full(len(y), -1)
-    codes[known] = np.searchsorted(linear.classes_, known_labels(y, len(y))[1])
-    some = None if groups is None else groups[along]
-    return choose_chain(likelihoods[along], codes[along], fold[along], some, windows[rows[along]])
+    codes[known] = np.searchsorted(linear.classes_, labels)
+    subjects = None if groups is None else groups[along]
+    return choose_chain(likelihoods[along], codes[along], fold[along], subjects, windows)
 
 
 # ------------------------------------------------------------ groups and labels

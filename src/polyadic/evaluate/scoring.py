@@ -5,14 +5,14 @@ All scores are fractions; 1 is best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, recall_score
 
-from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
+from polyadic.data.splits import PROTOCOLS, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
@@ -116,11 +116,11 @@ def calibration(
     return Calibration(mean, share, count[used])
 
 
-def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
+def own_split(model: CPD, windows: Windows) -> Split | None:
     """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
     if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
         return None
-    for protocol in protocols:
+    for protocol in PROTOCOLS:
         try:
             part = split(windows, protocol, random_state=model.seed_)
         except PolyadicError:  # the windows do not allow this protocol

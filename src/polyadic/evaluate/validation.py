@@ -264,7 +264,8 @@ def cross_validate(
             order = np.argsort(needed)
             order = order[~is_test[needed[order]]]
             y = partly_labelled(labels[order[is_labelled[order]]], is_labelled[order])
-            words = whole.subject[needed[order]], is_trainable[order], block, whole, needed[order]
+            along = np.isin(needed[order], ordered)
+            words = whole.subject[needed[order]], is_trainable[order], block, whole[needed[order[along]]], along
             chain = learn_chain(trained, Z[order], y, *words)
             if chain is not None:
                 left = np.intersect1d(ordered, np.flatnonzero(is_test))
