@@ -338,7 +338,7 @@ def nights(tmp_path_factory):
     for number in range(5):
         write_night(folder / "scored" / f"person{number}.edf", number)
     truth = write_night(folder / "new.edf", 99)
-    words = ("--seconds", EPOCH, "--rank", 8, "--probe", "-o", "model.safetensors")
+    words = ("--seconds", EPOCH, "--rank", 8, "--probe", "--no-components", "-o", "model.safetensors")
     told = polyadic("fit", "scored", *words, cwd=folder).stdout
     return folder, truth, told
 
