@@ -509,20 +509,10 @@ def test_the_gain_must_exceed_its_standard_error_by_the_t_of_the_number_of_subje
         assert _judge(np.zeros(100 * subjects, int), alone, along, groups, 2)[0] == expected
 
 
-def test_one_window_is_predicted_like_by_itself(classifier, train):
-    labels, _ = classifier.predict_sequence(train[:1])
-    assert labels.shape == (1,)
-
-
 def test_prior_has_no_effect_along_the_recording(classifier, train):
     other = WindowClassifier.of(classifier.as_model())
     other.probe_ = other.probe_.with_prior("training")
     np.testing.assert_allclose(other.predict_sequence(train)[1], classifier.predict_sequence(train)[1], atol=1e-9)
-
-
-def test_permuted_windows_are_refused(classifier, train):
-    with pytest.raises(PolyadicError, match="in order of time"):
-        classifier.predict_sequence(train[np.random.default_rng(0).permutation(len(train))])
 
 
 def test_damaged_chains_are_refused(classifier):

@@ -246,7 +246,7 @@ def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(tmp
     assert ignoring.probe_.unlabelled_ == 0
 
 
-@pytest.mark.parametrize("groups", [None, np.zeros(9000), np.arange(9000)])
+@pytest.mark.parametrize("groups", [None, np.zeros(9000)])
 def test_the_pool_is_bounded_whatever_the_groups(groups):
     assert len(pool_rows(np.zeros(9000, bool), groups)) == MOST
     assert len(pool_rows(np.ones(9000, bool), groups)) == 0
@@ -310,15 +310,13 @@ def test_all_marks_of_a_missing_label_are_the_same(marks):
     assert probe.classes_.tolist() == (["c0", "c1", "c2"] if text else [0, 1, 2])
 
 
-@pytest.mark.parametrize("weight", [None, {"a": 1.0, "b": 5.0, "c": 1.0}])
-def test_class_weights_and_booleans_work_with_unlabelled_rows(weight):
+def test_class_weights_and_booleans_work_with_unlabelled_rows():
     Z, y = blobs(600, 0.8)
     names = np.array([*"abc", ""])[few_labels(y, 6)]
     groups = np.array(["", "p1", "p2", "p3"])[np.arange(600) // 5 % 4]
-    probe = Probe(class_weight=weight).fit(Z, names, groups)
+    probe = Probe(class_weight={"a": 1.0, "b": 5.0, "c": 1.0}).fit(Z, names, groups)
     assert probe.unlabelled_ == 582
-    if weight is not None:
-        assert (probe.predict(Z) == "b").sum() > (Probe().fit(Z, names, groups).predict(Z) == "b").sum()
+    assert (probe.predict(Z) == "b").sum() > (Probe().fit(Z, names, groups).predict(Z) == "b").sum()
     yes = Probe().fit(Z, partly_labelled(y[:40] > 0, np.arange(600) < 40))
     assert yes.classes_.tolist() == [False, True]
     assert yes.unlabelled_ == 560

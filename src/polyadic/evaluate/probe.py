@@ -262,7 +262,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         Z, known, labels = self._check_input(Z, y)
-        is_statistic = self._check_statistics(statistic_columns, Z.shape[1])
+        is_statistic = _is_statistic(statistic_columns, Z.shape[1])
         self.classes_, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
         every = _group_codes(groups, known)
         pool = np.empty(0, np.intp) if self.unlabelled is False else pool_rows(known, every)
@@ -413,7 +413,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         chosen = Setting(self.C_, self.scale_, 1.0 if self.statistics_ is None else self.statistics_)
         pool = ~known & trained & bool(self.unlabelled_)
         rows = np.concatenate([np.flatnonzero(known & trained), np.flatnonzero(pool)])
-        data = _Data(Z[rows], codes[rows], None, self._check_statistics(statistic_columns, Z.shape[1]))
+        data = _Data(Z[rows], codes[rows], None, _is_statistic(statistic_columns, Z.shape[1]))
         graph = neighbour_graph(data.Z, data.is_statistic) if pool.any() else None
 
         def leave_out(number: int) -> None:
@@ -435,8 +435,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def likelihoods_of(self, log_probabilities: _Floats) -> _Floats:
         """Return `log_likelihoods` from the logarithms of the output of `predict_proba`: (N, K)."""
-        found: _Floats = log_probabilities - self._log_prior(self._assumed_prior())
-        return found
+        return np.asarray(log_probabilities - self._log_prior(self._assumed_prior()))
 
     def _code_weights(self) -> Any:
         """Return the class weights, with classes numbered from 0."""
@@ -538,12 +537,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = validate_data(self, _on_cpu(Z), dtype=np.float64)
         known, labels = known_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y, len(features))
         assert_all_finite(labels, input_name="y")
-        if labels.dtype.kind == "f" and (labels % 1 != 0).any():
-            fraction = labels[labels % 1 != 0][0]
-            raise PolyadicError(
-                f"Unknown label type: y must be classes, as strings or whole numbers, but has {fraction:g}: name the "
-                "classes, or round the numbers"
-            )
         check_classification_targets(labels)
         classes = np.unique(labels)
         if len(classes) < 2:
@@ -552,18 +545,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y must have at least two classes, but has {what} ({UNKNOWN_MARKS} marks an unknown label)"
             )
         return features, known, labels
-
-    def _check_statistics(self, statistic_columns: Any, count: int) -> _Mask:
-        """Return which columns are statistics: (F,)."""
-        is_statistic = np.zeros(count, bool)
-        try:
-            is_statistic[[] if statistic_columns is None else statistic_columns] = True
-        except IndexError as error:
-            raise PolyadicError(
-                f"statistic_columns must be a slice, indices or a mask of {count} columns, but is {statistic_columns!r}"
-            ) from error
-        # Features that are nothing but statistics have no other block to be weighted against.
-        return is_statistic & (not is_statistic.all())
 
     # ------------------------------------------------------------- model files
 
@@ -700,6 +681,14 @@ def _is_number(value: Any) -> bool:
 
 def _described(C: float, scale: str) -> str:
     return f"C={C:.3g}, {'unscaled' if scale == 'plain' else scale} features"
+
+
+def _is_statistic(statistic_columns: Any, count: int) -> _Mask:
+    """Return which columns are statistics: (F,)."""
+    is_statistic = np.zeros(count, bool)
+    is_statistic[[] if statistic_columns is None else statistic_columns] = True
+    # Features that are nothing but statistics have no other block to be weighted against.
+    return is_statistic & (not is_statistic.all())
 
 
 def _are_classes(classes: Any) -> bool:
