@@ -231,53 +231,47 @@ def cross_validate(
     spare = pool_rows(~usable, whole.subject)
     # Whole recordings with labels; predictions along a recording need the windows between labels, too.
     ordered = rows_along(whole, np.isin(np.arange(len(whole)), tested))
-    needed = np.concatenate([tested, spare, np.setdiff1d(ordered, np.concatenate([tested, spare]))])
-    is_labelled, is_trainable = (np.arange(len(needed)) < count for count in (len(tested), len(tested) + len(spare)))
+    needed = np.union1d(np.union1d(tested, spare), ordered)
+    is_tested, is_spare, along = (np.isin(needed, part) for part in (tested, spare, ordered))
+    these, y, classes = whole[needed], partly_labelled(labels, is_tested), np.unique(labels)
     predicted = np.empty((int(repeats), len(tested)), labels.dtype)
-    confidence, path, classes = np.full(predicted.shape, np.nan), predicted.copy(), np.unique(labels)
+    confidence, path = np.full(predicted.shape, np.nan), predicted.copy()
     probability, smoothed = (np.full((len(tested), len(classes)), np.nan) for _ in range(2))
     reasons, used = list[str](), list[bool]()
-    fitted, Z = model, None if refit else features_of(model, whole[needed])
+    fitted, Z = model, None if refit else features_of(model, these)
     for number, (repeat, test) in enumerate(tests, start=1):
-        is_test = np.isin(whole.subject, subject[test])
         if refit:
             # All windows, labelled or not, that are known to be of other subjects.
-            fitted = clone(model).fit(whole[np.flatnonzero(~is_test & (whole.subject != ""))])
-            Z = features_of(fitted, whole[needed])
+            others = ~np.isin(whole.subject, subject[test]) & (whole.subject != "")
+            fitted = clone(model).fit(whole[np.flatnonzero(others)])
+            Z = features_of(fitted, these)
         assert Z is not None
-        block = statistic_columns(fitted)
-        train = np.flatnonzero(is_trainable & (~is_test[needed] | (transductive & ~is_labelled)))
-        y = partly_labelled(labels[~test], is_labelled[train])
-        trained = train_probe(probe, Z[train], y, whole.subject[needed[train]], block, prior or own_prior(model))
-        places = np.flatnonzero(test)
-        predicted[repeat, places] = path[repeat, places] = trained.predict(Z[places])
+        left = np.isin(these.subject, subject[test])
+        block, train = statistic_columns(fitted), (is_tested & ~left) | (is_spare & (transductive | ~left))
+        trained = train_probe(probe, Z[train], y[train], these.subject[train], block, prior or own_prior(model))
         reasons += [trained.reason_] if hasattr(trained, "reason_") else []
-        columns = np.searchsorted(classes, trained.classes_)
+        columns, places = np.searchsorted(classes, trained.classes_), np.flatnonzero(test)
+        predicted[repeat, places] = path[repeat, places] = trained.predict(Z[is_tested & left])
         if hasattr(trained, "predict_proba"):
-            found = trained.predict_proba(Z[places])
+            found = trained.predict_proba(Z[is_tested & left])
             confidence[repeat, places] = found.max(axis=1)
             if repeat == 0:
                 probability[places] = 0.0
                 probability[places[:, None], columns] = found
-        if len(ordered):
-            # The chain is learned from windows of other subjects, in their order.
-            order = np.argsort(needed)
-            order = order[~is_test[needed[order]]]
-            y = partly_labelled(labels[order[is_labelled[order]]], is_labelled[order])
-            along = np.isin(needed[order], ordered)
-            words = whole.subject[needed[order]], is_trainable[order], block, whole[needed[order[along]]], along
-            chain = learn_chain(trained, Z[order], y, *words)
-            if chain is not None:
-                left = np.intersect1d(ordered, np.flatnonzero(is_test))
-                place = np.argsort(needed)[np.searchsorted(np.sort(needed), left)]
-                likelihoods = Probe.of(trained).log_likelihoods(Z[place])
-                inside = np.flatnonzero(np.isin(tested, left) & test)
-                own = np.searchsorted(left, tested[inside])
-                path[repeat, inside] = trained.classes_[chain.path(likelihoods, whole[left])[own]]
-                if repeat == 0:
-                    smoothed[inside] = 0.0
-                    smoothed[inside[:, None], columns] = chain.smooth(likelihoods, whole[left])[own]
-                used.append(chain.is_default)
+        # The chain is learned from windows of other subjects alone.
+        words = Z[~left], y[~left], these.subject[~left], (is_tested | is_spare)[~left], block
+        chain = None
+        if along.any():
+            chain = learn_chain(trained, *words, these[np.flatnonzero(along & ~left)], along[~left])
+        if chain is not None:
+            recordings = these[np.flatnonzero(along & left)]
+            likelihoods = Probe.of(trained).log_likelihoods(Z[along & left])
+            places, own = np.flatnonzero((along & left)[is_tested]), is_tested[along & left]
+            path[repeat, places] = trained.classes_[chain.path(likelihoods, recordings)[own]]
+            if repeat == 0:
+                smoothed[places] = 0.0
+                smoothed[places[:, None], columns] = chain.smooth(likelihoods, recordings)[own]
+            used.append(chain.is_default)
         if on_fold is not None:
             on_fold(number, len(tests))
     return _result(
