@@ -36,14 +36,7 @@ from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.scale.cluster import lazily
 
-__all__ = [
-    "WindowClassifier",
-    "groups_of",
-    "labels_of",
-    "learn_chain",
-    "partly_labelled",
-    "rows_to_transform",
-]
+__all__ = ["WindowClassifier", "labels_of"]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -98,12 +91,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        features: Any,
-        probe: Any = AUTO,
-        prior: str | None = None,
-    ) -> None:
+    def __init__(self, features: Any, probe: Any = AUTO, prior: str | None = None) -> None:
         self.features = features
         self.probe = probe
         self.prior = prior
@@ -412,12 +400,6 @@ def partly_labelled(labels: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[A
 
 
 def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, unlabelled: bool) -> NDArray[np.intp]:
-    """Return the windows whose features are needed: those with labels and, if `unlabelled`, a sample of the others.
-
-    Parameters
-    ----------
-    known : (N,), which windows have a label
-    subjects : (N,), the subject of each window
-    """
+    """Return the windows whose features are needed: those with labels and, if `unlabelled`, a sample of the others."""
     sample = pool_rows(known, subjects) if unlabelled else np.empty(0, np.intp)
     return np.sort(np.concatenate([np.flatnonzero(known), sample]))

@@ -53,20 +53,7 @@ from polyadic.evaluate.regression import (
 from polyadic.evaluate.sequences import Chain
 from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
 
-__all__ = [
-    "AUTO",
-    "PRIORS",
-    "SCALES",
-    "Probe",
-    "averaged_softmax",
-    "features_of",
-    "fixed_points",
-    "make_probe",
-    "own_prior",
-    "statistic_columns",
-    "train_probe",
-    "uses_unlabelled",
-]
+__all__ = ["AUTO", "PRIORS", "SCALES", "Probe", "averaged_softmax", "make_probe", "train_probe"]
 
 AUTO = "auto"
 """The name of `Probe`, and of a setting that it chooses."""
@@ -676,7 +663,7 @@ def _temperature(found: _Floats, y: _Rows, class_weight: Any) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(0 <= float(value) < np.inf)
+    return isinstance(value, Real) and type(value) is not bool and bool(0 <= float(value) < np.inf)
 
 
 def _described(C: float, scale: str) -> str:

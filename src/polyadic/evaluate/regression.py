@@ -138,11 +138,7 @@ def regressions(
 def _loss(F: _Floats, codes: NDArray[np.intp], share: _Floats) -> tuple[Callable[..., tuple[float, _Floats]], _Floats]:
     """Return the logistic loss and its gradient as a function of (F + 1)·K parameters and the penalty, and a start.
 
-    Parameters
-    ----------
-    F : (n, F), features
-    codes : (n,), classes, from 0 on; for two of them K = 1, the score of the second
-    share : (n,), weights with sum 1
+    For two classes K = 1, the score of the second; the weights `share` (n,) have the sum 1.
     """
     rows, classes = np.column_stack([F, np.ones(len(F))]), int(codes.max()) + 1
     columns = np.ascontiguousarray(rows.T)

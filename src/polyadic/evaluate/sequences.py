@@ -20,22 +20,7 @@ from sklearn.metrics import recall_score
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 
-__all__ = [
-    "KAPPAS",
-    "LONGEST_GAP",
-    "Chain",
-    "Segments",
-    "baum_welch",
-    "choose_chain",
-    "forward",
-    "forward_backward",
-    "labelled_pairs",
-    "rows_along",
-    "segments_of",
-    "transitions_of_pairs",
-    "usual_step",
-    "viterbi",
-]
+__all__ = ["KAPPAS", "LONGEST_GAP", "Chain", "Segments", "choose_chain", "rows_along", "segments_of", "usual_step"]
 
 KAPPAS = (1.0, 0.5, 0.25)
 """Exponents of the emissions that are tried; the first wins ties, and is used without validation."""
@@ -136,12 +121,8 @@ def segments_of(windows: Windows, step: int, longest: int | None = None) -> Segm
 def rows_along(windows: Any, known: NDArray[np.bool_]) -> _Rows:
     """Return the rows of whole recordings with labels, at most 20,000 windows, to learn a chain from: (n,), sorted.
 
-    There are none if the windows have no known order, or were picked so that most are not next to each other.
-
-    Parameters
-    ----------
-    windows : `Windows`, or anything else, which has no order
-    known : (N,), which windows have a label
+    There are none if the windows have no known order, or were picked so that most are not next to each other. `known`
+    (N,) says which have a label.
     """
     try:
         segments_of(windows, usual_step(windows))
@@ -224,11 +205,7 @@ def forward_backward(
 ) -> tuple[_Floats, _Floats]:
     """Smooth: return the class probabilities given the whole segment (N, K), and expected transitions (K, K).
 
-    A gap of n steps has n transitions, and windows without evidence between them.
-
-    Parameters
-    ----------
-    scores, segments, transitions, initial : as for `forward`
+    A gap of n steps has n transitions, and windows without evidence between them. Arguments are those of `forward`.
     """
     filtered, scale = forward(scores, segments, transitions, initial)
     weight, powers = _emissions(scores) / scale[:, None], _powers(transitions)
@@ -250,10 +227,8 @@ def forward_backward(
 def _expected_transitions(joint: _Floats, transitions: _Floats) -> _Floats:
     """Return the expected number of single transitions (K, K).
 
-    Parameters
-    ----------
-    joint : (LONGEST_GAP + 1, K, K), for each number of steps the sum of the messages from both sides, whose product
-        with the transitions over these steps is the probability of both classes
+    `joint` (LONGEST_GAP + 1, K, K) is the sum of the messages from both sides for each number of steps, whose product
+    with the transitions over these steps is the probability of both classes.
     """
     powers, counts = _powers(transitions), np.zeros_like(transitions)
     for n in np.flatnonzero(joint.any(axis=(1, 2))).tolist():
@@ -263,12 +238,7 @@ def _expected_transitions(joint: _Floats, transitions: _Floats) -> _Floats:
 
 
 def viterbi(scores: _Floats, segments: Segments, transitions: _Floats, initial: _Floats) -> _Rows:
-    """Return the most probable sequence of classes: (N,).
-
-    Parameters
-    ----------
-    scores, segments, transitions, initial : as for `forward`
-    """
+    """Return the most probable sequence of classes: (N,); arguments as for `forward`."""
     powers = np.log(np.maximum(_powers(transitions), _TINY))
     came_from = np.zeros(scores.shape, np.intp)
     best = np.tile(np.log(np.maximum(initial, _TINY)), (len(segments.lengths), 1))
@@ -334,10 +304,6 @@ def baum_welch(scores: _Floats, segments: Segments) -> tuple[_Floats, _Floats]:
     The Dirichlet prior has the weight of ten transitions from each class, nine of which stay, and one start in each.
     After every step the transitions are scaled so that all classes are equally frequent: emissions assume the same,
     and with few labels the frequencies that would be learned are wrong.
-
-    Parameters
-    ----------
-    scores, segments : as for `forward`
     """
     first, classes = segments.rows[:, :1].ravel(), scores.shape[1]
     initial, smoothed = np.full(classes, 1 / classes), np.full(scores.shape, 1 / classes)
@@ -352,12 +318,7 @@ def baum_welch(scores: _Floats, segments: Segments) -> tuple[_Floats, _Floats]:
 
 
 def labelled_pairs(codes: _Rows, segments: Segments, classes: int) -> tuple[_Floats, _Floats]:
-    """Count pairs of successive windows with labels (LONGEST_GAP + 1, K, K), by steps, and labelled starts (K,).
-
-    Parameters
-    ----------
-    codes : (N,), class of each window from 0, -1 without a label
-    """
+    """Count pairs of successive windows with labels (LONGEST_GAP + 1, K, K), by steps, and labelled starts (K,)."""
     pairs, first = np.zeros((LONGEST_GAP + 1, classes, classes)), segments.rows[:, :1].ravel()
     follows = segments.steps > 0
     before, after = codes[segments.rows[:, :-1][follows[:, 1:]]], codes[segments.rows[follows]]
@@ -502,12 +463,7 @@ def _weights(truth: _Rows) -> _Floats:
 def _judge(
     truth: _Rows, alone: _Rows, along: _Rows, groups: NDArray[Any], classes: int
 ) -> tuple[bool, dict[str, Any], str]:
-    """Return whether to predict along the recording, the scores, and both in words.
-
-    Parameters
-    ----------
-    truth, alone, along, groups : (n,), true classes, predictions by window and along the recording, and subjects
-    """
+    """Return whether to predict along the recording, the scores, and both in words; arguments (n,) are of windows."""
     weight, subjects = _weights(truth), len(np.unique(groups))
     # The standard error of the gain over subjects, each with the sum of its windows' contributions.
     difference = weight * ((along == truth).astype(float) - (alone == truth))

@@ -33,7 +33,7 @@ from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
 from polyadic.evaluate.sequences import rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 
-__all__ = ["CrossValidation", "cross_validate", "default_folds", "subjects_to_test", "unseen_rows"]
+__all__ = ["CrossValidation", "cross_validate", "default_folds", "unseen_rows"]
 
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
@@ -313,19 +313,14 @@ def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
     return rows if several and "" not in learned else None
 
 
-def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
-    """Return the number of subjects that `cross_validate` would test, or raise the same errors."""
-    return len(np.unique(windows.subject[_tested(windows, rows)]))
-
-
-def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["loso"] | int, int]:
+def default_folds(
+    windows: Windows, rows: ArrayLike | None = None, repeats: int | None = None
+) -> tuple[Literal["loso"] | int, int]:
     """Return the default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, twice.
 
-    Examples
-    --------
-    >>> default_folds(20), default_folds(21), default_folds(4, repeats=3)
-    (('loso', 1), (5, 2), (4, 3))
+    Windows that `cross_validate` cannot test raise the same errors.
     """
+    subjects = len(np.unique(windows.subject[_tested(windows, rows)]))
     if repeats is not None:
         return min(_FOLDS, subjects), repeats
     return ("loso", 1) if subjects <= _MOST_LEFT_OUT_ALONE else (_FOLDS, _REPEATS)

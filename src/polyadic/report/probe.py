@@ -13,7 +13,7 @@ from polyadic.data.windows import Windows
 from polyadic.evaluate import calibration, cross_validate
 from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.scoring import MEASURES
-from polyadic.evaluate.validation import default_folds, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import default_folds, unseen_rows
 
 __all__ = ["ProbeResult", "headline", "interval", "score_probe", "thinned"]
 
@@ -132,9 +132,8 @@ def _by_subject(
     on_fold: Callable[[int, int], None] | None,
 ) -> ProbeResult:
     unseen = unseen_rows(model, windows)
-    people = subjects_to_test(windows, unseen)
     rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
-    folds, repeats = default_folds(people)
+    folds, repeats = default_folds(windows, unseen)
     codes = {name: code for code, name in enumerate(windows.classes)}
     result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, on_fold)
     columns = [codes[name] for name in result.classes]
