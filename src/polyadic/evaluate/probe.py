@@ -48,7 +48,6 @@ from polyadic.evaluate.regression import (
     regressions,
     settings_of,
     unthreaded,
-    weights_of,
 )
 from polyadic.evaluate.sequences import Chain
 from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
@@ -332,9 +331,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(self, data: _Data, chosen: Setting, graph: Any, tolerance: float) -> tuple[_Floats, _Floats]:
         """Train on labelled rows and, with a graph, on spread labels: coefficients (K, F) and intercepts (K,)."""
-        labelled, weights = data.codes >= 0, self._code_weights()
-        weights = weights_of(weights, np.unique(data.codes[labelled]))
-        words = chosen.scale, [chosen.C], weights, tolerance, gains(data.is_statistic, chosen.weight)
+        labelled, gain = data.codes >= 0, gains(data.is_statistic, chosen.weight)
+        words = chosen.scale, [chosen.C], self._code_weights(), tolerance, gain
         (fit,) = regressions(data.Z[labelled], data.codes[labelled], *words)
         if graph is None:
             return fit
