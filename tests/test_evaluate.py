@@ -123,10 +123,3 @@ def test_few_labels_are_nested_have_every_class_and_the_classes_shares(labels, s
         assert (found > 0).sum() == min(count, len(present))
         # One window given to each class that would have none shifts the others' shares by that much.
         assert (abs(found - count * sizes / len(y)) <= 1 + len(present) / 2).all()
-
-
-def test_the_most_frequent_classes_come_first_where_there_are_fewer_labels_than_classes():
-    y = np.repeat(["rare", "common", "usual"], [1, 30, 10])
-    for seed in range(20):
-        assert y[low_label_rows(y, 1, seed)].tolist() == ["common"]
-        assert set(y[low_label_rows(y, 2, seed)]) == {"common", "usual"}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import sklearn
 import torch
-from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
@@ -210,19 +209,6 @@ def test_statistics_are_multiplied_by_their_weight_and_left_out_with_weight_0(sc
     changed[:, 4:] = 1e9
     assert not without.coef_[:, 4:].any()
     np.testing.assert_array_equal(without.predict_proba(Z), without.predict_proba(changed))
-
-
-def test_probabilities_are_those_of_logistic_function_and_softmax():
-    log_odds = np.array([-800.0, -40.0, -1.0, 0.0, 3.0, 40.0, 800.0])
-    expected = np.stack([expit(-log_odds), expit(log_odds)], axis=1)
-    two = Probe.of(LogisticRegression().fit([[0.0], [1.0]], [0, 1]))
-    two.coef_, two.intercept_ = np.ones((1, 1)), np.zeros(1)
-    np.testing.assert_allclose(two.predict_proba(log_odds[:, None]), expected, rtol=1e-13)
-    np.testing.assert_array_equal(two.decision_function(log_odds[:, None]), log_odds)
-    scores = 300 * np.random.default_rng(0).normal(size=(20, 3))
-    three = Probe.of(LogisticRegression().fit(np.eye(3), [0, 1, 2]))
-    three.coef_, three.intercept_ = np.eye(3), np.zeros(3)
-    np.testing.assert_allclose(three.predict_proba(scores), softmax(scores, axis=1), rtol=1e-13)
 
 
 # -------------------------------------------------------------- scikit-learn
