@@ -9,7 +9,6 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -661,7 +660,8 @@ def _temperature(found: _Floats, y: _Rows, class_weight: Any) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and type(value) is not bool and bool(0 <= float(value) < np.inf)
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return is_number and bool(0 <= value < np.inf)
 
 
 def _described(C: float, scale: str) -> str:
