@@ -114,10 +114,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         make_probe(self.probe)  # raises before the features are learned
         if self.prior not in (None, *PRIORS):
             raise PolyadicError(f"prior must be None, 'balanced' or 'training', but is {self.prior!r}")
-        windows = X.windows if isinstance(X, WindowStore) else X
-        if y is None and isinstance(windows, Windows):
-            y = labels_of(windows)
-        known, labels = known_labels(y, len(windows))
+        windows, known, labels = _labelled(X, y)
         classes = len(np.unique(labels))
         if classes < 2:
             raise PolyadicError(
@@ -223,10 +220,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : (N,), classes as for `fit`; windows without a label are left out. By default the labels of X
         sample_weight : (N,), weight of each window
         """
-        windows = X.windows if isinstance(X, WindowStore) else X
-        if y is None and isinstance(windows, Windows):
-            y = labels_of(windows)
-        known, labels = known_labels(y, len(windows))
+        windows, known, labels = _labelled(X, y)
         if not known.any():
             raise PolyadicError("y must have labels to score predictions with, but has none")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -379,6 +373,14 @@ def learn_chain(
 
 
 # ------------------------------------------------------------ groups and labels
+
+
+def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[np.bool_], NDArray[Any]]:
+    """Return the windows, which of them have a label (N,), and these labels; by default those of the windows."""
+    windows = X.windows if isinstance(X, WindowStore) else X
+    if y is None and isinstance(windows, Windows):
+        y = labels_of(windows)
+    return windows, *known_labels(y, len(windows))
 
 
 def groups_of(windows: Any, groups: ArrayLike | None = None) -> NDArray[Any] | None:
