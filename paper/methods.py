@@ -20,10 +20,10 @@ import polyadic.baselines
 from paper.scoring import PROBES, score_classifier, score_split, unthreaded
 from paper.speed.measure import seconds_per_sweep
 from polyadic import ATD, GRSALS, SALS
+from polyadic._util.random_streams import permutation
 from polyadic.augment import Augmentation, Compose, Jitter, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import low_label_rows
 from polyadic.spectral import STFT
 
 Row = dict[str, Any]
@@ -257,6 +257,23 @@ def _fit(one: MethodVariant, settings: ExperimentSettings, part: Split, seed: in
         warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
         model.fit(unlabelled) if one.kind == "features" else model.fit(train, train.label)
     return model, sorted({str(warning.message) for warning in caught})
+
+
+def low_label_rows(y: NDArray[Any], count: int, random_state: int = 0) -> NDArray[np.intp]:
+    """Choose `count` of the labelled windows, for a learning curve over the number of labels: row numbers, ascending.
+
+    The choice is stratified: classes keep their proportions, and each has at least one window if `count` allows it
+    (else the most frequent ones do). With the same `random_state`, a smaller count gives a subset of a larger one.
+    """
+    shuffled = permutation(len(y), random_state, 0).numpy()
+    _, codes, sizes = np.unique(y[shuffled], return_inverse=True, return_counts=True)
+    # An order of all windows whose every prefix is stratified: the k-th window of a class of n is placed at (k+½)/n,
+    # except that the first window of each class precedes all others.
+    turn = np.empty(len(y))
+    for code, size in enumerate(sizes):
+        turn[codes == code] = [-size, *((np.arange(1, size) + 0.5) / size)]
+    chosen: NDArray[np.intp] = np.sort(shuffled[np.argsort(turn, kind="stable")[: int(count)]])
+    return chosen
 
 
 def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | None:

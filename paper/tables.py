@@ -11,7 +11,7 @@ from scipy import stats
 
 from paper import reference
 from paper.results import machine_name, mean_and_std, table
-from polyadic.evaluate import corrected_resampled, holm
+from paper.significance import corrected_resampled, holm
 
 Row = dict[str, Any]
 Result = dict[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,13 +84,6 @@ def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_pr
         assert getattr(again.probe_, name) == getattr(model.probe_, name)
     np.testing.assert_array_equal(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS))
     np.testing.assert_array_equal(again.predict(SIGNALS), model.predict(SIGNALS))
-
-
-def test_a_probe_with_custom_settings_is_restored_with_them(features, path):
-    WindowClassifier(features, Probe(C=0.5, class_weight=None)).fit(SIGNALS).save(path)
-    again = WindowClassifier.load(path)
-    assert (again.probe.C, again.probe.class_weight) == (0.5, None)
-    assert not hasattr(again.probe, "coef_")
 
 
 def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
@@ -198,12 +190,10 @@ def described(value: Any) -> Any:
     "edit",
     [
         dropped("probe.coef"),
-        replaced("probe.coef", np.ones((3, 5))),
         replaced("probe.intercept", np.full(3, np.nan)),
         replaced("probe.other", np.zeros(4)),
         described([]),
         described({"classes": ["a", "b", "b"]}),
-        described({"classes": [True, False, 2]}),
         described({"classes": ["a", "b", "c"]}),
         lambda arrays, header: header["probe"].update(parameters={"C": 1.0}),
         lambda arrays, header: header["probe"]["parameters"].update(shell="rm"),
@@ -247,16 +237,17 @@ def test_a_search_over_the_probe_leaves_fitted_features_unchanged(features):
 # ----------------------------------------------------------------------- prior
 
 
-@pytest.mark.parametrize("kind", ["auto", "plain", Probe(C=1.0, class_weight={"a": 1.0, "b": 3.0})])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    ("kind", "n_classes"),
+    [("auto", 3), ("plain", 2), (Probe(C=1.0, class_weight={"a": 1.0, "b": 3.0, "c": 0.5}), 3)],
+    ids=["auto", "plain", "weights"],
+)
 def test_a_prior_reweights_probabilities_by_bayes_rule(kind, n_classes, features, path):
-    if isinstance(kind, Probe) and n_classes == 3:
-        kind = clone(kind).set_params(class_weight={"a": 1.0, "b": 3.0, "c": 0.5})
     windows = SIGNALS[np.flatnonzero((SIGNALS.label < n_classes) & (np.arange(240) % (SIGNALS.label + 1) == 0))]
     y = np.array(["a", "b", "c"])[windows.label]
     counts = np.unique(y, return_counts=True)[1]
     assert len(set(counts.tolist())) == n_classes
-    weights = [1.0, 3.0, 0.5][:n_classes] if isinstance(kind, Probe) else 1 / counts if kind == "auto" else 1.0
+    weights = [1.0, 3.0, 0.5] if isinstance(kind, Probe) else 1 / counts if kind == "auto" else 1.0
     given = WindowClassifier(features, kind).fit(windows, y).predict_proba(windows)
     for prior, frequencies in (("training", counts), ("balanced", np.ones(n_classes))):
         model = WindowClassifier(features, kind, prior=prior).fit(windows, y)
@@ -304,7 +295,7 @@ def test_the_commands_store_a_prior_or_use_another_one(tmp_path):
         rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()]
         return np.mean([row[rows[0].index("label")] == "0" for row in rows[1:]])
 
-    fit = ("fit", "w.npz", "--probe", "--rank", 2, "--sweeps", 2, "--device", "cpu")
+    fit = ("fit", "w.npz", "--probe", "--rank", 2, "--sweeps", 2, "--device", "cpu", "--no-components")
     assert "probabilities assume equally frequent classes" in polyadic(*fit, "-o", "a.safetensors", cwd=tmp_path).stdout
     told = polyadic(*fit, "--prior", "training", "-o", "b.safetensors", cwd=tmp_path).stdout
     assert "the class frequencies of the training labels" in " ".join(told.split())
@@ -373,7 +364,6 @@ def test_component_weights_without_a_readout_are_the_probes_own(features):
     [
         ([True, False], [False, True]),
         ([b"rest", b"walk"], ["rest", "walk"]),
-        ([Fraction(1, 2), Fraction(3, 4)], ["1/2", "3/4"]),
         ([1.0, 2.0], [1, 2]),
     ],
 )

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from polyadic.errors import PolyadicError
-from polyadic.evaluate import corrected_resampled, holm, low_label_rows, scores
+from paper.methods import low_label_rows
+from paper.significance import corrected_resampled, holm
+from polyadic.evaluate import scores
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
@@ -80,15 +81,6 @@ def test_equal_differences_are_certain_or_chance_and_fewer_than_two_say_nothing(
     assert all(math.isnan(value) for value in (*corrected_resampled([], 0.3), *corrected_resampled([0.5], 0.3)))
 
 
-def test_differences_that_cannot_be_compared_are_refused_by_name():
-    for wrong in ([1, math.nan], [[1, 2]]):
-        with pytest.raises(PolyadicError, match=r"^differences must be finite"):
-            corrected_resampled(wrong, 0.3)
-    for share in (1, -0.1, math.nan):
-        with pytest.raises(PolyadicError, match=r"^test_share must"):
-            corrected_resampled([1, 2], share)
-
-
 def slow_holm(p_values: list[float]) -> list[float]:
     """Closed testing: a hypothesis falls when Bonferroni refuses every set of hypotheses that it is in."""
     places = range(len(p_values))
@@ -131,10 +123,3 @@ def test_few_labels_are_nested_have_every_class_and_the_classes_shares(labels, s
         assert (found > 0).sum() == min(count, len(present))
         # One window given to each class that would have none shifts the others' shares by that much.
         assert (abs(found - count * sizes / len(y)) <= 1 + len(present) / 2).all()
-
-
-def test_the_most_frequent_classes_come_first_where_there_are_fewer_labels_than_classes():
-    y = np.repeat(["rare", "common", "usual"], [1, 30, 10])
-    for seed in range(20):
-        assert y[low_label_rows(y, 1, seed)].tolist() == ["common"]
-        assert set(y[low_label_rows(y, 2, seed)]) == {"common", "usual"}

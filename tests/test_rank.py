@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 
 import numpy as np
 from command_line import polyadic
+from test_components import FEWER_RANKS
 
 from polyadic.data import synthetic
 from polyadic.explain import Replicability, components
@@ -19,15 +21,16 @@ def test_copies_of_a_component_count_once():
     assert len(distinct_components(bases, checked)) == 3
 
 
-def test_the_command_shows_what_components_finds_in_windows_and_in_sums(tmp_path):
+def test_the_command_shows_what_components_finds_in_windows_and_in_sums(tmp_path, monkeypatch):
     windows = synthetic(60, n_channels=2, length=64)
     np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=windows.fs)
     Moments.collect(windows, groups=windows.subject).save(tmp_path / "w.moments")
-    found = components(windows, restarts=2, replicates=0)
-    shown = json.loads(polyadic("rank", "w.moments", "--restarts", 2, "--json", cwd=tmp_path).stdout)
+    monkeypatch.setattr(import_module("polyadic.explain.components"), "_RANKS", (4, 2))
+    found, words = components(windows, restarts=2, replicates=0), ("-c", FEWER_RANKS, "rank", "--restarts", 2)
+    shown = json.loads(polyadic(*words, "w.moments", "--json", cwd=tmp_path).stdout)
     assert shown["rank"] == found.rank
     assert shown["tried"] == {str(rank): count for rank, count in found.tried.items()}
-    assert repr(found) in polyadic("rank", "w.npz", "--restarts", 2, "--quiet", cwd=tmp_path).stdout
+    assert repr(found) in polyadic(*words, "w.npz", "--quiet", cwd=tmp_path).stdout
 
 
 def test_the_command_names_data_without_subjects(tmp_path):

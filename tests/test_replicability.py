@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from polyadic import CPD, SALS, load
-from polyadic.cli import app
 from polyadic.core.solve import average_components
 from polyadic.data import Windows
 from polyadic.explain import match, replicability
@@ -119,21 +117,3 @@ def test_components_that_no_other_fit_has_stay_unchanged():
     fits = [[np.abs(random.normal(size=(size, 2))) * [1.0, -1.0] for size in (30, 40, 50)] for _ in range(5)]
     average = average_components(fits, [3.0, 1.0, 2.0, 4.0, 5.0])
     assert match(average, fits[1]).score == pytest.approx(1.0)
-
-
-# -------------------------------------------------------------------- commands
-
-
-@pytest.fixture
-def file(tmp_path):
-    random = np.random.default_rng(0)
-    X = random.normal(size=(60, 2, 64)).cumsum(axis=2).astype(np.float32)
-    label, subject = np.tile([0, 1], 30), np.repeat([f"S{person}" for person in range(6)], 10)
-    np.savez(tmp_path / "w.npz", X=X + label[:, None, None], fs=32.0, label=label, subject=subject)
-    return tmp_path / "w.npz"
-
-
-def _run(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output

@@ -20,9 +20,10 @@ import numpy as np
 from paper.labels.people import Count, drawn, halves, read_set
 from paper.labels.tables import mean_and_error
 from paper.results import machine_name, provenance, publish, table
+from paper.significance import corrected_resampled
 from polyadic import CPD, tune
 from polyadic.data import Windows
-from polyadic.evaluate import WindowClassifier, corrected_resampled, labels_of, scores
+from polyadic.evaluate import WindowClassifier, labels_of, scores
 
 SPLITS = 3
 LABELS: tuple[Count, ...] = (10, "all")

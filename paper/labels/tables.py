@@ -13,7 +13,7 @@ from scipy import stats
 from paper.labels.methods import DEFAULT
 from paper.labels.people import COUNTS
 from paper.results import machine_name, new_figure, plain_text, table
-from polyadic.evaluate import corrected_resampled, holm
+from paper.significance import corrected_resampled, holm
 
 Result = dict[str, Any]
 

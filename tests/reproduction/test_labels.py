@@ -15,9 +15,9 @@ from sklearn.metrics import balanced_accuracy_score
 from paper.labels import methods, people, runner, tables
 from paper.labels.runner import LabelRequest, run
 from paper.scoring import statistic_columns
+from paper.significance import corrected_resampled, holm
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, calibration
-from polyadic.evaluate.significance import corrected_resampled, holm
 
 pytest.importorskip("matplotlib")
 

@@ -107,15 +107,15 @@ def cross_validation(
 ) -> CrossValidation:
     """Return the scores of left-out subjects, and show progress."""
     from polyadic._util.progress import stage_bar
-    from polyadic.evaluate.validation import cross_validate, default_folds, subjects_to_test, unseen_rows
+    from polyadic.evaluate.validation import cross_validate, default_folds, unseen_rows
 
     rows = unseen_rows(model, windows)
     chosen: Any = int(folds) if folds is not None and folds != "loso" else folds
     if folds is None:
-        chosen, repeats = default_folds(subjects_to_test(windows, rows), repeats)
+        chosen, repeats = default_folds(windows, rows, repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
-        on_fold = lambda fold: show(fold.number, fold.count, "")  # noqa: E731
-        return cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=on_fold)
+        tell = lambda fold: show(fold.number, fold.count, "")  # noqa: E731
+        return cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=tell)
 
 
 def _score_own_probe(model: Any, windows: Windows, hidden: bool) -> dict[str, Any]:

@@ -1,11 +1,10 @@
-"""Evaluation of features: probes, window classifiers, subject-wise cross-validation and significance tests."""
+"""Evaluation of features: probes, window classifiers and subject-wise cross-validation."""
 
 from __future__ import annotations
 
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.probe import Probe, make_probe
-from polyadic.evaluate.scoring import calibration, low_label_rows, scores
-from polyadic.evaluate.significance import corrected_resampled, holm
+from polyadic.evaluate.scoring import calibration, scores
 from polyadic.evaluate.validation import CrossValidation, cross_validate
 
 __all__ = [
@@ -13,11 +12,8 @@ __all__ = [
     "Probe",
     "WindowClassifier",
     "calibration",
-    "corrected_resampled",
     "cross_validate",
-    "holm",
     "labels_of",
-    "low_label_rows",
     "make_probe",
     "scores",
 ]

@@ -36,14 +36,7 @@ from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.scale.cluster import lazily
 
-__all__ = [
-    "WindowClassifier",
-    "groups_of",
-    "labels_of",
-    "learn_chain",
-    "partly_labelled",
-    "rows_to_transform",
-]
+__all__ = ["WindowClassifier", "labels_of"]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -98,12 +91,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        features: Any,
-        probe: Any = AUTO,
-        prior: str | None = None,
-    ) -> None:
+    def __init__(self, features: Any, probe: Any = AUTO, prior: str | None = None) -> None:
         self.features = features
         self.probe = probe
         self.prior = prior
@@ -126,10 +114,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         make_probe(self.probe)  # raises before the features are learned
         if self.prior not in (None, *PRIORS):
             raise PolyadicError(f"prior must be None, 'balanced' or 'training', but is {self.prior!r}")
-        windows = X.windows if isinstance(X, WindowStore) else X
-        if y is None and isinstance(windows, Windows):
-            y = labels_of(windows)
-        known, labels = known_labels(y, len(windows))
+        windows, known, labels = _labelled(X, y)
         classes = len(np.unique(labels))
         if classes < 2:
             raise PolyadicError(
@@ -137,18 +122,19 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         subjects = groups_of(windows, groups)
         rows = rows_to_transform(known, subjects, uses_unlabelled(self.probe))
-        every = np.union1d(rows, rows_along(windows, known))
+        ordered = rows_along(windows, known)
+        every = np.union1d(rows, ordered)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z = features_of(self.features_, _safe_indexing(windows, every), on_rows)
         subjects = None if subjects is None else subjects[every]
-        marked, used, columns = (
-            partly_labelled(labels, known)[every],
-            np.isin(every, rows),
-            statistic_columns(self.features_),
-        )
+        marked, columns = partly_labelled(labels, known)[every], statistic_columns(self.features_)
+        used, along = np.isin(every, rows), np.isin(every, ordered)
         groups = None if subjects is None else subjects[used]
         self.probe_ = train_probe(self.probe, Z[used], marked[used], groups, columns, self.prior)
-        self.probe_.chain_ = learn_chain(self.probe_, Z, marked, subjects, used, columns, windows, every)
+        self.probe_.chain_ = None
+        if along.any():
+            words = Z, marked, subjects, used, columns, windows[ordered], along
+            self.probe_.chain_ = learn_chain(self.probe_, *words)
         self.classes_ = self.probe_.classes_
         return self
 
@@ -234,10 +220,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : (N,), classes as for `fit`; windows without a label are left out. By default the labels of X
         sample_weight : (N,), weight of each window
         """
-        windows = X.windows if isinstance(X, WindowStore) else X
-        if y is None and isinstance(windows, Windows):
-            y = labels_of(windows)
-        known, labels = known_labels(y, len(windows))
+        windows, known, labels = _labelled(X, y)
         if not known.any():
             raise PolyadicError("y must have labels to score predictions with, but has none")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -363,21 +346,20 @@ def learn_chain(
     groups: NDArray[Any] | None,
     trained: NDArray[np.bool_],
     statistic_columns: Any,
-    windows: Any,
-    rows: NDArray[np.intp],
+    windows: Windows,
+    along: NDArray[np.bool_],
 ) -> Chain | None:
-    """Learn the order of classes along recordings, or return None if it is not known.
+    """Learn the order of classes along recordings; None for a probe without `Probe.of`, or without labels there.
 
     Parameters
     ----------
-    probe : a trained probe; only those that `Probe.of` takes have a chain
+    probe : a trained probe
     Z, y, groups, statistic_columns : as for `Probe.fit`: (n, F), (n,) with None for windows without a label, (n,)
     trained : (n,), the rows that the probe was trained on
-    windows, rows : the windows, and which of them have the rows of Z: (n,), sorted
+    windows, along : whole recordings in order of time, and which rows are theirs: (n,)
     """
-    known = known_labels(y, len(y))[0]
-    along = np.flatnonzero(np.isin(rows, rows_along(windows, np.isin(np.arange(len(windows)), rows[known]))))
-    if not len(along) or not known[along].any():
+    known, labels = known_labels(y, len(y))
+    if not known[along].any():
         return None
     try:
         linear = Probe.of(probe)
@@ -385,12 +367,20 @@ def learn_chain(
         return None
     likelihoods, fold = linear.left_out_likelihoods(Z, y, groups, trained, statistic_columns)
     codes = np.full(len(y), -1)
-    codes[known] = np.searchsorted(linear.classes_, known_labels(y, len(y))[1])
-    some = None if groups is None else groups[along]
-    return choose_chain(likelihoods[along], codes[along], fold[along], some, windows[rows[along]])
+    codes[known] = np.searchsorted(linear.classes_, labels)
+    subjects = None if groups is None else groups[along]
+    return choose_chain(likelihoods[along], codes[along], fold[along], subjects, windows)
 
 
 # ------------------------------------------------------------ groups and labels
+
+
+def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[np.bool_], NDArray[Any]]:
+    """Return the windows, which of them have a label (N,), and these labels; by default those of the windows."""
+    windows = X.windows if isinstance(X, WindowStore) else X
+    if y is None and isinstance(windows, Windows):
+        y = labels_of(windows)
+    return windows, *known_labels(y, len(windows))
 
 
 def groups_of(windows: Any, groups: ArrayLike | None = None) -> NDArray[Any] | None:
@@ -412,12 +402,6 @@ def partly_labelled(labels: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[A
 
 
 def rows_to_transform(known: NDArray[np.bool_], subjects: NDArray[Any] | None, unlabelled: bool) -> NDArray[np.intp]:
-    """Return the windows whose features are needed: those with labels and, if `unlabelled`, a sample of the others.
-
-    Parameters
-    ----------
-    known : (N,), which windows have a label
-    subjects : (N,), the subject of each window
-    """
+    """Return the windows whose features are needed: those with labels and, if `unlabelled`, a sample of the others."""
     sample = pool_rows(known, subjects) if unlabelled else np.empty(0, np.intp)
     return np.sort(np.concatenate([np.flatnonzero(known), sample]))

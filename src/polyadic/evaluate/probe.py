@@ -47,25 +47,11 @@ from polyadic.evaluate.regression import (
     regressions,
     settings_of,
     unthreaded,
-    weights_of,
 )
 from polyadic.evaluate.sequences import Chain
 from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
 
-__all__ = [
-    "AUTO",
-    "PRIORS",
-    "SCALES",
-    "Probe",
-    "averaged_softmax",
-    "features_of",
-    "fixed_points",
-    "make_probe",
-    "own_prior",
-    "statistic_columns",
-    "train_probe",
-    "uses_unlabelled",
-]
+__all__ = ["AUTO", "PRIORS", "SCALES", "Probe", "averaged_softmax", "make_probe", "train_probe"]
 
 AUTO = "auto"
 """The name of `Probe`, and of a setting that it chooses."""
@@ -261,7 +247,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         Z, known, labels = self._check_input(Z, y)
-        is_statistic = self._check_statistics(statistic_columns, Z.shape[1])
+        is_statistic = _is_statistic(statistic_columns, Z.shape[1])
         self.classes_, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
         every = _group_codes(groups, known)
         pool = np.empty(0, np.intp) if self.unlabelled is False else pool_rows(known, every)
@@ -344,9 +330,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(self, data: _Data, chosen: Setting, graph: Any, tolerance: float) -> tuple[_Floats, _Floats]:
         """Train on labelled rows and, with a graph, on spread labels: coefficients (K, F) and intercepts (K,)."""
-        labelled, weights = data.codes >= 0, self._code_weights()
-        weights = weights_of(weights, np.unique(data.codes[labelled]))
-        words = chosen.scale, [chosen.C], weights, tolerance, gains(data.is_statistic, chosen.weight)
+        labelled, gain = data.codes >= 0, gains(data.is_statistic, chosen.weight)
+        words = chosen.scale, [chosen.C], self._code_weights(), tolerance, gain
         (fit,) = regressions(data.Z[labelled], data.codes[labelled], *words)
         if graph is None:
             return fit
@@ -361,28 +346,31 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Those of a class that the other folds lack are −∞.
         """
-        found = np.empty((data.n_labelled, len(self.classes_)))
+        found = np.full((data.n_labelled, len(self.classes_)), -np.inf)
 
         def leave_out(number: int) -> None:
-            test = np.zeros(len(data.codes), bool)
-            test[: data.n_labelled] = fold == number
-            kept = ~test if data.groups is None else ~np.isin(data.groups, data.groups[test])
-            classes, codes = np.unique(data.codes[kept & (data.codes >= 0)], return_inverse=True)
-            codes = np.concatenate([codes, np.full(int((data.codes[kept] < 0).sum()), -1)])
-            scores = np.full((int(test.sum()), found.shape[1]), -np.inf)
-            if len(classes) > 1:
-                # Classes are numbered from 0 among those that the fold has; weights by class go by their own names.
-                part = _Data(data.Z[kept], codes, None, data.is_statistic)
-                probe = copy.copy(self)
-                probe.classes_ = self.classes_[classes]
-                some = None if graph is None else graph[kept][:, kept]
-                scores[:, classes] = logits(data.Z[test], *probe._train(part, chosen, some, 10 * _TOLERANCE))
-            else:
-                scores[:, classes] = 0.0
-            found[test[: data.n_labelled]] = scores
+            test = np.flatnonzero(fold == number)
+            members = np.arange(len(data.codes)) if data.groups is None else data.groups
+            classes, probe = self._trained_on(data, ~np.isin(members, members[test]), chosen, graph)
+            scores = 0.0 if probe is None else logits(data.Z[test], probe.coef_, probe.intercept_)
+            found[np.ix_(test, classes)] = scores
 
         for_each(leave_out, range(int(fold.max()) + 1))
         return found
+
+    def _trained_on(self, data: _Data, kept: _Mask, chosen: Setting, graph: Any) -> tuple[_Rows, Probe | None]:
+        """Return the classes of some rows, kept (n,), and a probe trained on them; None if they have one class."""
+        classes, codes = np.unique(data.codes[kept & (data.codes >= 0)], return_inverse=True)
+        if len(classes) == 1:
+            return classes, None
+        # Classes are numbered from 0 among those of these rows; weights by class go by their own names.
+        probe = copy.copy(self)
+        probe.classes_, probe.class_counts_, probe.prior_ = self.classes_[classes], np.bincount(codes).tolist(), None
+        codes = np.concatenate([codes, np.full(int((data.codes[kept] < 0).sum()), -1)])
+        part = _Data(data.Z[kept], codes, None, data.is_statistic)
+        edges = None if graph is None else graph[kept][:, kept]
+        probe.coef_, probe.intercept_ = probe._train(part, chosen, edges, 10 * _TOLERANCE)
+        return classes, probe
 
     def left_out_likelihoods(
         self, Z: Any, y: ArrayLike, groups: ArrayLike | None, trained: _Mask, statistic_columns: Any = None
@@ -399,41 +387,27 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         Z, known, labels = copy.copy(self)._check_input(Z, y)
         every = _group_codes(groups, known)
-        found, fold = self.log_likelihoods(Z), np.full(len(Z), -1)
+        found, codes = self.log_likelihoods(Z), np.full(len(Z), -1)
         if every is None or len(np.unique(every[known])) < 2:
-            return found, fold
-        is_statistic = self._check_statistics(statistic_columns, Z.shape[1])
-        chosen = Setting(self.C_, self.scale_, 1.0 if self.statistics_ is None else self.statistics_)
-        codes = np.full(len(Z), -1)
+            return found, codes
         codes[known] = np.searchsorted(self.classes_, labels)
-        for number, group in enumerate(np.unique(every[known])):
-            fold[every == group] = number  # before the groups are joined to folds
-        fold = np.where(fold >= 0, _folds_of_groups(codes[known], fold[known])[fold], -1)
-        rows = np.concatenate(
-            [np.flatnonzero(known & trained), np.flatnonzero(~known & trained & bool(self.unlabelled_))]
-        )
-        data = _Data(Z[rows], codes[rows], None, is_statistic)
-        graph = None
-        if data.n_labelled < len(rows):
-            graph = neighbour_graph(data.Z, is_statistic)
+        fold_of_group = np.full(int(every.max()) + 1, -1)
+        fold_of_group[every[known]] = group_folds(labels, every[known], FOLDS)
+        fold = fold_of_group[every]
+        chosen = Setting(self.C_, self.scale_, 1.0 if self.statistics_ is None else self.statistics_)
+        pool = ~known & trained & bool(self.unlabelled_)
+        rows = np.concatenate([np.flatnonzero(known & trained), np.flatnonzero(pool)])
+        data = _Data(Z[rows], codes[rows], None, _is_statistic(statistic_columns, Z.shape[1]))
+        graph = neighbour_graph(data.Z, data.is_statistic) if pool.any() else None
 
         def leave_out(number: int) -> None:
-            kept, test = fold[rows] != number, fold == number
-            classes, own = np.unique(data.codes[kept & (data.codes >= 0)], return_inverse=True)
-            scores = np.full((int(test.sum()), len(self.classes_)), -_UNSEEN)
-            scores[:, classes] = 0.0
-            if len(classes) > 1:
-                own = np.concatenate([own, np.full(int((data.codes[kept] < 0).sum()), -1)])
-                probe = copy.copy(self)
-                probe.classes_, probe.prior_ = self.classes_[classes], None
-                probe.class_counts_ = np.bincount(own[own >= 0]).tolist()
-                some = None if graph is None else graph[kept][:, kept]
-                coef, intercept = probe._train(
-                    _Data(data.Z[kept], own, None, is_statistic), chosen, some, 10 * _TOLERANCE
-                )
-                probe.coef_, probe.intercept_ = coef / self.temperature_, intercept / self.temperature_
-                scores[:, classes] = probe.log_likelihoods(Z[test])
-            found[test] = scores
+            test = np.flatnonzero(fold == number)
+            classes, probe = self._trained_on(data, fold[rows] != number, chosen, graph)
+            found[test] = -_UNSEEN
+            found[np.ix_(test, classes)] = 0.0
+            if probe is not None:
+                probe.coef_, probe.intercept_ = probe.coef_ / self.temperature_, probe.intercept_ / self.temperature_
+                found[np.ix_(test, classes)] = probe.log_likelihoods(Z[test])
 
         with unthreaded(), thread_pool():
             for_each(leave_out, range(int(fold.max()) + 1))
@@ -445,8 +419,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def likelihoods_of(self, log_probabilities: _Floats) -> _Floats:
         """Return `log_likelihoods` from the logarithms of the output of `predict_proba`: (N, K)."""
-        found: _Floats = log_probabilities - self._log_prior(self._assumed_prior())
-        return found
+        return np.asarray(log_probabilities - self._log_prior(self._assumed_prior()))
 
     def _code_weights(self) -> Any:
         """Return the class weights, with classes numbered from 0."""
@@ -548,12 +521,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = validate_data(self, _on_cpu(Z), dtype=np.float64)
         known, labels = known_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y, len(features))
         assert_all_finite(labels, input_name="y")
-        if labels.dtype.kind == "f" and (labels % 1 != 0).any():
-            fraction = labels[labels % 1 != 0][0]
-            raise PolyadicError(
-                f"Unknown label type: y must be classes, as strings or whole numbers, but has {fraction:g}: name the "
-                "classes, or round the numbers"
-            )
         check_classification_targets(labels)
         classes = np.unique(labels)
         if len(classes) < 2:
@@ -562,18 +529,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y must have at least two classes, but has {what} ({UNKNOWN_MARKS} marks an unknown label)"
             )
         return features, known, labels
-
-    def _check_statistics(self, statistic_columns: Any, count: int) -> _Mask:
-        """Return which columns are statistics: (F,)."""
-        is_statistic = np.zeros(count, bool)
-        try:
-            is_statistic[[] if statistic_columns is None else statistic_columns] = True
-        except IndexError as error:
-            raise PolyadicError(
-                f"statistic_columns must be a slice, indices or a mask of {count} columns, but is {statistic_columns!r}"
-            ) from error
-        # Features that are nothing but statistics have no other block to be weighted against.
-        return is_statistic & (not is_statistic.all())
 
     # ------------------------------------------------------------- model files
 
@@ -713,6 +668,14 @@ def _described(C: float, scale: str) -> str:
     return f"C={C:.3g}, {'unscaled' if scale == 'plain' else scale} features"
 
 
+def _is_statistic(statistic_columns: Any, count: int) -> _Mask:
+    """Return which columns are statistics: (F,)."""
+    is_statistic = np.zeros(count, bool)
+    is_statistic[[] if statistic_columns is None else statistic_columns] = True
+    # Features that are nothing but statistics have no other block to be weighted against.
+    return is_statistic & (not is_statistic.all())
+
+
 def _are_classes(classes: Any) -> bool:
     """Return whether these are two or more distinct strings, integers or booleans."""
     if not isinstance(classes, list) or len(classes) < 2:
@@ -722,13 +685,6 @@ def _are_classes(classes: Any) -> bool:
 
 def _on_cpu(Z: Any) -> Any:
     return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
-
-
-def _folds_of_groups(codes: _Rows, groups: _Rows) -> _Rows:
-    """Return the fold of each group, numbered from 0, by the classes (n,) and groups (n,) of labelled rows: (G,)."""
-    found = np.zeros(int(groups.max()) + 1, np.intp)
-    found[groups] = group_folds(codes, groups, FOLDS)
-    return found
 
 
 def _group_codes(groups: ArrayLike | None, known: _Mask) -> _Rows | None:

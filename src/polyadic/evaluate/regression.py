@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.class_weight import compute_sample_weight
 from threadpoolctl import threadpool_limits
 
 from polyadic._util.threads import for_each
 
 __all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_WEIGHT", "FOLDS", "GRID", "MOST_ITERATIONS", "SCALES", "WEIGHTS"]
-__all__ += ["Setting", "gains", "left_out", "logits", "regressions", "settings_of", "unthreaded", "weights_of"]
+__all__ += ["Setting", "gains", "left_out", "logits", "regressions", "settings_of", "unthreaded"]
 
 SCALES = ("plain", "standardised")
 """Unscaled features, or features scaled to mean 0 and variance 1; also the names of the paper's two probes."""
@@ -121,7 +120,7 @@ def regressions(
         totals = np.bincount(codes, weight)
         weight = weight * (weight.sum() / (len(totals) * totals[codes]))
     elif class_weight is not None:
-        weight = weight * compute_sample_weight(class_weight, y)
+        weight = weight * np.array([class_weight.get(name, 1.0) for name in y.tolist()])
     total, fits = weight.sum(), list[tuple[_Floats, _Floats]]()
     loss, solution = _loss(F, codes, weight / total)
     for C in Cs:
@@ -138,11 +137,7 @@ def regressions(
 def _loss(F: _Floats, codes: NDArray[np.intp], share: _Floats) -> tuple[Callable[..., tuple[float, _Floats]], _Floats]:
     """Return the logistic loss and its gradient as a function of (F + 1)·K parameters and the penalty, and a start.
 
-    Parameters
-    ----------
-    F : (n, F), features
-    codes : (n,), classes, from 0 on; for two of them K = 1, the score of the second
-    share : (n,), weights with sum 1
+    For two classes K = 1, the score of the second; the weights `share` (n,) have the sum 1.
     """
     rows, classes = np.column_stack([F, np.ones(len(F))]), int(codes.max()) + 1
     columns = np.ascontiguousarray(rows.T)
@@ -180,7 +175,6 @@ def left_out(
     def leave_out(number: int) -> None:
         test, train = fold == number, fold != number
         classes = np.unique(y[train])
-        weight = weights_of(class_weight, classes)
         for (scale, factor), group in groupby(predicted, key=lambda setting: setting[1:]):
             path, gain = list(group), gains(is_statistic, factor)
             if len(classes) == 1:
@@ -188,16 +182,9 @@ def left_out(
                     predicted[setting][test] = classes[0]
                 continue
             Cs = [setting.C for setting in path]
-            fits = regressions(Z[train], y[train], scale, Cs, weight, _SEARCH_TOLERANCE, gain)
+            fits = regressions(Z[train], y[train], scale, Cs, class_weight, _SEARCH_TOLERANCE, gain)
             for setting, fit in zip(path, fits, strict=True):
                 predicted[setting][test] = classes[logits(Z[test], *fit).argmax(axis=1)]
 
     for_each(leave_out, range(fold.max() + 1))
     return predicted
-
-
-def weights_of(class_weight: Any, classes: NDArray[Any]) -> Any:
-    """Return the class weights of these classes; scikit-learn rejects weights of missing classes."""
-    if not isinstance(class_weight, dict):
-        return class_weight
-    return {name: value for name, value in class_weight.items() if name in classes}

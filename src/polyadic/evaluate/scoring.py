@@ -5,23 +5,21 @@ All scores are fractions; 1 is best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, recall_score
 
-from polyadic._util.checks import check_integer
-from polyadic._util.random_streams import permutation
-from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
+from polyadic.data.splits import PROTOCOLS, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.probe import features_of
 
-__all__ = ["MEASURES", "calibration", "low_label_rows", "own_split", "score_own_probe", "scores"]
+__all__ = ["MEASURES", "calibration", "own_split", "score_own_probe", "scores"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 """The scores over all windows."""
@@ -118,11 +116,11 @@ def calibration(
     return Calibration(mean, share, count[used])
 
 
-def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
+def own_split(model: CPD, windows: Windows) -> Split | None:
     """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
     if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
         return None
-    for protocol in protocols:
+    for protocol in PROTOCOLS:
         try:
             part = split(windows, protocol, random_state=model.seed_)
         except PolyadicError:  # the windows do not allow this protocol
@@ -147,32 +145,3 @@ def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None
     Z = features_of(model, tested, on_rows)
     result = scores(labels_of(tested), classifier.probe_.predict(Z).astype(str), tested.subject)
     return {"tested": len(rows), "held_out": part is not None, **result}
-
-
-def low_label_rows(y: ArrayLike, count: int, random_state: int = 0) -> NDArray[np.intp]:
-    """Choose `count` of the labelled windows, for a learning curve over the number of labels: row numbers, ascending.
-
-    The choice is stratified: classes keep their proportions, and each has at least one window if `count` allows it
-    (else the most frequent ones do). With the same `random_state`, a smaller count gives a subset of a larger one.
-
-    Examples
-    --------
-    >>> y = np.array([0] * 80 + [1] * 20)
-    >>> np.bincount(y[low_label_rows(y, 10)])
-    array([8, 2])
-    """
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise PolyadicError(f"y must have shape (N,), one label per window, but has shape {labels.shape}")
-    check_integer("count", count, 1)
-    if count > len(labels):
-        raise PolyadicError(f"count must be at most the number of labelled windows, {len(labels)}, but is {count}")
-    shuffled = permutation(len(labels), random_state, 0).numpy()
-    _, codes, sizes = np.unique(labels[shuffled], return_inverse=True, return_counts=True)
-    # An order of all windows whose every prefix is stratified: the k-th window of a class of n is placed at (k+½)/n,
-    # except that the first window of each class precedes all others.
-    turn = np.empty(len(labels))
-    for code, size in enumerate(sizes):
-        turn[codes == code] = [-size, *((np.arange(1, size) + 0.5) / size)]
-    chosen: NDArray[np.intp] = np.sort(shuffled[np.argsort(turn, kind="stable")[: int(count)]])
-    return chosen

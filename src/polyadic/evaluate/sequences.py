@@ -14,27 +14,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 from sklearn.metrics import recall_score
 
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 
-__all__ = [
-    "KAPPAS",
-    "LONGEST_GAP",
-    "Chain",
-    "Segments",
-    "baum_welch",
-    "choose_chain",
-    "forward",
-    "forward_backward",
-    "labelled_pairs",
-    "rows_along",
-    "segments_of",
-    "transitions_of_pairs",
-    "usual_step",
-    "viterbi",
-]
+__all__ = ["KAPPAS", "LONGEST_GAP", "Chain", "Segments", "choose_chain", "rows_along", "segments_of", "usual_step"]
 
 KAPPAS = (1.0, 0.5, 0.25)
 """Exponents of the emissions that are tried; the first wins ties, and is used without validation."""
@@ -44,7 +30,8 @@ _STAY, _STRENGTH = 0.9, 10.0
 """Dirichlet prior of the transitions from each class: probability of staying, and its weight in transitions."""
 _FEWEST_PAIRS = 20
 """Minimum number of labelled pairs per class to learn transitions from labels."""
-_FEWEST_SUBJECTS = 3
+_FEWEST_SUBJECTS, _FEWEST_FOR_DEFAULT = 3, 4
+"""Minimum number of subjects to state the gain of a chain, and to use it by default."""
 _FEWEST_LABELS = 100
 """Minimum number of labels to choose the exponent."""
 _ITERATIONS, _TOLERANCE, _SINKHORN = 30, 1e-3, 100
@@ -118,16 +105,14 @@ def segments_of(windows: Windows, step: int, longest: int | None = None) -> Segm
         )
     steps = np.where(same, np.maximum(np.rint(distance / step), 1), 0).astype(np.intp)
     steps[steps > LONGEST_GAP] = 0
-    number = np.cumsum(steps == 0) - 1 if len(steps) else steps
-    place = np.arange(len(steps)) - np.flatnonzero(steps == 0)[number] if len(steps) else steps
+    place = np.arange(len(steps)) - np.flatnonzero(steps == 0)[np.cumsum(steps == 0) - 1]
     if longest is not None:
-        steps[place % longest == 0] = 0
-        number = np.cumsum(steps == 0) - 1 if len(steps) else steps
-        place = place % longest
-    lengths = np.bincount(number) if len(number) else np.zeros(0, np.intp)
+        place %= longest
+        steps[place == 0] = 0
+    number = np.cumsum(steps == 0) - 1
+    lengths = np.bincount(number)
     rank = np.argsort(-lengths, kind="stable")
-    where = np.argsort(rank)[number] if len(number) else number
-    shape = len(lengths), int(lengths.max()) if len(lengths) else 0
+    where, shape = np.argsort(rank)[number], (len(lengths), int(lengths.max(initial=0)))
     rows, between = np.full(shape, -1, np.intp), np.zeros(shape, np.intp)
     rows[where, place], between[where, place] = order, steps
     return Segments(rows, between, lengths[rank])
@@ -136,12 +121,8 @@ def segments_of(windows: Windows, step: int, longest: int | None = None) -> Segm
 def rows_along(windows: Any, known: NDArray[np.bool_]) -> _Rows:
     """Return the rows of whole recordings with labels, at most 20,000 windows, to learn a chain from: (n,), sorted.
 
-    There are none if the windows have no known order, or were picked so that most are not next to each other.
-
-    Parameters
-    ----------
-    windows : `Windows`, or anything else, which has no order
-    known : (N,), which windows have a label
+    There are none if the windows have no known order, or were picked so that most are not next to each other. `known`
+    (N,) says which have a label.
     """
     try:
         segments_of(windows, usual_step(windows))
@@ -224,11 +205,7 @@ def forward_backward(
 ) -> tuple[_Floats, _Floats]:
     """Smooth: return the class probabilities given the whole segment (N, K), and expected transitions (K, K).
 
-    A gap of n steps has n transitions, and windows without evidence between them.
-
-    Parameters
-    ----------
-    scores, segments, transitions, initial : as for `forward`
+    A gap of n steps has n transitions, and windows without evidence between them. Arguments are those of `forward`.
     """
     filtered, scale = forward(scores, segments, transitions, initial)
     weight, powers = _emissions(scores) / scale[:, None], _powers(transitions)
@@ -250,10 +227,8 @@ def forward_backward(
 def _expected_transitions(joint: _Floats, transitions: _Floats) -> _Floats:
     """Return the expected number of single transitions (K, K).
 
-    Parameters
-    ----------
-    joint : (LONGEST_GAP + 1, K, K), for each number of steps the sum of the messages from both sides, whose product
-        with the transitions over these steps is the probability of both classes
+    `joint` (LONGEST_GAP + 1, K, K) is the sum of the messages from both sides for each number of steps, whose product
+    with the transitions over these steps is the probability of both classes.
     """
     powers, counts = _powers(transitions), np.zeros_like(transitions)
     for n in np.flatnonzero(joint.any(axis=(1, 2))).tolist():
@@ -263,12 +238,7 @@ def _expected_transitions(joint: _Floats, transitions: _Floats) -> _Floats:
 
 
 def viterbi(scores: _Floats, segments: Segments, transitions: _Floats, initial: _Floats) -> _Rows:
-    """Return the most probable sequence of classes: (N,).
-
-    Parameters
-    ----------
-    scores, segments, transitions, initial : as for `forward`
-    """
+    """Return the most probable sequence of classes: (N,); arguments as for `forward`."""
     powers = np.log(np.maximum(_powers(transitions), _TINY))
     came_from = np.zeros(scores.shape, np.intp)
     best = np.tile(np.log(np.maximum(initial, _TINY)), (len(segments.lengths), 1))
@@ -297,9 +267,7 @@ def viterbi(scores: _Floats, segments: Segments, transitions: _Floats, initial: 
 
 def _dirichlet(classes: int) -> _Floats:
     """Return the prior of the transitions, which favours staying, in numbers of transitions: (K, K)."""
-    if classes == 1:
-        return np.full((1, 1), _STRENGTH)
-    leave = (1 - _STAY) / (classes - 1)
+    leave = (1 - _STAY) / max(classes - 1, 1)
     return np.asarray(_STRENGTH * (leave + (_STAY - leave) * np.eye(classes)))
 
 
@@ -336,10 +304,6 @@ def baum_welch(scores: _Floats, segments: Segments) -> tuple[_Floats, _Floats]:
     The Dirichlet prior has the weight of ten transitions from each class, nine of which stay, and one start in each.
     After every step the transitions are scaled so that all classes are equally frequent: emissions assume the same,
     and with few labels the frequencies that would be learned are wrong.
-
-    Parameters
-    ----------
-    scores, segments : as for `forward`
     """
     first, classes = segments.rows[:, :1].ravel(), scores.shape[1]
     initial, smoothed = np.full(classes, 1 / classes), np.full(scores.shape, 1 / classes)
@@ -354,12 +318,7 @@ def baum_welch(scores: _Floats, segments: Segments) -> tuple[_Floats, _Floats]:
 
 
 def labelled_pairs(codes: _Rows, segments: Segments, classes: int) -> tuple[_Floats, _Floats]:
-    """Count pairs of successive windows with labels (LONGEST_GAP + 1, K, K), by steps, and labelled starts (K,).
-
-    Parameters
-    ----------
-    codes : (N,), class of each window from 0, -1 without a label
-    """
+    """Count pairs of successive windows with labels (LONGEST_GAP + 1, K, K), by steps, and labelled starts (K,)."""
     pairs, first = np.zeros((LONGEST_GAP + 1, classes, classes)), segments.rows[:, :1].ravel()
     follows = segments.steps > 0
     before, after = codes[segments.rows[:, :-1][follows[:, 1:]]], codes[segments.rows[follows]]
@@ -389,7 +348,8 @@ class Chain:
     initial : (K,), class probabilities at the start of a recording and after a long gap
     kappa : exponent of the emissions
     step : distance of successive windows in samples
-    is_default : whether `polyadic predict` uses the chain: its gain on left-out subjects is beyond its standard error
+    is_default : whether `polyadic predict` uses the chain: its gain on left-out subjects is beyond its standard error,
+        of at least 4 subjects
     reason : one sentence on how it was learned and what it gains
     validation : scores on left-out subjects by window and along, their recalls and standard error; {} if not validated
     """
@@ -464,17 +424,13 @@ def choose_chain(
     groups : (N,), subject of each window; None if unknown, and without validation
     windows : the recording and the start of each window; whole recordings, in order of time
     """
-    step, classes, known = usual_step(windows), likelihoods.shape[1], codes >= 0
+    step, classes, tested = usual_step(windows), likelihoods.shape[1], (codes >= 0) & (fold >= 0)
     segments = segments_of(windows, step, _LONGEST_PIECE)
     pairs, starts = labelled_pairs(codes, segments, classes)
-    count, supervised = int(pairs.sum()), pairs.sum() >= _FEWEST_PAIRS * classes
-    origin = (
-        f"transitions of {count:,} pairs of labelled windows"
-        if supervised
-        else (f"transitions by Baum-Welch on {len(codes):,} windows")
-    )
-    tested = known & (fold >= 0)
-    subjects = 0 if groups is None else len(np.unique(groups[tested]))
+    supervised = pairs.sum() >= _FEWEST_PAIRS * classes
+    origin = f"transitions by Baum-Welch on {len(codes):,} windows"
+    if supervised:
+        origin = f"transitions of {int(pairs.sum()):,} pairs of labelled windows"
 
     def learn(kappa: float, left_out: int | None = None) -> tuple[_Floats, _Floats]:
         if not supervised:
@@ -483,7 +439,7 @@ def choose_chain(
             return transitions_of_pairs(pairs, starts)
         return transitions_of_pairs(*labelled_pairs(np.where(fold == left_out, -1, codes), segments, classes))
 
-    if groups is None or subjects < _FEWEST_SUBJECTS:
+    if groups is None or len(np.unique(groups[tested])) < _FEWEST_SUBJECTS:
         why = f"not validated, because labels are from fewer than {_FEWEST_SUBJECTS} subjects"
         return Chain(*learn(1.0), 1.0, step, False, f"{origin}; {why}; not used by default")
     paths: dict[float, _Rows] = {}
@@ -492,32 +448,47 @@ def choose_chain(
         for number in range(int(fold.max()) + 1) if supervised else (None,):
             mine = fold == number if supervised else tested
             paths[kappa][mine] = viterbi(kappa * likelihoods, segments, *learn(kappa, number))[mine]
-    truth, weight = codes[tested], 1 / np.bincount(codes[tested])[codes[tested]]
-    weight /= weight.sum()
-    alone = likelihoods[tested].argmax(axis=1)
-    kappa = max(paths, key=lambda kappa: round(float(weight @ (paths[kappa][tested] == truth)), 12))
-    along = paths[kappa][tested]
+    truth, alone = codes[tested], likelihoods[tested].argmax(axis=1)
+    kappa = max(paths, key=lambda kappa: round(float(_weights(truth) @ (paths[kappa][tested] == truth)), 12))
+    is_default, validation, verdict = _judge(truth, alone, paths[kappa][tested], groups[tested], classes)
+    return Chain(*learn(kappa), kappa, step, is_default, f"{origin}, kappa {kappa:g}; {verdict}", validation)
+
+
+def _weights(truth: _Rows) -> _Floats:
+    """Return weights of windows with the sum 1 and the same sum in each class, for a balanced accuracy: (n,)."""
+    weight = 1 / np.bincount(truth)[truth]
+    return np.asarray(weight / weight.sum())
+
+
+def _judge(
+    truth: _Rows, alone: _Rows, along: _Rows, groups: NDArray[Any], classes: int
+) -> tuple[bool, dict[str, Any], str]:
+    """Return whether to predict along the recording, the scores, and both in words; arguments (n,) are of windows."""
+    weight, subjects = _weights(truth), len(np.unique(groups))
     # The standard error of the gain over subjects, each with the sum of its windows' contributions.
     difference = weight * ((along == truth).astype(float) - (alone == truth))
-    member = np.unique(groups[tested], return_inverse=True)[1]
-    share = np.bincount(member, difference)
+    share = np.bincount(np.unique(groups, return_inverse=True)[1], difference)
     gain, error = float(share.sum()), float(np.sqrt(subjects * share.var(ddof=1)))
     names = np.arange(classes)
     recalls = [recall_score(truth, guess, labels=names, average=None, zero_division=0) for guess in (alone, along)]
-    lost = (recalls[1] < recalls[0] / 2).any()
-    is_default = gain > error * (1 + 1e-9) and not lost
+    scores = [float(weight @ (guess == truth)) for guess in (alone, along)]
     validation = {
-        "window": float(weight @ (alone == truth)),
-        "along": float(weight @ (along == truth)),
+        "window": scores[0],
+        "along": scores[1],
         "error": error,
         "recall_window": recalls[0].tolist(),
         "recall_along": recalls[1].tolist(),
     }
-    reason = (
-        f"{origin}, kappa {kappa:g}; balanced accuracy on {subjects} left-out subjects "
-        f"{100 * validation['window']:.1f} % for each window by itself, {100 * validation['along']:.1f} % along the "
-        f"recording, gain {100 * gain:+.1f} ± {100 * error:.1f} points"
+    # The error of few subjects is uncertain itself: the quantile of t that one standard error is of many.
+    is_beyond = gain > error * stdtrit(subjects - 1, ndtr(1.0))
+    lost, few = bool((recalls[1] < recalls[0] / 2).any()), subjects < _FEWEST_FOR_DEFAULT
+    why = ", because the recall of a class halves" if lost else ""
+    if few and is_beyond:
+        why = f", because {subjects} subjects are too few to be sure"
+    is_default = bool(is_beyond and not lost and not few)
+    verdict = (
+        f"balanced accuracy on {subjects} left-out subjects {100 * scores[0]:.1f} % for each window by itself, "
+        f"{100 * scores[1]:.1f} % along the recording, gain {100 * gain:+.1f} ± {100 * error:.1f} points; "
+        f"{'used by default' if is_default else 'not used by default'}{why}"
     )
-    verdict = "used by default" if is_default else "not used by default"
-    verdict += ", because the recall of a class halves" if lost else ""
-    return Chain(*learn(kappa), kappa, step, is_default, f"{reason}; {verdict}", validation)
+    return is_default, validation, verdict

@@ -52,15 +52,9 @@ def pool_rows(known: NDArray[np.bool_], groups: NDArray[Any] | None, most: int =
         codes = np.unique(groups[rows], return_inverse=True)[1]
         order = np.argsort(codes, kind="stable")
         place = np.empty(len(rows), np.intp)
-        place[order] = np.arange(len(rows)) - np.repeat(*_starts(codes[order]))
+        place[order] = np.arange(len(rows)) - np.searchsorted(codes[order], codes[order])
         rows = rows[np.argsort(place, kind="stable")]
     return np.sort(rows[:most])
-
-
-def _starts(codes: _Rows) -> tuple[_Rows, _Rows]:
-    """Return where each run of equal codes starts, and its length."""
-    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    return first, counts
 
 
 def neighbour_graph(Z: _Floats, is_statistic: NDArray[np.bool_]) -> Any:

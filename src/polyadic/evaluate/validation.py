@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +33,7 @@ from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
 from polyadic.evaluate.sequences import rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
+__all__ = ["CrossValidation", "cross_validate", "default_folds", "unseen_rows"]
 
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
@@ -42,47 +42,19 @@ _NOTABLE = 0.02
 """Loss of recall of a class along the recording that is reported."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """One fold of a cross-validation: features and a probe that were trained without the test subjects.
+class Fold(NamedTuple):
+    """A fold that is done: its number from 1, the number of folds, and what was trained without its test subjects.
 
-    number, count : the number of the fold, from 1, and the total over all repeats
-    Z : (n, F), features of all labelled windows
-    y, subject : (n,), their classes and subjects
-    test : (n,), boolean, the test windows; the probe was trained on the others
-    statistic_columns : which columns of Z are statistics
-    unlabelled : (p, F), features of unlabelled windows for the probe, of test subjects only if transductive
-    unlabelled_subject : (p,), their subjects
-    probe, features : the trained probe, and the model of its features
+    features : the model that computes the features
+    probe : the probe trained on them
+    test : (n,), boolean, which of the tested windows are those of the fold
     """
 
     number: int
     count: int
-    Z: NDArray[np.float64] = field(repr=False)
-    y: NDArray[Any] = field(repr=False)
-    subject: NDArray[Any] = field(repr=False)
-    test: NDArray[np.bool_] = field(repr=False)
-    statistic_columns: NDArray[np.intp] = field(repr=False)
-    unlabelled: NDArray[np.float64] = field(repr=False)
-    unlabelled_subject: NDArray[Any] = field(repr=False)
+    features: Any
     probe: Any
-    features: Any = None
-
-    def training(self, rows: NDArray[Any] | None = None) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[Any]]:
-        """Return features, labels (None for windows without one) and subjects to train a probe on.
-
-        Parameters
-        ----------
-        rows : rows of labelled windows to use; by default all training windows
-        """
-        chosen = np.flatnonzero(~self.test) if rows is None else rows
-        Z = np.concatenate([self.Z[chosen], self.unlabelled])
-        known = np.arange(len(Z)) < len(chosen)
-        return (
-            Z,
-            partly_labelled(self.y[chosen], known),
-            np.concatenate([self.subject[chosen], self.unlabelled_subject]),
-        )
+    test: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +84,7 @@ class CrossValidation:
     predicted : (repeats, n), their predicted classes
     correct : (repeats, n), whether these are right
     confidence : (repeats, n), the probabilities of these; NaN if the probe gives none
+    probability : (n, K), the probability of each class in the first repeat; NaN if the probe gives none
     along : scores and predictions along the recording, by name; None if the order of windows is not known
     """
 
@@ -140,23 +113,17 @@ class CrossValidation:
     predicted: NDArray[Any]
     correct: NDArray[np.bool_]
     confidence: NDArray[np.float64]
+    probability: NDArray[np.float64]
     along: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the rows of single windows, ready for JSON (an undefined kappa is None)."""
-        single = ("rows", "predicted", "correct", "confidence")
-        plain = {name: value for name, value in asdict(self).items() if name not in single}
+        plain = _without_single_windows(asdict(self))
         plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist(), "reasons": list(self.reasons)}
-        kappas = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
-        plain["over_repeats"] = {**self.over_repeats, "kappa": kappas}
-        plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
+        plain["over_repeats"]["kappa"] = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
         plain["calibration_error"] = self.calibration_error
         if self.along is not None:
-            kappa = None if np.isnan(self.along["kappa"]) else self.along["kappa"]
-            plain["along"] = {
-                name: value for name, value in self.along.items() if name not in ("predicted", "probability")
-            }
-            plain["along"]["kappa"] = kappa
+            plain["along"] = _without_single_windows(self.along)
         return plain
 
     def summary(self) -> str:
@@ -254,7 +221,7 @@ def cross_validate(
     random_state : random seed of the fold assignments
     rows : rows of the labelled windows to train and test the probe on; by default all. The others are only used to
         refit features
-    on_fold : called after each fold with its features and its trained probe
+    on_fold : called after each fold with its number, the number of folds and what was trained, a `Fold`
     prior : as for `WindowClassifier`; by default that of the model's own probe, if one was set
 
     Examples
@@ -274,51 +241,54 @@ def cross_validate(
     tests = _tests(whole, tested, folds, repeats, random_state)
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
-    predicted = np.empty((int(repeats), len(tested)), labels.dtype)
-    confidence = np.full(predicted.shape, np.nan)
-    reasons: list[str] = []
     # Unlabelled windows for the probe; those of test subjects are left out, fold by fold.
     usable = (whole.label < 0) & (whole.subject != "") & uses_unlabelled(probe)
     spare = pool_rows(~usable, whole.subject)
     # Whole recordings with labels; predictions along a recording need the windows between labels, too.
     ordered = rows_along(whole, np.isin(np.arange(len(whole)), tested))
-    needed = np.concatenate([tested, spare, np.setdiff1d(ordered, np.concatenate([tested, spare]))])
-    path, used, classes = predicted.copy(), list[bool](), np.unique(labels)
-    smoothed = np.full((len(tested), len(classes)), np.nan)
-    fitted, Z = model, None if refit else features_of(model, whole[needed])
+    needed = np.union1d(np.union1d(tested, spare), ordered)
+    is_tested, is_spare, along = (np.isin(needed, part) for part in (tested, spare, ordered))
+    these, y, classes = whole[needed], partly_labelled(labels, is_tested), np.unique(labels)
+    predicted = np.empty((int(repeats), len(tested)), labels.dtype)
+    confidence, path = np.full(predicted.shape, np.nan), predicted.copy()
+    probability, smoothed = (np.full((len(tested), len(classes)), np.nan) for _ in range(2))
+    reasons, used = list[str](), list[bool]()
+    fitted, Z = model, None if refit else features_of(model, these)
     for number, (repeat, test) in enumerate(tests, start=1):
         if refit:
             # All windows, labelled or not, that are known to be of other subjects.
             others = ~np.isin(whole.subject, subject[test]) & (whole.subject != "")
             fitted = clone(model).fit(whole[np.flatnonzero(others)])
-            Z = features_of(fitted, whole[needed])
+            Z = features_of(fitted, these)
         assert Z is not None
-        usable = np.full(len(spare), True) if transductive else ~np.isin(whole.subject[spare], subject[test])
-        unlabelled = Z[len(tested) : len(tested) + len(spare)]
-        block, pool = statistic_columns(fitted), (unlabelled[usable], whole.subject[spare[usable]])
-        fold = Fold(number, len(tests), Z[: len(tested)], labels, subject, test, block, *pool, probe)
-        trained = train_probe(probe, *fold.training(), block, prior or own_prior(model))
-        predicted[repeat, test] = trained.predict(fold.Z[test])
+        left = np.isin(these.subject, subject[test])
+        block, train = statistic_columns(fitted), (is_tested & ~left) | (is_spare & (transductive | ~left))
+        trained = train_probe(probe, Z[train], y[train], these.subject[train], block, prior or own_prior(model))
         reasons += [trained.reason_] if hasattr(trained, "reason_") else []
+        columns, places = np.searchsorted(classes, trained.classes_), np.flatnonzero(test)
+        predicted[repeat, places] = path[repeat, places] = trained.predict(Z[is_tested & left])
         if hasattr(trained, "predict_proba"):
-            confidence[repeat, test] = trained.predict_proba(fold.Z[test]).max(axis=1)
-        path[repeat, test] = predicted[repeat, test]
-        if len(ordered):
-            trained.chain_ = _chain_of_fold(trained, Z, whole, needed, tested, test, block, len(spare))
-            if trained.chain_ is not None:
-                rows = np.intersect1d(ordered, np.flatnonzero(np.isin(whole.subject, subject[test])))
-                place = np.argsort(needed)[np.searchsorted(np.sort(needed), rows)]
-                likelihoods = Probe.of(trained).log_likelihoods(Z[place])
-                inside = np.flatnonzero(np.isin(tested, rows) & test)
-                own = np.searchsorted(rows, tested[inside])
-                path[repeat, inside] = trained.classes_[trained.chain_.path(likelihoods, whole[rows])[own]]
-                if repeat == 0:
-                    columns = np.searchsorted(classes, trained.classes_)
-                    smoothed[inside] = 0.0
-                    smoothed[inside[:, None], columns] = trained.chain_.smooth(likelihoods, whole[rows])[own]
-                used.append(trained.chain_.is_default)
+            found = trained.predict_proba(Z[is_tested & left])
+            confidence[repeat, places] = found.max(axis=1)
+            if repeat == 0:
+                probability[places] = 0.0
+                probability[places[:, None], columns] = found
+        # The chain is learned from windows of other subjects alone.
+        words = Z[~left], y[~left], these.subject[~left], (is_tested | is_spare)[~left], block
+        chain = None
+        if along.any():
+            chain = learn_chain(trained, *words, these[np.flatnonzero(along & ~left)], along[~left])
+        if chain is not None:
+            recordings = these[np.flatnonzero(along & left)]
+            likelihoods = Probe.of(trained).log_likelihoods(Z[along & left])
+            places, own = np.flatnonzero((along & left)[is_tested]), is_tested[along & left]
+            path[repeat, places] = trained.classes_[chain.path(likelihoods, recordings)[own]]
+            if repeat == 0:
+                smoothed[places] = 0.0
+                smoothed[places[:, None], columns] = chain.smooth(likelihoods, recordings)[own]
+            used.append(chain.is_default)
         if on_fold is not None:
-            on_fold(replace(fold, probe=trained, features=fitted))
+            on_fold(Fold(number, len(tests), fitted, trained, test))
     return _result(
         labels,
         predicted,
@@ -332,28 +302,9 @@ def cross_validate(
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
         confidence=confidence,
+        probability=probability,
         along={**_along(labels, path, used), "probability": smoothed} if used else None,
     )
-
-
-def _chain_of_fold(
-    probe: Any,
-    Z: NDArray[Any],
-    windows: Windows,
-    needed: _Rows,
-    tested: _Rows,
-    test: NDArray[np.bool_],
-    block: _Rows,
-    spare: int,
-) -> Any:
-    """Learn the chain of a fold from windows of other subjects; `needed` are the rows of Z, `tested` the first ones."""
-    left_out = np.isin(windows.subject[needed], windows.subject[tested[test]])
-    order = np.argsort(needed)
-    order = order[~left_out[order]]
-    rows = needed[order]
-    y = partly_labelled(labels_of(windows)[rows[order < len(tested)]], order < len(tested))
-    trained = order < len(tested) + spare
-    return learn_chain(probe, Z[order], y, windows.subject[rows], trained, block, windows, rows)
 
 
 def _along(y: NDArray[Any], predicted: NDArray[Any], used: list[bool]) -> dict[str, Any]:
@@ -377,35 +328,17 @@ def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
     return rows if several and "" not in learned else None
 
 
-def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
-    """Return the number of subjects that `cross_validate` would test, or raise the same errors."""
-    return len(np.unique(windows.subject[_tested(windows, rows)]))
-
-
-def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["loso"] | int, int]:
+def default_folds(
+    windows: Windows, rows: ArrayLike | None = None, repeats: int | None = None
+) -> tuple[Literal["loso"] | int, int]:
     """Return the default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, twice.
 
-    Examples
-    --------
-    >>> default_folds(20), default_folds(21), default_folds(4, repeats=3)
-    (('loso', 1), (5, 2), (4, 3))
+    Windows that `cross_validate` cannot test raise the same errors.
     """
+    subjects = len(np.unique(windows.subject[_tested(windows, rows)]))
     if repeats is not None:
         return min(_FOLDS, subjects), repeats
     return ("loso", 1) if subjects <= _MOST_LEFT_OUT_ALONE else (_FOLDS, _REPEATS)
-
-
-def spread(scores_of_subjects: list[float]) -> dict[str, float]:
-    """Return the mean, standard deviation, minimum and maximum of the subjects' scores.
-
-    Examples
-    --------
-    >>> spread([0.5, 0.5])
-    {'mean': 0.5, 'std': 0.0, 'min': 0.5, 'max': 0.5}
-    """
-    values = np.array(scores_of_subjects)
-    parts = {"mean": values.mean(), "std": values.std(ddof=1), "min": values.min(), "max": values.max()}
-    return {name: float(value) for name, value in parts.items()}
 
 
 def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
@@ -503,12 +436,14 @@ def _result(y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], **s
             "balanced_accuracy": float(np.mean(repeats["balanced_accuracy"])),
             "windows": int(rows.sum()),
         }
+    each = np.array([row["balanced_accuracy"] for row in per_subject.values()])
+    spread = {"mean": each.mean(), "std": each.std(ddof=1), "min": each.min(), "max": each.max()}
     return CrossValidation(
         **means,
         over_repeats=over_repeats,
         per_class=per_class,
         per_subject=per_subject,
-        over_subjects=spread([result["balanced_accuracy"] for result in per_subject.values()]),
+        over_subjects={name: float(value) for name, value in spread.items()},
         classes=tuple(classes.tolist()),
         confusion=confusion_matrix(truth, guesses, labels=classes) / len(predicted),
         chance=1 / len(classes),
@@ -525,6 +460,13 @@ def _over_repeats(y: NDArray[Any], predicted: NDArray[Any]) -> dict[str, list[fl
     """Return each measure of the predictions (repeats, n), by repeat."""
     repeats = [scores(y, guess) for guess in predicted]
     return {name: [result[name] for result in repeats] for name in MEASURES}
+
+
+def _without_single_windows(scores: dict[str, Any]) -> dict[str, Any]:
+    """Return scores without arrays of single windows, and an undefined kappa as None."""
+    single = ("rows", "predicted", "correct", "confidence", "probability")
+    kept = {name: value for name, value in scores.items() if name not in single}
+    return {**kept, "kappa": None if np.isnan(kept["kappa"]) else kept["kappa"]}
 
 
 def _percent(share: float) -> str:

@@ -111,13 +111,7 @@ def _expressed(model: Any, X: Any) -> _Floats:
 
 
 def _weighted_mean(T: Tensor, weights: Tensor) -> Tensor:
-    """Return the means of rows (b, n) with weights (n, R) that add up to 1, over the entries that are not NaN: (b, R).
-
-    Examples
-    --------
-    >>> _weighted_mean(torch.tensor([[1.0, 3.0], [1.0, torch.nan]]), torch.tensor([[0.5], [0.5]])).tolist()
-    [[2.0], [1.0]]
-    """
+    """Return the means of rows (b, n) with weights (n, R) of sum 1, over the entries that are not NaN: (b, R)."""
     known = ~torch.isnan(T)
     if bool(known.all()):
         return T @ weights

@@ -7,7 +7,7 @@ or a single subject is not. The components of each refit are matched with the mo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,20 +90,14 @@ class Replicability:
     @classmethod
     def from_dict(cls, values: Any, rank: int) -> Replicability:
         """Build from the output of `to_dict` for a model of this rank; raise ModelFileError if it is invalid."""
-        names = ("match", "returned", "refits", "threshold", "halves")
-        if not isinstance(values, dict) or set(values) != set(names):
-            raise ModelFileError(f"the file's replicability must be null or have {', '.join(names)}, but is {values!r}")
         try:
-            match, returned = (np.array(values[name], np.float64) for name in ("match", "returned"))
-            refits, threshold = int(values["refits"]), float(values["threshold"])
-        except (TypeError, ValueError, OverflowError) as error:
+            found = cls(**values)
+            columns, valid = np.stack([found.match, found.returned]), found.refits >= 1 and 0 < found.threshold <= 1
+        except (TypeError, ValueError) as error:
             raise ModelFileError(f"the file's replicability is damaged: {error}") from error
-        valid = refits >= 1 and 0 < threshold <= 1
-        if not valid or any(
-            column.shape != (rank,) or not ((column >= 0) & (column <= 1)).all() for column in (match, returned)
-        ):
+        if not valid or columns.shape != (2, rank) or not ((columns >= 0) & (columns <= 1)).all():
             raise ModelFileError(f"the file's replicability does not fit rank {rank}: {values!r}")
-        return cls(match, returned, refits, threshold, bool(values["halves"]))
+        return found
 
 
 def replicability(
@@ -152,12 +146,24 @@ def replicability(
     check_number("threshold", threshold, 0, 1)
     count = len(X.groups if isinstance(X, Moments) else Samples(X))
     rows, members, halves = _members(X, groups, count)
+    parts = []
+    for number in range(refits):  # both halves of a split, one split after the other
+        fold = group_folds(np.zeros(len(members)), members, 2, seed=(random_state, number // 2))
+        parts.append(np.isin(np.arange(count), rows[fold == number % 2]))
+    seeds = [integer_seed(random_state, 1 + number) % 2**31 for number in range(refits)]
     similarity = np.zeros((refits, model.factors_[0].shape[1]))
-    for number, bases in enumerate(_refits(model, X, rows, members, count, refits, random_state)):
-        pairs = match(model, bases)
-        similarity[number, pairs.a] = pairs.similarity
-        if progress is not None:
-            progress(number + 1, refits)
+    with warnings.catch_warnings():
+        # Warnings about these fits would not help: only their components are used.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if getattr(model, "_collects", False):  # from one pass over the windows
+            refitted = iter(model.refit_parts(X, parts, seeds))
+        else:
+            refitted = (_refitted(model, X, part, seed) for part, seed in zip(parts, seeds, strict=True))
+        for number, bases in enumerate(refitted):
+            pairs = match(model, bases)
+            similarity[number, pairs.a] = pairs.similarity
+            if progress is not None:
+                progress(number + 1, refits)
     similarity = np.minimum(similarity, 1.0)
     returned = (similarity >= threshold).mean(axis=0)
     return Replicability(np.median(similarity, axis=0), returned, int(refits), float(threshold), halves)
@@ -185,35 +191,10 @@ def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.i
     return rows, contiguous_blocks(np.zeros(count), min(_BLOCKS, count)), False
 
 
-def _halves(members: NDArray[Any], refits: int, seed: int) -> Iterator[NDArray[np.bool_]]:
-    """Yield the rows of each refit: both halves of a split, one split after the other."""
-    for split in range(-(-refits // 2)):
-        fold = group_folds(np.zeros(len(members)), members, 2, seed=(seed, split))
-        yield from (fold == half for half in range(min(2, refits - 2 * split)))
-
-
-def _refits(
-    model: Any, X: Any, rows: NDArray[np.intp], members: NDArray[Any], count: int, refits: int, seed: int
-) -> Iterator[Any]:
-    """Yield the bases of each refit, or the refitted model; those of a `CPD` come from one pass over the windows."""
-    halves = [rows[half] for half in _halves(members, refits, seed)]
-    seeds = [integer_seed(seed, 1 + number) % 2**31 for number in range(refits)]
-    if not getattr(model, "_collects", False):
-        yield from (_refitted(model, X, half, count, one) for half, one in zip(halves, seeds, strict=True))
-        return
-    masks = [np.isin(np.arange(count), half) for half in halves]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield from model.refit_parts(X, masks, seeds)
-
-
-def _refitted(model: Any, X: Any, rows: NDArray[np.intp], count: int, seed: int) -> Any:
-    """Fit a model with the same settings, but another seed and no readout, to some of the windows."""
-    refit = clone(model).set_params(random_state=seed, verbose=0, readout=None)
+def _refitted(model: Any, X: Any, part: NDArray[np.bool_], seed: int) -> Any:
+    """Fit a model with the same settings, but another seed and no readout, to a part (N,) of the windows."""
+    refit, rows = clone(model).set_params(random_state=seed, verbose=0, readout=None), np.flatnonzero(part)
     graph = getattr(refit, "graph", "complete")
-    if not isinstance(graph, str) and getattr(graph, "shape", None) == (count, count):
+    if not isinstance(graph, str) and getattr(graph, "shape", None) == (len(part), len(part)):
         refit.set_params(graph=graph[rows][:, rows])
-    with warnings.catch_warnings():
-        # Warnings about these fits would not help: only their components are used.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return refit.fit(_safe_indexing(getattr(X, "windows", X), rows))
+    return refit.fit(_safe_indexing(getattr(X, "windows", X), rows))

@@ -16,19 +16,9 @@ from polyadic.errors import PolyadicError
 
 __all__ = ["band", "count_peaks", "effect_sizes", "is_flat", "shares", "where_strongest"]
 
-_AT_A_TIME = 64
 _FLAT = 0.75
 """A profile is flat if at least this share of it is above half of its peak."""
 _Floats = NDArray[np.float64]
-
-
-def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
-    """Return the tensors of some windows, with the mean that calibration subtracted added back: (n, I, J, …)."""
-    raw = data.read(rows) if hasattr(data, "read") else np.asarray(data[rows])
-    T = tensors(model.tensorize_, torch.as_tensor(np.asarray(raw), dtype=torch.float32))
-    if model.tensorize_ is not None:
-        T = model.tensorize_.uncentred(T)
-    return np.asarray(T, np.float64)
 
 
 def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
@@ -40,7 +30,7 @@ def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
         return middle
     first, second, third = (np.asarray(factor[:, r], np.float64) for factor in model.factors_)
     pattern = first[:, None] * second
-    T = _tensors_of(model, windows, np.arange(len(windows)))
+    T = np.asarray(tensors(model.tensorize_, torch.as_tensor(windows.X, dtype=torch.float32)), np.float64)
     centred = T - T.mean(axis=(0, 3), keepdims=True)
     over_time = np.einsum("nijk,ij->nk", centred, pattern) * np.sign(third[np.abs(third).argmax()] or 1.0)
     places: _Floats = axes[2].positions[over_time.argmax(axis=1)] * (windows.fs or 1.0)

@@ -14,7 +14,7 @@ from polyadic.core.missing import MissingWarning
 from polyadic.data.windows import Windows
 from polyadic.evaluate import WindowClassifier, cross_validate, scores
 from polyadic.evaluate.probe import AUTO
-from polyadic.evaluate.validation import CrossValidation, Fold, default_folds, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import CrossValidation, Fold, default_folds, unseen_rows
 
 __all__ = ["ProbeResult", "headline", "interval", "score_probe", "thinned"]
 
@@ -88,34 +88,31 @@ def score_probe(
     of folds done and the total; other parameters are those of `polyadic.report.render`.
     """
     unseen = unseen_rows(model, windows)
-    people = subjects_to_test(windows, unseen)
     rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
-    folds, repeats = default_folds(people)
+    folds, repeats = default_folds(windows, unseen)
     codes = {name: code for code, name in enumerate(windows.classes)}
-    probability = np.zeros((len(rows), len(codes)))
-    trained, truth, without = list[int](), list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
+    label = windows.label[rows]
+    truth, without = list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
 
     def record(fold: Fold) -> None:
-        trained.append(int((~fold.test).sum()))
-        test = np.flatnonzero(fold.test)
         if fold.number <= fold.count // repeats:  # in the first repeat
-            columns = np.array([codes[str(name)] for name in fold.probe.classes_])
-            probability[test[:, None], columns] = fold.probe.predict_proba(fold.Z[test])
-            some = thinned(test, max(1, _MOST_WITHOUT * repeats // fold.count))
-            truth.append(fold.y[some])
+            some = thinned(np.flatnonzero(fold.test), max(1, _MOST_WITHOUT * repeats // fold.count))
+            truth.append(np.array([windows.classes[code] for code in label[some]]))
             for count, guesses in _predict_without_channels(fold, windows.read(rows[some])).items():
                 without.setdefault(count, []).append(guesses)
         if on_fold is not None:
             on_fold(fold.number, fold.count)
 
     result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
-    subject, label = windows.subject[rows], windows.label[rows]
+    columns = [codes[name] for name in result.classes]
+    probability = np.zeros((len(rows), len(codes)))
+    probability[:, columns] = result.probability
+    subject = windows.subject[rows]
     predicted = np.array([[codes[str(name)] for name in names] for names in result.predicted])
     path = None
     if result.along is not None and result.along["used"] > 0.5:
         path = np.array([codes[str(name)] for name in result.along["predicted"][0]])
-        probability[:] = 0.0
-        probability[:, [codes[name] for name in result.classes]] = result.along["probability"]
+        probability[:, columns] = result.along["probability"]
     low, high = interval(label == predicted[0], subject, label)
     holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
     lacking = {
@@ -125,7 +122,7 @@ def score_probe(
     return ProbeResult(
         result=result,
         kind=kind,
-        n_train=round(float(np.mean(trained))),
+        n_train=round(len(rows) * (1 - 1 / result.folds)),
         y=label,
         predicted=predicted,
         path=path,
