@@ -124,7 +124,7 @@ def small(n_windows, **settings):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(estimators, "Settings", short_fit)
+    monkeypatch.setattr(estimators.cpd, "Settings", short_fit)
     monkeypatch.setattr("polyadic.data.synthetic", small)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "")

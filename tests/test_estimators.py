@@ -176,7 +176,7 @@ def test_a_transform_in_pieces_equals_the_transform_of_the_whole(
 ) -> None:
     model, X = case
     Z, score = model.fit(X).transform(X), model.score(X)
-    monkeypatch.setattr("polyadic.estimators._BATCH_BYTES", 4 * tensors(model, X)[0].nbytes)
+    monkeypatch.setattr("polyadic.estimators.base._BATCH_BYTES", 4 * tensors(model, X)[0].nbytes)
     np.testing.assert_allclose(model.transform(X), Z, rtol=0, atol=1e-4 * np.abs(Z).max())
     assert model.score(X) == pytest.approx(score, rel=1e-4)
 

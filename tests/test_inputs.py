@@ -193,7 +193,7 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
         SALS,
         "tensorize",
         "stft",
-        "must be None, a Tensorizer such as STFT, a torch module or a function of a batch",
+        "must be None, a Tensorizer such as STFT or a function of a batch",
     ),
     (SALS, "random_state", 1.5, "must be an integer, a numpy RandomState or None, but is"),
     (SALS, "device", "gpu", "must be 'auto', 'cpu' or an available"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor
 from polyadic.core.algebra import components, gram, khatri_rao, project, reconstruct, ridge_inverse, squared_norms
 from polyadic.core.compression import Compression
 from polyadic.core.missing import Flatness, Seen, distinct_masks
-from polyadic.core.moments import Accumulator, Block, Incomplete, Moments
+from polyadic.core.moments import Block, Coefficients, Incomplete, Moments
 from polyadic.core.step import Objective, State
 from polyadic.errors import ModelFileError
 
@@ -69,7 +69,7 @@ class Prior:
     spectra: _Array = field(default_factory=lambda: np.zeros((2, 0, 0)))
 
     @classmethod
-    def fitted(cls, moments: Accumulator, entries: float, scale: _Array, levels: Sequence[Tensor] = ()) -> Prior:
+    def fitted(cls, moments: Coefficients, entries: float, scale: _Array, levels: Sequence[Tensor] = ()) -> Prior:
         """Return the prior from the moments of unlabelled windows.
 
         Parameters
@@ -78,8 +78,7 @@ class Prior:
         scale : (S,), deviations of the statistics, 0 for a constant one
         levels : deviations, minima and maxima of a sample of windows, (n, C) each, if known
         """
-        rank = moments.rank
-        covariance, residuals = moments.covariance, moments.sample().residuals
+        rank, covariance, residuals = moments.rank, moments.covariance, moments.residuals
         own = covariance[:rank, :rank]
         loadings = torch.zeros(rank, 0, dtype=torch.float64)
         if len(scale):
@@ -469,17 +468,15 @@ class CompletedMoments:
 
         return sweep
 
-    def accumulator(self, factors: Sequence[Tensor], alpha: float) -> Accumulator:
-        """Return what a readout needs, as `Moments.accumulator`, with missing entries filled at these bases."""
+    def coefficients(self, factors: Sequence[Tensor], alpha: float) -> Coefficients:
+        """Return what a readout needs, as `Moments.coefficients`, with missing entries filled at these bases."""
         self._expect(factors, alpha, statistics=True)
-        result = self._current.accumulator(factors, alpha)
-        result.observed_share = self._share
-        return result
+        return replace(self._current.coefficients(factors, alpha), observed_share=self._share)
 
     def _expect(self, factors: Sequence[Tensor], alpha: float, statistics: bool = False) -> None:
         """Fill missing entries by their expectation at these bases; sweeps do without the statistics."""
         entries = self._entries * self._share / self._redundancy
-        prior = Prior.fitted(self._current.accumulator(factors, alpha), entries, np.zeros(0))
+        prior = Prior.fitted(self._current.coefficients(factors, alpha), entries, np.zeros(0))
         solver = Solver(prior, [factor.double() for factor in factors], alpha)
         if self._rows is None:
             self._passes += 1

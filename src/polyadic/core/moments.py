@@ -8,6 +8,7 @@ follows, too: coefficients are linear in c. Moments of several sets of windows a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations_with_replacement
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from polyadic.core.algebra import khatri_rao, nonnegative_rows, ridge_inverse
 from polyadic.core.compression import Compression
 from polyadic.core.step import Objective, State, Term, grams_of, hadamard
 
-__all__ = ["SAMPLED", "Accumulator", "Block", "Incomplete", "Moments", "SampledWindows", "sampled_windows"]
+__all__ = ["SAMPLED", "Block", "Coefficients", "Incomplete", "Moments"]
 
 SAMPLED = 4096
 """Maximum number of windows in the sample."""
@@ -33,6 +34,7 @@ _INCOMPLETE_BYTES = 2**30
 _SUMS = ("mean", "scatter", "ids", "rows", "details")
 
 
+@dataclass(frozen=True)
 class Block:
     """Part of the last pass: compressed windows (b, P), squared norms (b,) and statistics (b, S) of raw windows.
 
@@ -40,17 +42,10 @@ class Block:
     observed (n, I, J, …); missing ones are 0.
     """
 
-    __slots__ = ("c", "lacking", "squares", "statistics")
-
-    def __init__(
-        self,
-        c: Tensor,
-        squares: Tensor,
-        statistics: Tensor | None = None,
-        lacking: tuple[Tensor, Tensor] | None = None,
-    ) -> None:
-        self.c, self.squares, self.lacking = c, squares, lacking
-        self.statistics = squares.new_zeros(len(c), 0) if statistics is None else statistics
+    c: Tensor
+    squares: Tensor
+    statistics: Tensor
+    lacking: tuple[Tensor, Tensor] | None = None
 
     def __getitem__(self, rows: Tensor) -> Block:
         """Return some of the windows, which lack nothing, by a mask (b,)."""
@@ -82,6 +77,25 @@ class Incomplete(NamedTuple):
         return sum(int(part.nbytes) for part in self)
 
 
+@dataclass(frozen=True)
+class Coefficients:
+    """What a readout needs: moments of the coefficients and statistics of windows, and a sample of these.
+
+    rank, count : number of coefficients of a window, and of windows
+    mean, covariance : (R + S,) and (R + S, R + S) float64, normalised by the number of windows
+    statistics, residuals : (n, S) and (n,), of the sample
+    observed_share : share of the entries of all tensors that was observed; residuals are those of these entries
+    """
+
+    rank: int
+    count: int
+    mean: Tensor
+    covariance: Tensor
+    statistics: Tensor
+    residuals: Tensor
+    observed_share: float = 1.0
+
+
 class Moments:
     """Moments of the windows added so far: count, mean and scatter of (c, statistics), energy, and a sample of windows.
 
@@ -101,7 +115,8 @@ class Moments:
     Examples
     --------
     >>> moments = Moments(Compression.none((2, 2)), n_windows=3)
-    >>> moments.add(torch.arange(3), Block(torch.ones(3, 4), torch.full((3,), 4.0, dtype=torch.float64)))
+    >>> squares = torch.full((3,), 4.0, dtype=torch.float64)
+    >>> moments.add(torch.arange(3), Block(torch.ones(3, 4), squares, torch.zeros(3, 0)))
     >>> moments.finish()
     >>> moments.times(torch.eye(4))[0].tolist(), moments.energy
     ([3.0, 3.0, 3.0, 3.0], 12.0)
@@ -124,7 +139,7 @@ class Moments:
         self.mean = exact(width)
         self.keeps_rows = 0 < n_windows <= min(SAMPLED, size)
         self.scatter = exact(0 if self.keeps_rows else width, width)
-        sampled, (first, end) = sampled_windows(n_windows), ids or (0, n_windows)
+        sampled, (first, end) = _sampled_windows(n_windows), ids or (0, n_windows)
         self.ids = sampled[(sampled >= first) & (sampled < end)]
         self.rows = torch.zeros(len(self.ids), size, dtype=dtype, device=device)
         # Statistics and the squared norm of each window of the sample.
@@ -337,15 +352,19 @@ class Moments:
             inside = float(self.scatter.diagonal()[:size].sum() + self.count * self.mean[:size].square().sum())
         return min(inside / self.energy, 1.0) if self.energy > 0 else 1.0
 
-    def accumulator(self, factors: Sequence[Tensor], alpha: float) -> Accumulator:
-        """Return what a readout needs of the coefficients and statistics of all windows, without their views."""
-        bases = [basis.double() for basis in self.compression.project([factor.double() for factor in factors])]
-        K, G = khatri_rao(bases), hadamard(grams_of(factors))
-        extract = K @ ridge_inverse(G, alpha)
-        size, rank = self.compression.size, K.shape[1]
-        result = Accumulator(rank, self.n_windows, self.n_statistics)
-        rows, statistics, squares = self._sample()
-        x = rows @ extract
+    def coefficients(self, factors: Sequence[Tensor] | None = None, alpha: float = 0.0) -> Coefficients:
+        """Return what a readout needs of the coefficients at these bases; without bases, windows are coefficients."""
+        size = self.compression.size
+        rows, statistics, residuals = self._sample()
+        extract = torch.eye(size, dtype=torch.float64)
+        x = rows
+        if factors is not None:
+            K = khatri_rao([basis.double() for basis in self.compression.project([f.double() for f in factors])])
+            G = hadamard(grams_of(factors))
+            extract = K @ ridge_inverse(G, alpha)
+            x = rows @ extract
+            residuals = residuals - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
+        rank = extract.shape[1]
         known, pairs = ~torch.isnan(statistics), self.pairs
         statistics = statistics.where(known, self.mean[size:])
         if self._second is None:
@@ -364,10 +383,7 @@ class Moments:
             together = torch.minimum(seen[:, None], seen[None])
             together[rank:, rank:] = pairs
             scatter = torch.where(together > 0, scatter * (self.count / together.clamp_min(1)), 0.0)
-        residuals = squares - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
-        result.count, result.mean, result.scatter = self.count, mean, scatter
-        result.kept = torch.cat([x, statistics, residuals[:, None]], dim=1)
-        return result
+        return Coefficients(rank, self.count, mean, scatter / max(self.count, 1), statistics, residuals)
 
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return compressed windows (n, P), their statistics (n, S) and squared norms (n,), for quantiles.
@@ -422,90 +438,8 @@ def _block_pairs(width: int) -> list[tuple[slice, slice]]:
     return list(combinations_with_replacement(blocks, 2))
 
 
-# ------------------------------------------------------- what a readout needs
-
-
-class SampledWindows(NamedTuple):
-    """A sample of windows: their coefficients (n, R), statistics (n, S) and residuals (n,)."""
-
-    x: Tensor
-    statistics: Tensor
-    residuals: Tensor
-
-
-class Accumulator:
-    """Moments of the windows added so far, and a sample of them, in float64 on the CPU.
-
-    Up to 4,096 of the `n_windows` windows are kept as a stratified sample, one at random from each of 4,096 equal
-    segments of the data. Their indices depend only on `n_windows`.
-
-    Parameters
-    ----------
-    rank : number of coefficients of a window
-    n_windows : total number of windows; ids go from 0 to n_windows − 1
-    n_statistics : number of statistics of a window
-
-    Examples
-    --------
-    >>> accumulator = Accumulator(rank=2, n_windows=3)
-    >>> accumulator.add(torch.arange(3), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), torch.zeros(3))
-    >>> accumulator.mean, round(float(accumulator.covariance[0, 0]), 4)
-    (tensor([2., 0.], dtype=torch.float64), 0.6667)
-    """
-
-    observed_share = 1.0
-    """Share of the entries of all tensors that was observed; residuals are those of these entries."""
-
-    def __init__(self, rank: int, n_windows: int, n_statistics: int = 0) -> None:
-        self.rank, self.n_statistics = rank, n_statistics
-        self._sampled = sampled_windows(n_windows)
-        width = rank + n_statistics
-        exact = partial(torch.zeros, dtype=torch.float64)
-        self.count = 0
-        # The last column of `kept`, the sample, is the residual.
-        self.mean, self.scatter, self.kept = exact(width), exact(width, width), exact(len(self._sampled), width + 1)
-
-    @property
-    def covariance(self) -> Tensor:
-        """Covariance of coefficients and statistics, normalised by N: (R + S, R + S)."""
-        return self.scatter / self.count
-
-    def sample(self) -> SampledWindows:
-        """Return the sample, once all windows are added."""
-        return SampledWindows(self.kept[:, : self.rank], self.kept[:, self.rank : -1], self.kept[:, -1])
-
-    def is_finite(self) -> bool:
-        """Return whether all values are finite."""
-        return all(bool(torch.isfinite(values).all()) for values in (self.mean, self.scatter, self.kept))
-
-    def add(self, ids: Tensor, x: Tensor, residuals: Tensor, statistics: Tensor | None = None) -> None:
-        """Add a batch, with tensors of any floating-point type and device; every window must be added exactly once.
-
-        Parameters
-        ----------
-        ids : (b,), indices of the windows
-        x : (b, R), coefficients
-        residuals : (b,), ‖T − T̂‖² of each window
-        statistics : (b, S), statistics of the raw windows, if there are any
-        """
-        parts = [x, residuals[:, None]] if statistics is None else [x, statistics, residuals[:, None]]
-        details = torch.cat([part.detach().to("cpu", torch.float64) for part in parts], dim=1)
-        rows = details[:, :-1]
-        mean = rows.mean(dim=0)
-        centred = rows - mean
-        total = self.count + len(rows)
-        apart, share = mean - self.mean, len(rows) / total
-        self.scatter += centred.T @ centred + torch.outer(apart, apart) * (self.count * share)
-        self.mean += apart * share
-        self.count = total
-        ids = ids.to("cpu")
-        places = torch.searchsorted(self._sampled, ids).clamp_max(len(self._sampled) - 1)
-        chosen = self._sampled[places] == ids
-        self.kept[places[chosen]] = details[chosen]
-
-
-def sampled_windows(n_windows: int) -> Tensor:
-    """Return the indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
+def _sampled_windows(n_windows: int) -> Tensor:
+    """Return the indices of the windows to sample, in order: (n,) int64, one at random from each of 4,096 segments."""
     size = min(n_windows, SAMPLED)
     bounds = torch.arange(size + 1) * n_windows // max(size, 1)
     return bounds[:-1] + (uniform(window_keys(0, 0, torch.arange(size)), (), torch.float64) * bounds.diff()).long()

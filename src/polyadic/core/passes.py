@@ -211,14 +211,14 @@ class Stage:
                 return ModeSums.of_incomplete(T, gaps.rows, gaps.observed, baseline)
             return ModeSums.of(T, None if self.tensorize is None else self.tensorize.baseline_sums(T))
         assert self.compression is not None
-        statistics = None if self.statistics is None else self.statistics(X)
+        statistics = T.new_zeros(len(T), 0, dtype=torch.float64) if self.statistics is None else self.statistics(X)
         if gaps is None:
             return Block(self.compression.compress(T), squared_norms(T), statistics)
         T = T.clone()
         T[gaps.rows] = (
             T[gaps.rows] * gaps.observed if self.fill is None else self.fill.filled(T[gaps.rows], gaps.observed)
         )
-        if self.statistics is not None and statistics is not None and gaps.present is not None:
+        if self.statistics is not None and gaps.present is not None:
             statistics[gaps.rows] = self.statistics(X[gaps.rows], gaps.present)
         lacking = (gaps.rows, gaps.observed) if self.apart else None
         return Block(self.compression.compress(T), squared_norms(T), statistics, lacking)

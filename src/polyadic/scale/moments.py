@@ -410,7 +410,7 @@ class Moments:
 
         Parameters
         ----------
-        tensorize : your own function or module, if the sums were computed with one
+        tensorize : your own function, if the sums were computed with one
 
         Raises
         ------
