@@ -494,26 +494,6 @@ def test_a_model_that_is_not_fitted_says_so() -> None:
             getattr(SALS(), method)(CUBE)
 
 
-def test_a_fit_that_fails_leaves_a_new_model_new(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    for failure, (action, message) in FAILURES.items():
-        if failure != "another shape":
-            fresh = clone(model)
-            with pytest.raises((ValueError, KeyboardInterrupt), match=message):
-                action(fresh, X)
-            assert vars(fresh) == fresh.get_params(deep=False)
-
-
-def test_a_custom_function_equals_the_same_stft() -> None:
-    fixed = STFT(n_fft=8, hop=4, floor=0.01)
-    model = paper(
-        ATD, tensorize=lambda batch: fixed(batch), augment=lambda batch: 0.8 * batch, beta=0.01, **SETTINGS
-    ).fit(CUBE)
-    own = paper(ATD, tensorize=fixed, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
-    # Not to the bit: the numbers of ours lie in memory in another order.
-    np.testing.assert_allclose(model.transform(CUBE), own.transform(CUBE), rtol=1e-9)
-
-
 @dataclass(frozen=True)
 class Shortened(Augmentation):
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
@@ -557,19 +537,6 @@ def test_partial_fit_counts_its_windows_so_that_each_is_augmented_in_its_own_way
     for ids in (range(10), range(10, 30), range(30, 34)):
         model.partial_fit(X[list(ids)])
     assert augment.keys == {number: row[:1] for number, row in recorded().items()}
-
-
-def test_another_seed_is_another_model_and_the_same_seed_the_same() -> None:
-    first, again, other = (paper(SALS, **SETTINGS | {"random_state": seed}).fit(CUBE) for seed in (1, np.int64(1), 2))
-    assert_same(first, again, CUBE)
-    assert first.seed_ == 1
-    assert not np.array_equal(first.factors_[0], other.factors_[0])
-
-
-@pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}])
-def test_a_graph_of_no_weight_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
-    model = paper(GRSALS, graph=ring(34), graph_weight=0, **SETTINGS | settings).fit(CUBE)
-    assert_same(model, paper(SALS, **SETTINGS | settings).fit(CUBE), CUBE)
 
 
 def two_classes(count: int = 80) -> tuple[np.ndarray, np.ndarray]:

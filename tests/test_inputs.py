@@ -188,7 +188,7 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     *((SALS, "batch_size", value, "must be a whole number >= 1 or None, but is") for value in (0, "all")),
     *((SALS, "alpha", value, AT_LEAST_0) for value in (-1, "a", np.nan)),
     (SALS, "learning_rate", 1.1, "must be a number of at least 0 and at most 1, but is"),
-    (SALS, "solver", "sgd", "must be 'auto', 'blend' or 'memory', but is"),
+    (SALS, "solver", "sgd", "must be 'blend' or 'memory', but is"),
     (
         SALS,
         "tensorize",

@@ -17,7 +17,6 @@ from polyadic.core.step import (
     solve_coefficients,
     step,
 )
-from polyadic.errors import PolyadicError
 
 SHAPES = [(6,), (4, 3), (4, 3, 2), (3, 2, 4, 2)]
 GIVEN = graph_weights(9)
@@ -129,8 +128,3 @@ def test_graph_coefficients_are_a_stationary_point_of_their_objective(weights):
     error = (T - reconstruct(X, factors)).square().sum()
     (error + 0.2 * X.square().sum() + 0.7 * smoothness).backward()
     assert X.grad.abs().max() < 1e-10 * T.square().sum()
-
-
-def test_an_objective_with_both_alignment_and_graph_is_refused():
-    with pytest.raises(PolyadicError, match="either an alignment or a graph term"):
-        Objective(0.1, beta=1.0, graph_weight=1.0)

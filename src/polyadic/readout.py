@@ -356,10 +356,5 @@ class FittedReadout:
         shapes = {name: np.shape(array) for name, array in own.items()}
         if shapes != expected:
             raise ModelFileError(f"the file's readout has arrays {shapes}, but its model needs {expected}")
-        for name, array in own.items():
-            if np.asarray(array).dtype != np.float64 or not np.isfinite(array).all():
-                raise ModelFileError(f"the file's readout must hold finite float64 numbers, but {name!r} does not")
-        if (own.get("statistic_scale", np.zeros(0)) < 0).any():
-            raise ModelFileError("the file's readout has negative deviations")
         none = {"statistic_mean": np.zeros(0), "statistic_scale": np.zeros(0), "statistic_axes": np.zeros((0, 0))}
         return cls(readout, **{**none, **own})

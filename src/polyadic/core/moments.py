@@ -145,7 +145,8 @@ class Moments:
         # Statistics and the squared norm of each window of the sample.
         self.details = exact(len(self.ids), n_statistics + 1)
         self._waiting: list[tuple[Tensor, Tensor]] = []
-        self._second: Tensor | None = None
+        # Σccᵀ over all windows, (P, P), after `finish`; not if all rows are kept.
+        self.second = torch.zeros(0)
         # Of statistics that may be missing: how many windows have two of them, (S, S).
         self.pairs: Tensor | None = None
         self.incomplete: list[Incomplete] = []
@@ -255,24 +256,14 @@ class Moments:
             mine, others = getattr(self, name), getattr(other, name)
             setattr(self, name, torch.cat([mine, others.to(mine.device)]))
 
-    @property
-    def second(self) -> Tensor:
-        """Σccᵀ over all windows, (P, P), after `finish`; not if all rows were kept."""
-        assert self._second is not None
-        return self._second
-
-    @second.setter
-    def second(self, second: Tensor) -> None:
-        self._second = second
-
     def to_cpu(self) -> None:
-        """Move the sums to the CPU."""
+        """Add the windows that wait, and move the sums to the CPU."""
+        self.settle()
         for name in _SUMS:
             setattr(self, name, getattr(self, name).cpu())
 
     def finish(self) -> None:
         """Complete the sums after the last window."""
-        self.settle()
         self.to_cpu()
         if self.keeps_rows:
             statistics = self.details[:, :-1]
@@ -285,16 +276,14 @@ class Moments:
                 self.scatter[second, first] = self.scatter[first, second].T
         size = self.compression.size
         centre = self.mean[:size]
-        self._second = torch.addr(self.scatter[:size, :size], centre, centre, alpha=self.count).to(self.dtype)
+        self.second = torch.addr(self.scatter[:size, :size], centre, centre, alpha=self.count).to(self.dtype)
 
     def times(self, K: Tensor) -> Tensor:
         """Compute CK, with C = Σccᵀ over all windows: (P, R)."""
         product = torch.empty_like(K)
-        if self._second is None:
-            cK = self.rows @ K
-            torch.mm(self.rows.T, cK, out=product)
-            return product
-        C = self._second
+        if self.keeps_rows:
+            return torch.mm(self.rows.T, self.rows @ K, out=product)
+        C = self.second
         blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
         for_each(lambda block: torch.mm(C[block], K, out=product[block]), blocks)
         return product
@@ -346,7 +335,7 @@ class Moments:
     def kept_energy(self) -> float:
         """Share of the energy of the windows within the compressed space, at most 1."""
         size = self.compression.size
-        if self._second is None:
+        if self.keeps_rows:
             inside = float(self.rows.double().square().sum())
         else:
             inside = float(self.scatter.diagonal()[:size].sum() + self.count * self.mean[:size].square().sum())
@@ -367,7 +356,7 @@ class Moments:
         rank = extract.shape[1]
         known, pairs = ~torch.isnan(statistics), self.pairs
         statistics = statistics.where(known, self.mean[size:])
-        if self._second is None:
+        if self.keeps_rows:
             joint = torch.cat([x, statistics], dim=1)
             mean = joint.mean(dim=0)
             mean[rank:] = self.mean[size:]

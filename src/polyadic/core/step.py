@@ -32,7 +32,6 @@ from polyadic.core.algebra import (
     squared_errors,
     squared_norms,
 )
-from polyadic.errors import PolyadicError
 
 __all__ = [
     "TERMS",
@@ -101,13 +100,6 @@ class Objective:
     graph_weight: float = 0.0
     graph: Callable[[Tensor], Tensor] | None = None
     nonnegative: bool = False
-
-    def __post_init__(self) -> None:
-        if self.beta > 0 and self.graph_weight > 0:
-            raise PolyadicError(
-                "an objective has either an alignment or a graph term, but "
-                f"beta={self.beta:g} and graph_weight={self.graph_weight:g}"
-            )
 
     def gamma_for(self, count: int) -> float:
         """Return γ for a batch of `count` windows."""

@@ -167,16 +167,9 @@ class CForm:
 class Tensorizer(Immutable, ABC):
     """Base class of all tensorizers: a frozen dataclass of settings that implements `transform`.
 
-    The tensor of a window must not depend on the other windows of its batch. All other methods have defaults:
-
-    - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
-    - `measure`, `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
-    - `observed`: which entries depend on missing samples, by default those that are NaN if the samples are;
-    - `baseline_sums`, `with_baseline`: the typical level that expression in dB refers to;
-    - `shape`: the shape of a window's tensor, by default found by transforming one;
-    - `axes`: names, values and units of the axes, by default numbers;
-    - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
-    - `onnx`, `onnx_observed` and `c_form`: the ONNX and C forms, by default an error.
+    The tensor of a window must not depend on the other windows of its batch. All other methods have defaults. What
+    depends on the data is set by `calibrated`, from some windows, or for `CPD` by `measured`, `centred` and
+    `with_baseline`, from sums over all windows.
 
     A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
     not modify its input; its output is not checked. One with `threaded=True` uses `polyadic._util.threads`.

@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic._util.checks import check_integer, check_memory, check_number
+from polyadic._util.checks import check_integer, check_number
 from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
@@ -354,9 +354,9 @@ class CPD(CPModel):
         if isinstance(X, SavedMoments):
             collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
         else:
-            passes = Passes(source, self.tensorize_, self.units_, self.compression)
-            if hasattr(self, "prior_"):
-                passes.missing, passes.fill = Missing(self.fs_, self._keeps_flat), self._solver(source.device)
+            fill = self._solver(source.device) if hasattr(self, "prior_") else None
+            missing = Missing(self.fs_, self._keeps_flat)
+            passes = Passes(source, self.tensorize_, self.units_, self.compression, missing=missing, fill=fill)
             with self._pool(source.device):
                 collected = passes.of_parts([torch.from_numpy(part) for part in parts])
         bases = []
@@ -406,13 +406,11 @@ class CPD(CPModel):
 
     def _initial_factors(self, source: WindowSource, attempt: int = 0, seed: int | None = None) -> list[Tensor]:
         """Return the initial bases of a restart; the order of windows and their views are the same in all restarts."""
-        shape = self._tensor_shape(source)
-        # The minimum of any fit: the bases and one Gram matrix in float64.
-        check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
         seed = self.seed_ if seed is None else seed
         seed = integer_seed(seed, _RESTART, attempt) if attempt else seed
         # Sweeps on moments are too small for a GPU.
         device = torch.device("cpu") if self._collects else source.device
+        shape = self._tensor_shape(source)
         return initial_factors(shape, self.rank, seed, source.dtype, device, self.nonnegative_)
 
     @contextmanager

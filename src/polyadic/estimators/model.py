@@ -385,6 +385,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
         Examples
         --------
+        >>> from polyadic import CPD
         >>> from polyadic.data import synthetic
         >>> from polyadic.spectral import STFT
         >>> model = CPD(rank=2, tensorize=STFT(n_fft=32, hop=16), max_sweeps=1).fit(synthetic(20, n_channels=2))

@@ -24,20 +24,63 @@ __all__ = ["ATD", "GRSALS", "SALS"]
 _BATCH_SIZE = 128
 
 
-class _StochasticCPD(CPD):
-    """Base class of the paper's estimators: mini-batches with a step size."""
+class SALS(CPD):
+    """Stochastic alternating least squares for the CP decomposition, without augmentations: a baseline of the paper.
+
+    Parameters
+    ----------
+    rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
+    solver : how a mini-batch moves the bases. "blend" (default) moves them by `learning_rate` towards the batch's
+        solution, our interpretation of the paper's Algorithm 2, which names a step size but does not use it; "memory"
+        solves for exponentially weighted statistics of all batches
+    learning_rate : step size η towards a batch's solution ("blend") or forgetting rate ("memory"); default 0.05
+    batch_size : windows in a mini-batch; None for all windows at once. "auto" (default) is 128
+    max_sweeps : maximum number of sweeps, default 50; `fit` warns if the loss has not converged by then. A sweep visits
+        every window once
+    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; default
+        1e-3 and 3. tol=0 disables this
+    device, random_state, verbose : as for `CPD`
+
+    Attributes
+    ----------
+    factors_, history_, … : as for `CPD`
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
+    >>> SALS(rank=3, tensorize=None, max_sweeps=500).fit_transform(X).shape
+    (50, 3)
+    """
 
     _collects = False
     compression = None
     compression_ = None
-    solver: Literal["auto", "blend", "memory"]
-    learning_rate: float
-    batch_size: int | Literal["auto"] | None
+
+    def __init__(
+        self,
+        rank: int = 32,
+        *,
+        tensorize: Any = "auto",
+        readout: Any = "auto",
+        nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
+        consensus: bool = False,
+        alpha: float = 1e-3,
+        solver: Literal["blend", "memory"] = "blend",
+        learning_rate: float = LEARNING_RATE,
+        batch_size: int | Literal["auto"] | None = "auto",
+        max_sweeps: int = 50,
+        tol: float = 1e-3,
+        patience: int = 3,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        store_parameters(self, locals())
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
         size = self._auto_batch_size(source) if self.batch_size == "auto" else self.batch_size
-        solver = "blend" if self.solver == "auto" else self.solver
-        return solver, None if size is None else int(size), float(self.learning_rate)
+        return self.solver, None if size is None else int(size), float(self.learning_rate)
 
     def _auto_batch_size(self, source: WindowSource) -> int | None:
         return _BATCH_SIZE
@@ -56,8 +99,8 @@ class _StochasticCPD(CPD):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.solver not in ("auto", "blend", "memory"):
-            raise PolyadicError(f"solver must be 'auto', 'blend' or 'memory', but is {self.solver!r}")
+        if self.solver not in ("blend", "memory"):
+            raise PolyadicError(f"solver must be 'blend' or 'memory', but is {self.solver!r}")
         check_number("learning_rate", self.learning_rate, 0, 1)
         if self.learning_rate == 0:
             raise PolyadicError("learning_rate must be greater than 0, but is 0: the bases would never change")
@@ -65,7 +108,7 @@ class _StochasticCPD(CPD):
             check_integer("batch_size", self.batch_size, 1, none=True)
 
 
-class ATD(_StochasticCPD):
+class ATD(SALS):
     """Augmented tensor decomposition, the method of the paper, by default on the recommended front end of `CPD`.
 
     Windows and their augmented views are decomposed together, and a self-supervised loss pulls the coefficients of a
@@ -79,17 +122,10 @@ class ATD(_StochasticCPD):
     beta : weight of the self-supervised loss; default 2. beta=0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random (negative) pairs; None (default) for the batch size, as in the paper
     rounds : number of fixed-point iterations for each view in each step; default 1
-    solver : how a mini-batch moves the bases. "blend" moves them by `learning_rate` towards the batch's solution, our
-        interpretation of the paper's Algorithm 2, which names a step size but does not use it; "memory" solves for
-        exponentially weighted statistics of all batches. "auto" (default) is "blend"
-    learning_rate : step size η towards a batch's solution ("blend") or forgetting rate ("memory"); default 0.05
+    solver, learning_rate, max_sweeps, tol, patience : as for `SALS`
     batch_size : windows in a mini-batch (Algorithm 2, with new views in every sweep); None for all windows at once
         (Algorithm 1, with one view of each window). "auto" (default) is None if all tensors and their views fit into
         1 GiB, else 128
-    max_sweeps : maximum number of sweeps, default 50; `fit` warns if the loss has not converged by then. A sweep visits
-        every window once
-    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; default
-        1e-3 and 3. tol=0 disables this
     device, random_state, verbose : as for `CPD`. On a GPU, mini-batch sweeps over windows with an STFT hold tensors
         in float16, which halves the memory traffic; bases and sums stay in float64
 
@@ -119,7 +155,7 @@ class ATD(_StochasticCPD):
         beta: float = 2.0,
         gamma: float | None = None,
         rounds: int = 1,
-        solver: Literal["auto", "blend", "memory"] = "auto",
+        solver: Literal["blend", "memory"] = "blend",
         learning_rate: float = LEARNING_RATE,
         batch_size: int | Literal["auto"] | None = "auto",
         max_sweeps: int = 50,
@@ -151,52 +187,7 @@ class ATD(_StochasticCPD):
         check_integer("rounds", self.rounds, 1)
 
 
-class SALS(_StochasticCPD):
-    """Stochastic alternating least squares for the CP decomposition, without augmentations: a baseline of the paper.
-
-    Parameters
-    ----------
-    rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
-    solver, learning_rate : as for `ATD`
-    batch_size : windows in a mini-batch; None for all windows at once. "auto" (default) is 128
-    max_sweeps, tol, patience : as for `ATD`
-    device, random_state, verbose : as for `CPD`
-
-    Attributes
-    ----------
-    factors_, history_, … : as for `CPD`
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> SALS(rank=3, tensorize=None, max_sweeps=500).fit_transform(X).shape
-    (50, 3)
-    """
-
-    def __init__(
-        self,
-        rank: int = 32,
-        *,
-        tensorize: Any = "auto",
-        readout: Any = "auto",
-        nonnegative: bool | Literal["auto"] = "auto",
-        restarts: int = 1,
-        consensus: bool = False,
-        alpha: float = 1e-3,
-        solver: Literal["auto", "blend", "memory"] = "auto",
-        learning_rate: float = LEARNING_RATE,
-        batch_size: int | Literal["auto"] | None = "auto",
-        max_sweeps: int = 50,
-        tol: float = 1e-3,
-        patience: int = 3,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        store_parameters(self, locals())
-
-
-class GRSALS(_StochasticCPD):
+class GRSALS(SALS):
     """SALS with a graph regulariser w·Tr(XᵀLX) that pulls the coefficients of connected windows towards each other.
 
     Parameters
@@ -232,7 +223,7 @@ class GRSALS(_StochasticCPD):
         alpha: float = 1e-3,
         graph: Any = "complete",
         graph_weight: float = 1e-3,
-        solver: Literal["auto", "blend", "memory"] = "auto",
+        solver: Literal["blend", "memory"] = "blend",
         learning_rate: float = LEARNING_RATE,
         batch_size: int | Literal["auto"] | None = "auto",
         max_sweeps: int = 50,

@@ -222,7 +222,6 @@ class Moments:
         sums, setting = self._total(), self.settings["compression"]
         # All windows are known by their second moments alone, however few they are.
         limit = largest_core(10**9) if setting == "auto" else passes.LARGEST_CORE
-        passes.check_setting(setting, tuple(sums.total.shape), limit)
         tensorize, compression = find_axes(sums, tensorize, setting, limit, getattr(torch, self.windows["dtype"]))
         return replace(self, stage="core", tensorize=tensorize, compression=compression, sums={}, sites={})
 
@@ -241,7 +240,6 @@ class Moments:
             pass
         for part in collected.values():
             if isinstance(part, core.Moments):
-                part.settle()
                 part.to_cpu()
         return replace(self, sums=collected)
 
