@@ -227,7 +227,7 @@ def literal_step(model: Model, X: np.ndarray, state: als.State, first_id: int = 
         alpha=model.alpha, beta=getattr(model, "beta", 0.0), graph_weight=getattr(model, "graph_weight", 0.0)
     )
     solver, rate = getattr(model, "solver", "blend"), getattr(model, "learning_rate", 0.05)
-    als.step([T], state, objective, len(T) // len(batch), solver=solver, learning_rate=rate)
+    als.step(T, state, objective, len(T) // len(batch), solver=solver, learning_rate=rate)
     return state
 
 

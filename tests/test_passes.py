@@ -61,7 +61,7 @@ def test_a_sweep_on_moments_is_a_step_on_all_windows(nonnegative, count, monkeyp
     states = [State(factors), State(factors)]
     for _ in range(3):
         states[1].energy = None
-        terms = [moments.sweep(states[0], objective), step([T], states[1], objective)]
+        terms = [moments.sweep(states[0], objective), step(T, states[1], objective)]
         assert_same([terms[0], states[0].energy], [terms[1], states[1].energy])
         assert_same(states[0].factors, states[1].factors)
 
@@ -80,7 +80,7 @@ def test_a_sweep_on_compressed_windows_is_a_step_on_their_projections(nonnegativ
     outside = float((squared_norms(T) - squared_norms(projected)).sum())
     for _ in range(3):
         states[1].energy = None
-        terms = [moments_of(T, compression).sweep(states[0], objective), step([projected], states[1], objective)]
+        terms = [moments_of(T, compression).sweep(states[0], objective), step(projected, states[1], objective)]
         terms[1][0] += outside
         assert_same([terms[0]], [terms[1]])
         assert_same(states[0].factors, states[1].factors)

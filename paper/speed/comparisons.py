@@ -126,7 +126,7 @@ def _compare_step(dataset: str, quick: bool) -> Row:
     objective = als.Objective(alpha=1e-3, beta=2.0)
 
     def step() -> None:
-        als.step([T], als.State(list(factors)), objective, n_views=2, learning_rate=0.05)
+        als.step(T, als.State(list(factors)), objective, n_views=2, learning_rate=0.05)
 
     # The speed of a shared machine varies, so take ratios within each of several rounds.
     times = repeat_in_turn(

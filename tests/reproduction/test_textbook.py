@@ -27,7 +27,7 @@ def test_its_step_is_the_librarys_step(shape, beta):
     for _ in range(3):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            als.step([torch.cat(views)], state, objective, n_views=2, learning_rate=0.3)
+            als.step(torch.cat(views), state, objective, n_views=2, learning_rate=0.3)
         bases = textbook.step(*views, bases, alpha=1e-2, beta=beta, learning_rate=0.3)
     for ours, theirs in zip(state.factors, bases, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)

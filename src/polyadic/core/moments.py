@@ -245,22 +245,34 @@ class Moments:
         if other.n_incomplete and not other.incomplete:
             self.incomplete, self.n_incomplete = [], self.n_incomplete + other.n_incomplete
             self.lost += other.lost
-        device, share = self.mean.device, other.count / max(self.count + other.count, 1)
-        apart = other.mean.to(device) - self.mean
+        device, mine, others = self.mean.device, self._counts(), other._counts().to(self.mean.device)
+        apart, share = other.mean.to(device) - self.mean, others / (mine + others).clamp_min(1)
         if not self.keeps_rows:
+            step = apart * (mine * share).sqrt()
             self.scatter += other.scatter.to(device)
-            self.scatter.addr_(apart, apart, alpha=self.count * share)
+            self.scatter.addr_(step, step)
         self.mean += apart * share
+        if self.pairs is not None or other.pairs is not None:
+            self.pairs = self._pairs() + other._pairs().to(device)
         self.count, self.energy = self.count + other.count, self.energy + other.energy
         for name in ("ids", "rows", "details"):
-            mine, others = getattr(self, name), getattr(other, name)
-            setattr(self, name, torch.cat([mine, others.to(mine.device)]))
+            known = getattr(self, name)
+            setattr(self, name, torch.cat([known, getattr(other, name).to(known.device)]))
+
+    def _pairs(self) -> Tensor:
+        """Return how many windows have two statistics: (S, S)."""
+        return self.scatter.new_full((self.n_statistics,) * 2, self.count) if self.pairs is None else self.pairs
+
+    def _counts(self) -> Tensor:
+        """Return the number of windows that each entry of the mean is that of: (P + S,)."""
+        return torch.cat([self.mean.new_full((self.compression.size,), self.count), self._pairs().diagonal()])
 
     def to_cpu(self) -> None:
         """Add the windows that wait, and move the sums to the CPU."""
         self.settle()
         for name in _SUMS:
             setattr(self, name, getattr(self, name).cpu())
+        self.pairs = None if self.pairs is None else self.pairs.cpu()
 
     def finish(self) -> None:
         """Complete the sums after the last window."""
@@ -400,6 +412,7 @@ class Moments:
             waiting = (torch.cat(parts).cpu().numpy() for parts in zip(*self._waiting, strict=True))
             arrays |= dict(zip(("waiting", "waiting statistics"), waiting, strict=True))
         arrays |= {"gaps": np.array([self.n_incomplete, self.lost])} if self.n_incomplete else {}
+        arrays |= {} if self.pairs is None else {"pairs": self.pairs.cpu().numpy()}
         if self.incomplete:
             arrays |= {f"incomplete.{name}": part.numpy() for name, part in Incomplete.joined(self.incomplete).items()}
         return arrays
@@ -416,6 +429,8 @@ class Moments:
         self.n_incomplete, self.lost = (
             (int(arrays["gaps"][0]), float(arrays["gaps"][1])) if "gaps" in arrays else (0, 0.0)
         )
+        if "pairs" in arrays:
+            self.pairs = torch.from_numpy(arrays["pairs"].copy()).to(self.mean.device)
         if "incomplete.ids" in arrays:
             stored = (torch.from_numpy(arrays[f"incomplete.{name}"].copy()) for name in Incomplete._fields)
             self.incomplete = [Incomplete(*stored)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -39,9 +39,6 @@ __all__ = [
     "warn_of_vanished",
 ]
 
-KEPT_BYTES = 2**30
-"""Maximum size of the tensors that Algorithm 1 keeps in memory; larger ones are built again in every sweep."""
-_CHUNK_BYTES = 256 * 2**20
 _SWEEPS_PER_CHECK = 4
 """Number of sweeps on second moments between two checks of the loss: they cost much less than a pass over the data."""
 
@@ -224,60 +221,35 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
 
 def plain_sweep(source: WindowSource, objective: Objective, settings: Settings) -> Sweep:
     """Return the function that runs one sweep over a source, by Algorithm 1 or by Algorithm 2."""
-    size, views = settings.batch_size, source.n_views
-    if size is None:
-        chunks = _Chunks(source)
-        return lambda state, number: step(
-            chunks, state, objective, views, start=state.coefficients, energy=chunks.energy(), watch=True
-        )
+    if settings.batch_size is None:
+        return _full_batch_sweep(source, objective)
+    size, views, solver, rate = settings.batch_size, source.n_views, settings.solver, settings.learning_rate
 
     def sweep(state: State, number: int) -> Tensor:
-        """Run the shuffled batches of one sweep of Algorithm 2; the last one may be smaller."""
-        solver, rate = settings.solver, settings.learning_rate
+        """Take a step on each of the shuffled batches; the last one may be smaller."""
         terms = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
         parts = torch.split(source.order(settings.seed, number), size)
         for index, (ids, T) in enumerate(source.batches(parts, number)):
             first = index == 0
-            terms += step([T], state, objective, views, solver=solver, learning_rate=rate, ids=ids, watch=first)
+            terms += step(T, state, objective, views, solver=solver, learning_rate=rate, ids=ids, watch=first)
         state.coefficients = None
         return terms
 
     return sweep
 
 
-class _Chunks:
-    """All windows and their views in chunks of about 256 MiB; if all fit into 1 GiB, they are built once.
+def _full_batch_sweep(source: WindowSource, objective: Objective) -> Sweep:
+    """Return the sweep of Algorithm 1: a step on all windows, whose tensors and views are built once and kept."""
+    views, kept = source.n_views, list[tuple[Tensor, Tensor]]()
 
-    Algorithm 1 augments once: every sweep uses the augmented views of sweep 0.
-    """
+    def sweep(state: State, number: int) -> Tensor:
+        if not kept:
+            ((_, T),) = source.batches([torch.arange(source.n_windows, device="cpu")], 0)
+            kept.append((T, squared_norms(T).reshape(views, -1).sum(dim=1)))
+        T, energy = kept[0]
+        return step(T, state, objective, views, start=state.coefficients, energy=energy, watch=True)
 
-    def __init__(self, source: WindowSource) -> None:
-        self.source = source
-        window = source.views(torch.arange(1, device="cpu"), 0)
-        self.parts = torch.split(torch.arange(source.n_windows, device="cpu"), max(1, _CHUNK_BYTES // window.nbytes))
-        self.keeps = source.n_windows * window.nbytes <= KEPT_BYTES
-        self.kept: list[Tensor] = []
-        self._energy: Tensor | None = None
-
-    def __iter__(self) -> Iterator[Tensor]:
-        if self.kept:
-            yield from self.kept
-            return
-        built = []
-        for _, T in self.source.batches(self.parts, 0):
-            if self.keeps:
-                # The source reuses its memory for the next batches.
-                built.append(T if len(self.parts) == 1 else T.clone())
-            yield T
-        self.kept = built
-
-    def energy(self) -> Tensor | None:
-        """Return ‖T‖² of each view, (n_views,) float64, which all sweeps share; None if chunks are not kept."""
-        if self.keeps and self._energy is None:
-            views = self.source.n_views
-            norms = [squared_norms(T).reshape(views, -1).sum(dim=1) for T in self]
-            self._energy = sum(norms, torch.zeros_like(norms[0]))
-        return self._energy
+    return sweep
 
 
 # ------------------------------------------------------------------ at the end

@@ -487,7 +487,7 @@ class CPD(CPModel):
             with self._pool(source.device):
                 T = source.views(ids, 0)
                 check_modes(T, factors)
-                step([T], state, objective, source.n_views, solver=solver, learning_rate=rate, ids=ids, watch=True)
+                step(T, state, objective, source.n_views, solver=solver, learning_rate=rate, ids=ids, watch=True)
             self._n_seen += len(source.samples)
             self._keep(state)
         return self

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer, check_number
 from polyadic.augment import Jitter
-from polyadic.core.solve import KEPT_BYTES, Settings, plain_sweep
+from polyadic.core.solve import Settings, plain_sweep
 from polyadic.core.step import Objective
 from polyadic.data.batches import WindowSource
 from polyadic.errors import PolyadicError
@@ -22,6 +22,8 @@ from polyadic.estimators.cpd import CPD, LEARNING_RATE, store_parameters
 __all__ = ["ATD", "GRSALS", "SALS"]
 
 _BATCH_SIZE = 128
+KEPT_BYTES = 2**30
+"""Maximum size of the tensors and views that "auto" keeps in memory, for Algorithm 1."""
 
 
 class SALS(CPD):
