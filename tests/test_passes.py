@@ -199,7 +199,7 @@ def test_planted_components_are_found_in_compressed_windows():
     planted = [np.abs(random.normal(size=(size, 3))) ** 2 for size in (8, 40, 30)]
     planted = [basis / np.linalg.norm(basis, axis=0) for basis in planted]
     # The weakest has 1 % of the energy of the strongest.
-    X = np.einsum("nr,ir,jr,kr->nijk", random.normal(size=(2500, 3)) * [1.0, 0.5, 0.1], *planted)
+    X = np.einsum("nr,ir,jr,kr->nijk", random.normal(size=(700, 3)) * [1.0, 0.5, 0.1], *planted)
     X += 0.001 * random.normal(size=X.shape)
     model = CPD(3, tensorize=None, readout=None, nonnegative=True, restarts=3, max_sweeps=500, tol=1e-6)
     model.fit(X.astype(np.float32))

@@ -26,7 +26,7 @@ from polyadic.statistics import rounding, statistic_names, window_statistics
 COUNT = len(statistic_names("abc", 20))
 
 
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=20)
 
 
 # ------------------------------------------------------------------------ problems and oracles
