@@ -313,10 +313,9 @@ def test_without_alignment_a_full_batch_fit_is_that_of_windows_and_augmented_win
         np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("settings", [MEMORY, {"batch_size": None}])
-def test_without_augmentation_and_alignment_atd_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
-    model = paper(ATD, augment=None, beta=0, **SETTINGS | settings).fit(CUBE)
-    assert_same(model, paper(SALS, **SETTINGS | settings).fit(CUBE), CUBE)
+def test_without_augmentation_and_alignment_atd_is_sals_to_the_bit() -> None:
+    model = paper(ATD, augment=None, beta=0, **SETTINGS).fit(CUBE)
+    assert_same(model, paper(SALS, **SETTINGS).fit(CUBE), CUBE)
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -467,12 +466,6 @@ def test_the_same_model_comes_out_on_every_device(case: tuple[Model, np.ndarray]
     assert model.score(X) == pytest.approx(score, abs=1e-3)
 
 
-def test_a_single_window_can_be_fitted(case: tuple[Model, np.ndarray]) -> None:
-    model, X = case
-    assert model.fit(X[:1]).transform(X).shape == (len(X), 3)
-    assert np.isfinite(model.transform(X)).all()
-
-
 def test_partial_fit_continues_from_a_fit_with_the_state_of_its_solver(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
     model.fit(X)
@@ -503,14 +496,9 @@ class Shortened(Augmentation):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"augment": lambda batch: batch[:-1]},
-            r"augment must return .* shape \(\d+, 3, 40\), but \w+ returned \(\d+, 3, 40\)",
-        ),
         ({"augment": Shortened()}, r"augment must return .* but \w+ returned \(\d+, 3, 39\)"),
         ({"augment": lambda batch: None}, "augment must return .* NoneType"),
         ({"tensorize": lambda batch: batch[:-1]}, r"tensorize must return a tensor of \d+ samples, but returned \(\d+"),
-        ({"tensorize": torch.sum}, r"tensorize must return a tensor of \d+ samples, but returned \(\)"),
         ({"tensorize": lambda batch: batch.numpy()}, "tensorize must return .* ndarray"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -62,9 +62,6 @@ class Inferred(NamedTuple):
 class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     """What a fitted decomposition does; `CPD` has its parameters and its fit."""
 
-    rank: int
-    alpha: float
-    readout: Any
     factors_: list[np.ndarray]
     readout_: FittedReadout | None
     prior_: Prior
@@ -73,7 +70,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     compression_: dict[str, Any] | None
     _memory: Statistics | None
     _n_seen: int
-    _collects: ClassVar[bool]
 
     # --------------------------------------------------------------- features
 
