@@ -71,7 +71,7 @@ class Disk:
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensors are kept, and batches are of some windows only."""
     monkeypatch.setattr("polyadic.baselines.base._KEPT_BYTES", 0)
-    monkeypatch.setattr("polyadic.estimators._BATCH_BYTES", 4000)
+    monkeypatch.setattr("polyadic.estimators.base._BATCH_BYTES", 4000)
 
 
 # -------------------------------------------------------------------------- PCA

@@ -103,13 +103,13 @@ def test_atd_is_algorithm_1_if_tensors_and_views_fit_into_memory_and_algorithm_2
     front = recommended_stft(96).calibrated(torch.from_numpy(X))
     needed = 2 * len(X) * 8 * math.prod(front.shape(3, 96))  # windows and views in float64
     for limit, size, views in ((needed, None, 90), (needed - 1, 128, 3 * 90)):
-        monkeypatch.setattr(estimators, "KEPT_BYTES", limit)
+        monkeypatch.setattr(estimators.paper, "KEPT_BYTES", limit)
         augment = Counted()
         model = ATD(4, augment=augment, beta=0.05, **SHORT).fit(X)
         assert model.batch_size_ == size
         # Algorithm 1 has one view of each window, Algorithm 2 a new one in each of three sweeps.
         assert len(augment.keys) == views
-    monkeypatch.setattr(estimators, "KEPT_BYTES", 2**30)
+    monkeypatch.setattr(estimators.paper, "KEPT_BYTES", 2**30)
     assert ATD(4, batch_size=40, **SHORT).fit(X).batch_size_ == 40
 
 

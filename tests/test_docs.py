@@ -124,7 +124,7 @@ def small(n_windows, **settings):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(estimators, "Settings", short_fit)
+    monkeypatch.setattr(estimators.cpd, "Settings", short_fit)
     monkeypatch.setattr("polyadic.data.synthetic", small)
     names = {"__name__": "__main__"}
     with warnings.catch_warnings():

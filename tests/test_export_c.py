@@ -387,7 +387,7 @@ def test_models_without_a_c_form_are_refused(small, tmp_path):
         return batch * 2
 
     own = paper(SALS, rank=2, tensorize=doubled, max_sweeps=1).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match="a function or module of your own has no C form: use a tensorize"):
+    with pytest.raises(PolyadicError, match="a function of your own has no C form: use a tensorize"):
         export.c(own, tmp_path / "model.c")
     tensors = paper(SALS, rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
     with pytest.raises(PolyadicError, match="tensorize must be an STFT for export to C, but is None"):

@@ -193,7 +193,7 @@ def test_steps_are_those_of_als(views, beta, rank, batch, largest, dtype, order,
         totals.zero_()
         for _ in range(2):
             T = torch.randn(views * batch, 3, 6, 4, device=DEVICE).to(dtype)
-            totals += als.step([T.float()], plain, objective, views, learning_rate=0.3)
+            totals += als.step(T.float(), plain, objective, views, learning_rate=0.3)
             fused.step(T)
             energies = torch.stack([view.double().square().sum() for view in T.chunk(views)])
             fused.totals[:views] += energies

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Batches, and the windows that floors are calibrated on, are so small that the small store has many.
 PROGRAM = """
 import runpy
-from polyadic import estimators
+from polyadic.estimators import base as estimators
 from polyadic.data import batches
 estimators._CALIBRATION_WINDOWS, estimators._BATCH_BYTES, batches._BLOCK_BYTES["cpu"] = 64, 2**21, 2**21
 runpy.run_module("paper.benchmarks.memory", run_name="__main__")

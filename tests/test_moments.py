@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from command_line import polyadic
 
 from polyadic import CPD, SALS, load
@@ -16,6 +17,7 @@ from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
 from polyadic.scale import Moments
 from polyadic.scale.moments import _checksum, check_subjects
+from polyadic.statistics import statistic_names, window_statistics
 
 
 def recordings(count: int = 360, subjects: int = 9, seed: int = 0, **changes) -> Windows:
@@ -58,6 +60,20 @@ def test_a_fit_to_merged_sums_is_the_fit_to_all_windows(windows, stages):
     Z, expected = merged.transform(windows), pooled.transform(windows)
     assert np.sqrt(np.mean((Z - expected) ** 2)) < 1e-4 * np.sqrt(np.mean(expected**2))
     assert (merged.fs_, merged.channel_names_, merged.units_) == (64.0, ("x", "y", "z"), ("uV",) * 3)
+
+
+def test_statistics_of_a_channel_that_a_site_lacks_are_those_of_the_other_sites(windows, tmp_path):
+    X = windows.X.copy()
+    X[120:, 1] = np.nan
+    lacking = Windows(X, fs=64, channels=["x", "y", "z"], subject=windows.subject)
+    parts = [Moments.collect(lacking, groups=lacking.subject), Moments.collect(lacking)]
+    parts[0].save(tmp_path / "m.moments")
+    for moments in (*parts, Moments.load(tmp_path / "m.moments")):
+        readout = CPD(2).fit(moments).readout_
+        own = [name.endswith(" y") for name in statistic_names(["x", "y", "z"], 128)]
+        expected = window_statistics(torch.from_numpy(windows.X[:120])).numpy()[:, own]
+        np.testing.assert_allclose(readout.statistic_mean[own], expected.mean(axis=0), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(readout.statistic_scale[own], expected.std(axis=0), rtol=1e-6)
 
 
 def test_the_order_and_number_of_files_does_not_matter(stages):

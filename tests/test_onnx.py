@@ -208,7 +208,7 @@ def test_a_window_classifier_is_written_with_its_probe(labelled, tmp_path):
         with pytest.raises(PolyadicError, match=r"only CPD, ATD, .* have an ONNX or C form, but .* PCAFeatures"):
             write(other, tmp_path / "model.c")
     own = paper(SALS, rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match="a function or module of your own has no ONNX form"):
+    with pytest.raises(PolyadicError, match="a function of your own has no ONNX form"):
         export.onnx(own, tmp_path / "model.onnx")
 
 

@@ -61,7 +61,7 @@ def test_a_sweep_on_moments_is_a_step_on_all_windows(nonnegative, count, monkeyp
     states = [State(factors), State(factors)]
     for _ in range(3):
         states[1].energy = None
-        terms = [moments.sweep(states[0], objective), step([T], states[1], objective)]
+        terms = [moments.sweep(states[0], objective), step(T, states[1], objective)]
         assert_same([terms[0], states[0].energy], [terms[1], states[1].energy])
         assert_same(states[0].factors, states[1].factors)
 
@@ -80,7 +80,7 @@ def test_a_sweep_on_compressed_windows_is_a_step_on_their_projections(nonnegativ
     outside = float((squared_norms(T) - squared_norms(projected)).sum())
     for _ in range(3):
         states[1].energy = None
-        terms = [moments_of(T, compression).sweep(states[0], objective), step([projected], states[1], objective)]
+        terms = [moments_of(T, compression).sweep(states[0], objective), step(projected, states[1], objective)]
         terms[1][0] += outside
         assert_same([terms[0]], [terms[1]])
         assert_same(states[0].factors, states[1].factors)
@@ -199,7 +199,7 @@ def test_planted_components_are_found_in_compressed_windows():
     planted = [np.abs(random.normal(size=(size, 3))) ** 2 for size in (8, 40, 30)]
     planted = [basis / np.linalg.norm(basis, axis=0) for basis in planted]
     # The weakest has 1 % of the energy of the strongest.
-    X = np.einsum("nr,ir,jr,kr->nijk", random.normal(size=(2500, 3)) * [1.0, 0.5, 0.1], *planted)
+    X = np.einsum("nr,ir,jr,kr->nijk", random.normal(size=(700, 3)) * [1.0, 0.5, 0.1], *planted)
     X += 0.001 * random.normal(size=X.shape)
     model = CPD(3, tensorize=None, readout=None, nonnegative=True, restarts=3, max_sweeps=500, tol=1e-6)
     model.fit(X.astype(np.float32))

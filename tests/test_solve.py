@@ -106,38 +106,18 @@ each_objective = pytest.mark.parametrize(("objective", "view"), OBJECTIVES.value
 
 
 @each_objective
-@pytest.mark.parametrize("chunk", [None, 3])
 @pytest.mark.usefixtures("unarranged")
-def test_algorithm_1_is_that_of_the_paper_in_one_chunk_or_several(objective, view, chunk, monkeypatch):
+def test_algorithm_1_is_that_of_the_paper(objective, view):
     source, factors = Recorded(windows(), view), bases((4, 3, 2), 3)
     T = source.views(torch.arange(10), 0)
-    if chunk is not None:
-        monkeypatch.setattr(solve, "_CHUNK_BYTES", chunk * T[: source.n_views].nbytes)
-        monkeypatch.setattr(solve, "KEPT_BYTES", 0)
     source.asked.clear()
     progress = fit(source, factors, objective)
-    assert max(len(ids) for ids, _ in source.asked) == (chunk or 10)
+    assert source.asked == [(list(range(10)), 0)], "Algorithm 1 augments once"
     weights = None if objective.graph is None else GIVEN.numpy()
     expected, terms = oracles.algorithm_1(T.numpy(), arrays(factors), objective, source.n_views, 4, weights)
     assert_same(progress.best.factors, expected, rtol=1e-7, atol=1e-8)
     assert_same([progress.best_history[name] for name in TERMS], terms, rtol=1e-8, atol=1e-8)
     assert_same([progress.best_history["loss"]], [terms.sum(axis=0)], rtol=1e-8)
-
-
-@each_objective
-def test_chunks_kept_in_memory_give_the_bits_of_chunks_built_again(objective, view, monkeypatch):
-    monkeypatch.setattr(solve, "_CHUNK_BYTES", 1000)
-    fits, reads = [], []
-    for kept in (0, solve.KEPT_BYTES):
-        monkeypatch.setattr(solve, "KEPT_BYTES", kept)
-        source = Recorded(windows(), view)
-        progress = fit(source, bases((4, 3, 2), 3), objective)
-        reads.append(source.asked)
-        fits.append([*progress.best.factors, *(progress.best_history[name] for name in TERMS)])
-    assert_same(fits[1], fits[0], rtol=0, atol=0)
-    # The first of them measures one window. Kept chunks are built once; others twice in each of four sweeps.
-    assert len(reads[0]) - 1 == 8 * (len(reads[1]) - 1)
-    assert {sweep for _, sweep in chain(*reads)} == {0}, "Algorithm 1 augments once"
 
 
 @pytest.mark.parametrize("view", [None, perturbed])
@@ -177,7 +157,7 @@ def test_a_mini_batch_fit_is_its_steps_one_after_another(objective, view, solver
         for batch in source.seen(sweep):
             ids = torch.tensor(batch)
             T = source.T[ids] if view is None else torch.cat([source.T[ids], view(source.T[ids], sweep)])
-            total += step([T], state, objective, source.n_views, solver=solver, learning_rate=0.3, ids=ids)
+            total += step(T, state, objective, source.n_views, solver=solver, learning_rate=0.3, ids=ids)
         total[2] += objective.alpha * before
         assert_same([[history[name][sweep] for name in TERMS], history["loss"][sweep]], [total, total.sum()])
     normalise_components(state)

@@ -17,7 +17,6 @@ from polyadic.core.step import (
     solve_coefficients,
     step,
 )
-from polyadic.errors import PolyadicError
 
 SHAPES = [(6,), (4, 3), (4, 3, 2), (3, 2, 4, 2)]
 GIVEN = graph_weights(9)
@@ -34,27 +33,19 @@ OBJECTIVES = {
 each_objective = pytest.mark.parametrize(("objective", "n_views"), OBJECTIVES.values(), ids=OBJECTIVES)
 
 
-def chunks(T: torch.Tensor, n_views: int, sizes: tuple[int, ...]) -> list[torch.Tensor]:
-    """Stacked views of a batch, as chunks of stacked views of so many windows each."""
-    parts = zip(*(view.split(list(sizes)) for view in T.chunk(n_views)), strict=True)
-    return [torch.cat(views) for views in parts]
-
-
 # ------------------------------------------------------------------- whole steps
 
 
 @each_objective
-@pytest.mark.parametrize("sizes", [(5,), (2, 2, 1)], ids=["one chunk", "three chunks"])
 @pytest.mark.parametrize(("solver", "eta"), [("blend", 1.0), ("blend", 0.3), ("memory", 0.3)])
-def test_steps_are_those_of_the_paper(objective, n_views, solver, eta, sizes):
+def test_steps_are_those_of_the_paper(objective, n_views, solver, eta):
     factors = [factor.abs() if objective.nonnegative else factor for factor in bases((4, 3, 2), 3)]
     state, literal, energy, earlier = State(factors), arrays(factors), np.zeros(3), []
     ids = torch.tensor([7, 2, 5, 0, 8])
     weights = None if objective.graph is None else objective.graph(ids).numpy()
     for batch in range(3):
         T = two_views(5, (4, 3, 2), seed=batch, scale=3.0)[: 5 * n_views]
-        parts = chunks(T, n_views, sizes)
-        terms = step(parts, state, objective, n_views, solver=solver, learning_rate=eta, ids=ids)
+        terms = step(T, state, objective, n_views, solver=solver, learning_rate=eta, ids=ids)
 
         X = oracles.coefficients(T.numpy(), literal, objective, n_views, weights=weights)
         expected = oracles.objective_terms(T.numpy(), X, literal, objective, n_views, weights)
@@ -78,7 +69,7 @@ def test_steps_are_those_of_the_paper(objective, n_views, solver, eta, sizes):
 def test_a_step_takes_tensors_of_any_order_and_may_start_from_given_coefficients(shape):
     objective, factors, start = Objective(0.3, beta=1.0, rounds=2), bases(shape, 3), draw(12, 3, seed=9)
     T, state = two_views(6, shape, scale=3.0), State(factors)
-    step([T], state, objective, 2, learning_rate=0.4, start=start)
+    step(T, state, objective, 2, learning_rate=0.4, start=start)
     X = oracles.aligned_coefficients(T.numpy(), arrays(factors), objective, start.numpy())
     literal = oracles.updated_bases(T.numpy(), X, arrays(factors), 0.3, 0.4)
     assert_same([state.coefficients, *state.factors], [X, *literal])
@@ -129,8 +120,3 @@ def test_graph_coefficients_are_a_stationary_point_of_their_objective(weights):
     error = (T - reconstruct(X, factors)).square().sum()
     (error + 0.2 * X.square().sum() + 0.7 * smoothness).backward()
     assert X.grad.abs().max() < 1e-10 * T.square().sum()
-
-
-def test_an_objective_with_both_alignment_and_graph_is_refused():
-    with pytest.raises(PolyadicError, match="either an alignment or a graph term"):
-        Objective(0.1, beta=1.0, graph_weight=1.0)

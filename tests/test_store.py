@@ -489,7 +489,7 @@ def test_features_that_fail_in_the_middle_leave_nothing_behind(
     made: WindowStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = paper(SALS, rank=3, max_sweeps=1, device="cpu").fit(made)
-    monkeypatch.setattr("polyadic.estimators._BATCH_BYTES", 10 * 3 * 16 * 4)
+    monkeypatch.setattr("polyadic.estimators.base._BATCH_BYTES", 10 * 3 * 16 * 4)
     X = made.read(rows(made))
     X[57, 0, 0] = np.inf
     np.save(tmp_path / "x.npy", X)

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import torch
 from problems import paper
-from torch import Tensor, nn
+from torch import Tensor
 
-from polyadic import ATD, SALS, export, load, plot, report
-from polyadic.augment import Jitter
+from polyadic import SALS, export, load, plot, report
 from polyadic.core.tensorizer import (
     Axis,
-    ModuleTensorizer,
     OnnxGraph,
     Tensorizer,
     channel_axis,
@@ -24,7 +22,6 @@ from polyadic.core.tensorizer import (
     time_axis,
 )
 from polyadic.data import Windows, synthetic
-from polyadic.errors import ModelFileError
 from polyadic.export import Features
 from polyadic.spectral import STFT
 from polyadic.testing import TensorizerContract
@@ -87,35 +84,12 @@ class Haar(Tensorizer):
         return graph.add("Log", magnitude), np.arange(channels)
 
 
-class Maps(nn.Module):
-    """Feature maps of a small convolutional network: (features, time)."""
-
-    def __init__(self, channels: int = 3) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv1d(channels, 8, 9, stride=2), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 6, 5, stride=4), nn.ReLU()
-        )
-
-    def forward(self, X: Tensor) -> Tensor:
-        return self.layers(X)  # type: ignore[no-any-return]
-
-
-def network(seed: int = 0) -> Maps:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return Maps()
-
-
 class TestSTFT(TensorizerContract):
     tensorizer = STFT(n_fft=32, hop=8)
 
 
 class TestHaar(TensorizerContract):
     tensorizer = Haar()
-
-
-class TestModule(TensorizerContract):
-    tensorizer = ModuleTensorizer(network().double())
 
 
 # ------------------------------------------------------------------- the contract
@@ -203,27 +177,3 @@ def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(si
     assert "wavelet level" in (tmp_path / "report.html").read_text()
     export.onnx(model, tmp_path / "m.onnx")
     np.testing.assert_allclose(Features(tmp_path / "m.onnx")(signals.X), Z, rtol=1e-3, atol=1e-3 * np.abs(Z).max())
-
-
-# --------------------------------------------------------------- frozen networks
-
-
-def test_atd_decomposes_the_feature_maps_of_a_frozen_network(signals, tmp_path):
-    frozen = network()
-    model = paper(ATD, rank=4, tensorize=frozen, augment=Jitter(0.05), beta=1e-3, max_sweeps=5).fit(signals)
-    assert [factor.shape for factor in model.factors_] == [(6, 4), (18, 4)]
-    losses = model.history_["loss"]
-    assert losses[-1] < losses[0]
-    assert model.n_parameters_ == 4 * (6 + 18)
-    assert frozen.training, "the user's module was changed"
-    Z = model.transform(signals)
-    with torch.no_grad():
-        expected = frozen.eval()(torch.from_numpy(signals.X)).numpy()
-    np.testing.assert_allclose(model.inverse_transform(Z).shape, expected.shape)
-    model.save(tmp_path / "m.safetensors")
-    assert (tmp_path / "m.safetensors").stat().st_size < 20_000
-    assert np.array_equal(load(tmp_path / "m.safetensors", tensorize=network()).transform(signals), Z)
-    with pytest.raises(ModelFileError, match="weights differ"):
-        load(tmp_path / "m.safetensors", tensorize=network(seed=1))
-    with pytest.raises(ModelFileError, match=r"fitted with the module 'Maps' .* load\(path, tensorize=...\)"):
-        load(tmp_path / "m.safetensors")

@@ -22,7 +22,7 @@ from polyadic._util.checks import check_number
 from polyadic._util.immutable import Immutable
 from polyadic._util.threads import thread_pool
 from polyadic.core.algebra import gram
-from polyadic.core.moments import Accumulator
+from polyadic.core.moments import Coefficients
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.statistics import window_statistics
 
@@ -68,12 +68,11 @@ class Readout(Immutable):
 
     Examples
     --------
-    >>> x, factors = torch.randn(100, 2), [torch.randn(5, 2), torch.randn(6, 2)]
-    >>> accumulator = Readout().accumulator(rank=2, n_windows=100)
-    >>> accumulator.add(torch.arange(100), x, residuals=torch.zeros(100))
-    >>> fitted = Readout().fitted(accumulator, factors)
-    >>> float(fitted.features(x).var(dim=0, correction=0).sum().round(decimals=4))
-    2.0
+    >>> from polyadic import CPD
+    >>> X = np.random.default_rng(0).normal(size=(60, 3, 128)).astype(np.float32)
+    >>> Z = CPD(rank=4, readout=Readout(statistics=0)).fit(X).transform(X)
+    >>> Z.shape, round(float(Z.var(axis=0).sum()), 2)
+    ((60, 4), 4.0)
     """
 
     statistics: float = 1.0
@@ -82,18 +81,14 @@ class Readout(Immutable):
     def __post_init__(self) -> None:
         check_number("statistics", self.statistics, 0)
 
-    def accumulator(self, rank: int, n_windows: int, n_statistics: int = 0) -> Accumulator:
-        """Create the accumulator of coefficients and statistics; `n_statistics` is 0 if there are no raw windows."""
-        return Accumulator(rank, n_windows, n_statistics if self.statistics > 0 else 0)
-
     def fitted(
-        self, moments: Accumulator, factors: Sequence[Tensor | NDArray[Any]], rounding: Tensor | None = None
+        self, moments: Coefficients, factors: Sequence[Tensor | NDArray[Any]], rounding: Tensor | None = None
     ) -> FittedReadout:
         """Fit the readout of a model with these factors to the moments of its unlabelled windows.
 
         Parameters
         ----------
-        moments : from `accumulator`, after all windows have been added
+        moments : of the coefficients and statistics of all windows
         factors : matrices of shapes (I, R), (J, R), …
         rounding : (S,), deviations below which statistics count as constant; by default those of float64
 
@@ -104,7 +99,8 @@ class Readout(Immutable):
         exact = [torch.as_tensor(factor).detach().to("cpu", torch.float64) for factor in factors]
         if moments.count == 0:
             raise PolyadicError("a readout must be fitted to at least one window, but there are none")
-        if not (moments.is_finite() and all(bool(torch.isfinite(factor).all()) for factor in exact)):
+        given = moments.mean, moments.covariance, moments.statistics, moments.residuals, *exact
+        if not all(bool(torch.isfinite(values).all()) for values in given):
             raise PolyadicError(
                 "factors, coefficients, residuals and statistics must be finite, but hold NaN or infinity"
             )
@@ -171,10 +167,10 @@ def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
     return torch.where(decisive < 0, -1.0, 1.0).to(plain.dtype)
 
 
-def _standardisation(moments: Accumulator, rounding: Tensor | None, readout: Readout) -> tuple[Tensor, Tensor, Tensor]:
+def _standardisation(moments: Coefficients, rounding: Tensor | None, readout: Readout) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean and deviation (S,) of the statistics and, of many, their leading principal axes (S, A)."""
     rank = moments.rank
-    count = moments.n_statistics if readout.statistics > 0 else 0
+    count = moments.statistics.shape[1] if readout.statistics > 0 else 0
     mean, covariance = moments.mean[rank : rank + count], moments.covariance[rank:, rank:][:count, :count]
     scale = covariance.diagonal().clamp_min(0).sqrt()
     smallest = _CONSTANT * mean.abs()
@@ -360,10 +356,5 @@ class FittedReadout:
         shapes = {name: np.shape(array) for name, array in own.items()}
         if shapes != expected:
             raise ModelFileError(f"the file's readout has arrays {shapes}, but its model needs {expected}")
-        for name, array in own.items():
-            if np.asarray(array).dtype != np.float64 or not np.isfinite(array).all():
-                raise ModelFileError(f"the file's readout must hold finite float64 numbers, but {name!r} does not")
-        if (own.get("statistic_scale", np.zeros(0)) < 0).any():
-            raise ModelFileError("the file's readout has negative deviations")
         none = {"statistic_mean": np.zeros(0), "statistic_scale": np.zeros(0), "statistic_axes": np.zeros((0, 0))}
         return cls(readout, **{**none, **own})

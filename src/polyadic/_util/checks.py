@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import os
 import reprlib
 import sys
 from typing import Any, Protocol, runtime_checkable
@@ -12,7 +11,7 @@ import numpy as np
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["Readable", "check_integer", "check_memory", "check_number"]
+__all__ = ["Readable", "check_integer", "check_number"]
 
 
 @runtime_checkable
@@ -45,14 +44,3 @@ def check_number(name: str, value: Any, least: float, most: float = float("inf")
     if not (real and least <= value <= min(most, sys.float_info.max)) and not (none and value is None):
         upper = ("" if most == float("inf") else f" and at most {most:g}") + (" or None" if none else "")
         raise PolyadicError(f"{name} must be a number of at least {least:g}{upper}, but is {reprlib.repr(value)}")
-
-
-def check_memory(setting: str, needed: int) -> None:
-    """Raise if a setting needs more memory than this machine has: the system might kill the process later."""
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not available on this system
-        return
-    if needed > there:
-        sizes = [f"{size / 2**30:,.0f} GiB" for size in (needed, there)]
-        raise PolyadicError(f"{setting} needs at least {sizes[0]} of memory, but this machine has {sizes[1]}")

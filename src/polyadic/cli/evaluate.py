@@ -114,7 +114,7 @@ def cross_validation(
     if folds is None:
         chosen, repeats = default_folds(windows, rows, repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
-        tell = lambda fold: show(fold.number, fold.count, "")  # noqa: E731
+        tell = lambda fold: show(fold.number, fold.total, "")  # noqa: E731
         return cross_validate(model, windows, chosen, repeats or 1, kind, transductive, rows=rows, on_fold=tell)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor
 from polyadic.core.algebra import components, gram, khatri_rao, project, reconstruct, ridge_inverse, squared_norms
 from polyadic.core.compression import Compression
 from polyadic.core.missing import Flatness, Seen, distinct_masks
-from polyadic.core.moments import Accumulator, Block, Incomplete, Moments
+from polyadic.core.moments import Block, Coefficients, Incomplete, Moments
 from polyadic.core.step import Objective, State
 from polyadic.errors import ModelFileError
 
@@ -69,17 +69,13 @@ class Prior:
     spectra: _Array = field(default_factory=lambda: np.zeros((2, 0, 0)))
 
     @classmethod
-    def fitted(cls, moments: Accumulator, entries: float, scale: _Array, levels: Sequence[Tensor] = ()) -> Prior:
-        """Return the prior from the moments of unlabelled windows.
+    def fitted(cls, moments: Coefficients, entries: float, scale: _Array, levels: Sequence[Tensor] = ()) -> Prior:
+        """Return the prior from the moments of unlabelled windows, whose tensors have `entries` independent entries.
 
-        Parameters
-        ----------
-        entries : number of independent entries of a tensor
-        scale : (S,), deviations of the statistics, 0 for a constant one
-        levels : deviations, minima and maxima of a sample of windows, (n, C) each, if known
+        `scale` (S,) are deviations of the statistics, 0 for a constant one; `levels` are deviations, minima and maxima
+        of a sample of windows, (n, C) each, if known.
         """
-        rank = moments.rank
-        covariance, residuals = moments.covariance, moments.sample().residuals
+        rank, covariance, residuals = moments.rank, moments.covariance, moments.residuals
         own = covariance[:rank, :rank]
         loadings = torch.zeros(rank, 0, dtype=torch.float64)
         if len(scale):
@@ -120,12 +116,7 @@ class Prior:
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], rank: int, n_statistics: int, channels: int, frequencies: int
     ) -> Prior | None:
-        """Restore the prior of a model file; None if it has none.
-
-        Raises
-        ------
-        ModelFileError : if shapes of the arrays are invalid
-        """
+        """Restore the prior of a model file; None if it has none."""
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         if not own:
             return None
@@ -172,14 +163,7 @@ class Masked(NamedTuple):
 
 
 class Solver:
-    """Solves for windows in which something is missing, at fixed bases.
-
-    Parameters
-    ----------
-    prior : the prior of coefficients and statistics
-    factors : matrices of shapes (I, R), (J, R), …
-    alpha : weight of the ridge term
-    """
+    """Solves for windows in which something is missing, at fixed bases (I, R), (J, R), … and ridge weight α."""
 
     def __init__(self, prior: Prior, factors: Sequence[Tensor], alpha: float) -> None:
         device = factors[0].device
@@ -198,14 +182,9 @@ class Solver:
         self.unique = (1 - self.loadings.square().sum(dim=1)).clamp_min(UNIQUE)
 
     def coefficients(self, T: Tensor, observed: Tensor, number: Tensor, first: Tensor) -> Masked:
-        """Solve for the coefficients of windows.
+        """Solve for the coefficients of windows with tensors T (n, I, J, …), of which some entries were `observed`.
 
-        Parameters
-        ----------
-        T : (n, I, J, …), with any values where entries are missing
-        observed : (n, I, J, …) bool
-        number : (n,), the number of each window's mask
-        first : (u,), the first window with each mask
+        Each window has the `number` (n,) of its mask, and each mask the `first` window (u,) with it.
         """
         known = T.double() * observed
         b = project(known, self.factors)
@@ -230,17 +209,9 @@ class Solver:
         return self.mean + _each(posterior, (b - (seen @ self.mean)[number]) / self.noise, number)
 
     def posterior(self, b: Tensor, observed: Tensor, number: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the posterior distribution of the coefficients of windows, and what is missing.
+        """Return x_MAP (n, R), its covariance for each mask (u, R, R), and the squared norm of K_m x_MAP (n,).
 
-        Parameters
-        ----------
-        b : (n, R), K_oᵀt_o
-        observed : (u, I, J, …) bool, the masks
-        number : (n,), the number of each window's mask
-
-        Returns
-        -------
-        x_MAP (n, R); its covariance for each mask (u, R, R); and the squared norm of K_m x_MAP (n,)
+        `b` (n, R) is K_oᵀt_o, `observed` (u, I, J, …) the masks, and `number` (n,) that of each window.
         """
         seen, unseen, covariance = self._posterior(observed)
         x = self._x_map(b, seen, covariance, number)
@@ -255,14 +226,8 @@ class Solver:
     def statistics(self, solved: Masked, z: Tensor, number: Tensor, first: Tensor) -> tuple[Tensor, _Regression]:
         """Fill missing statistics by their conditional mean given the coefficients and the other statistics.
 
-        Parameters
-        ----------
-        z : (n, S), standardised, NaN where missing
-        number, first : as for `coefficients`; windows with the same number lack the same statistics
-
-        Returns
-        -------
-        (n, S), and what tells how uncertain they are
+        `z` (n, S) are standardised, NaN where missing; windows with the same `number` lack the same ones. Returns
+        (n, S), and what tells how uncertain they are.
         """
         rank, L = len(self.mean), self.loadings
         known = ~torch.isnan(z)
@@ -354,13 +319,7 @@ class Spectra(NamedTuple):
 
 
 class NoiseFinder:
-    """Compares the spectrum of each channel with what the other channels predict.
-
-    Parameters
-    ----------
-    solver : of windows in which something is missing
-    spectra : what tells noise; only `find` needs it
-    """
+    """Compares the spectrum of each channel with what the other channels predict; only `find` needs the `spectra`."""
 
     def __init__(self, solver: Solver, spectra: Spectra | None = None) -> None:
         self._solver, self._spectra = solver, spectra
@@ -433,11 +392,8 @@ _BYTES = 2**26
 class CompletedMoments:
     """Moments of windows of which some lack entries, which are filled anew during the sweeps.
 
-    Parameters
-    ----------
-    moments : of the complete windows, with the incomplete ones beside them
-    redundancy : of the tensorizer
-    read_again : returns the moments of all windows, filled by a solver or with 0, in another pass over the data
+    If the incomplete windows were too large to keep beside `moments`, `read_again` reads all windows once more and
+    returns their moments, filled by a solver or with 0.
     """
 
     def __init__(self, moments: Moments, redundancy: float, read_again: Callable[[Solver | None], Moments]) -> None:
@@ -469,17 +425,15 @@ class CompletedMoments:
 
         return sweep
 
-    def accumulator(self, factors: Sequence[Tensor], alpha: float) -> Accumulator:
-        """Return what a readout needs, as `Moments.accumulator`, with missing entries filled at these bases."""
+    def coefficients(self, factors: Sequence[Tensor], alpha: float) -> Coefficients:
+        """Return what a readout needs, as `Moments.coefficients`, with missing entries filled at these bases."""
         self._expect(factors, alpha, statistics=True)
-        result = self._current.accumulator(factors, alpha)
-        result.observed_share = self._share
-        return result
+        return replace(self._current.coefficients(factors, alpha), observed_share=self._share)
 
     def _expect(self, factors: Sequence[Tensor], alpha: float, statistics: bool = False) -> None:
         """Fill missing entries by their expectation at these bases; sweeps do without the statistics."""
         entries = self._entries * self._share / self._redundancy
-        prior = Prior.fitted(self._current.accumulator(factors, alpha), entries, np.zeros(0))
+        prior = Prior.fitted(self._current.coefficients(factors, alpha), entries, np.zeros(0))
         solver = Solver(prior, [factor.double() for factor in factors], alpha)
         if self._rows is None:
             self._passes += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,15 +31,7 @@ _FIRST_MODE = 2.0
 
 
 class ModeSums:
-    """Sums over windows (I, J, …) from which the mean and the leading axes of each mode follow.
-
-    Examples
-    --------
-    >>> sums = ModeSums((2, 3))
-    >>> sums.merge(ModeSums.of(torch.ones(4, 2, 3)))
-    >>> sums.count, sums.scatter[0].tolist()
-    (4, [[12.0, 12.0], [12.0, 12.0]])
-    """
+    """Sums over windows (I, J, …) from which the mean and the leading axes of each mode follow."""
 
     baseline = torch.zeros((), dtype=torch.float64)
     """Sum of `Tensorizer.baseline_sums`; 0 where a tensorizer has none."""
@@ -73,14 +66,9 @@ class ModeSums:
 
     @classmethod
     def of_incomplete(cls, T: Tensor, rows: Tensor, observed: Tensor, baseline: Callable[[Tensor], Tensor]) -> ModeSums:
-        """Return the sums of tensors of which some entries are missing and filled with the mean of the others.
+        """Return the sums of tensors T (b, I, J, …); entries that some rows (n,) lack take the mean of the others.
 
-        Parameters
-        ----------
-        T : (b, I, J, …)
-        rows : (n,), the windows that lack entries
-        observed : (n, I, J, …) bool, the entries that these have; size 1 in modes that are not masked
-        baseline : returns `Tensorizer.baseline_sums`
+        `observed` (n, I, J, …) has size 1 in modes that are not masked; `baseline` is `Tensorizer.baseline_sums`.
         """
         whole = observed.expand(len(rows), *T.shape[1:])
         filled = T.clone()
@@ -195,13 +183,9 @@ class Compression:
         dtype: torch.dtype = torch.float32,
         whole: Sequence[int] = (),
     ) -> Compression:
-        """Choose the axes from the scatter matrix of each mode.
+        """Choose the axes from the scatter matrix of each mode, by default as many as `choose_ranks`.
 
-        Parameters
-        ----------
-        size : maximum number of entries of a compressed window
-        ranks : number of axes of each mode; by default those of `choose_ranks`
-        whole : modes that are not compressed
+        A compressed window has at most `size` entries; modes in `whole` are not compressed.
         """
         spectra = [torch.linalg.eigh((matrix + matrix.T) / 2) for matrix in scatter]
         if ranks is None:
@@ -302,14 +286,28 @@ def choose_ranks(spectra: Sequence[np.ndarray], size: int, whole: Sequence[int] 
     return tuple(ranks)
 
 
-def check_ranks(ranks: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the user's ranks, limited to the sizes of the modes; raise if they do not fit tensors or memory."""
-    if len(ranks) != len(shape) or any(rank < 1 for rank in ranks):
+def check_ranks(setting: Any, shape: Sequence[int], size: int) -> tuple[int, ...] | None:
+    """Return the ranks of the parameter `compression`, limited to the sizes of the modes; None if it gives none.
+
+    Raises
+    ------
+    PolyadicError : if they do not fit tensors (I, J, …), or if a compressed window has more than `size` entries
+    """
+    if isinstance(setting, str):
+        return None
+    if setting is None:
+        if math.prod(shape) > size:
+            raise PolyadicError(
+                f"compression=None keeps all {math.prod(shape):,} entries of a window's tensor, but second moments of "
+                f"at most {size:,} entries fit into memory: use compression='auto'"
+            )
+        return None
+    if len(setting) != len(shape) or any(rank < 1 for rank in setting):
         raise PolyadicError(
             f"compression must have a rank of at least 1 for each of the {len(shape)} modes of {tuple(shape)}, but is "
-            f"{tuple(ranks)}"
+            f"{tuple(setting)}"
         )
-    limited = tuple(min(int(rank), length) for rank, length in zip(ranks, shape, strict=True))
+    limited = tuple(min(int(rank), length) for rank, length in zip(setting, shape, strict=True))
     if math.prod(limited) > size:
         raise PolyadicError(
             f"compression={limited} leaves {math.prod(limited):,} entries per window, but second moments of at most "

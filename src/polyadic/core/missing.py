@@ -149,10 +149,8 @@ def without_gaps(
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Fill what is missing in raw windows (b, C, t).
 
-    Returns
-    -------
-    the windows without NaN; the rows (n,) that lack samples; the samples (n, C, t) that are present in these; and the
-    dead channels (b, C). The last three are None if there is nothing missing
+    Returns the windows without NaN; the rows (n,) that lack samples; the samples (n, C, t) that are present in these;
+    and the dead channels (b, C). The last three are None if there is nothing missing.
     """
     dead = None if keep_flat else dead_channels(X, flatness)
     if dead is not None and not bool(dead.any()):
@@ -177,13 +175,9 @@ def look(
     flatness: Flatness | None = None,
     keep_flat: bool = False,
 ) -> Seen:
-    """Compute tensors of windows in which something may be missing.
+    """Compute tensors of windows (b, channels, time), or tensors (b, I, J, …), with NaN where something is missing.
 
-    Parameters
-    ----------
-    X : (b, channels, time), or (b, I, J, …) without a tensorizer; NaN where missing
-    fs : sampling rate in Hz, if known
-    flatness, keep_flat : what tells a dead channel, and whether dead channels count as present
+    `flatness` tells dead channels, which count as missing unless `keep_flat`.
     """
     if tensorize is None or X.ndim != 3:
         known = ~torch.isnan(X)

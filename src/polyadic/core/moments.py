@@ -8,6 +8,7 @@ follows, too: coefficients are linear in c. Moments of several sets of windows a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations_with_replacement
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from polyadic.core.algebra import khatri_rao, nonnegative_rows, ridge_inverse
 from polyadic.core.compression import Compression
 from polyadic.core.step import Objective, State, Term, grams_of, hadamard
 
-__all__ = ["SAMPLED", "Accumulator", "Block", "Incomplete", "Moments", "SampledWindows", "sampled_windows"]
+__all__ = ["SAMPLED", "Block", "Coefficients", "Incomplete", "Moments"]
 
 SAMPLED = 4096
 """Maximum number of windows in the sample."""
@@ -33,6 +34,7 @@ _INCOMPLETE_BYTES = 2**30
 _SUMS = ("mean", "scatter", "ids", "rows", "details")
 
 
+@dataclass(frozen=True)
 class Block:
     """Part of the last pass: compressed windows (b, P), squared norms (b,) and statistics (b, S) of raw windows.
 
@@ -40,17 +42,10 @@ class Block:
     observed (n, I, J, …); missing ones are 0.
     """
 
-    __slots__ = ("c", "lacking", "squares", "statistics")
-
-    def __init__(
-        self,
-        c: Tensor,
-        squares: Tensor,
-        statistics: Tensor | None = None,
-        lacking: tuple[Tensor, Tensor] | None = None,
-    ) -> None:
-        self.c, self.squares, self.lacking = c, squares, lacking
-        self.statistics = squares.new_zeros(len(c), 0) if statistics is None else statistics
+    c: Tensor
+    squares: Tensor
+    statistics: Tensor
+    lacking: tuple[Tensor, Tensor] | None = None
 
     def __getitem__(self, rows: Tensor) -> Block:
         """Return some of the windows, which lack nothing, by a mask (b,)."""
@@ -82,6 +77,25 @@ class Incomplete(NamedTuple):
         return sum(int(part.nbytes) for part in self)
 
 
+@dataclass(frozen=True)
+class Coefficients:
+    """What a readout needs: moments of the coefficients and statistics of windows, and a sample of these.
+
+    rank, count : number of coefficients of a window, and of windows
+    mean, covariance : (R + S,) and (R + S, R + S) float64, normalised by the number of windows
+    statistics, residuals : (n, S) and (n,), of the sample
+    observed_share : share of the entries of all tensors that was observed; residuals are those of these entries
+    """
+
+    rank: int
+    count: int
+    mean: Tensor
+    covariance: Tensor
+    statistics: Tensor
+    residuals: Tensor
+    observed_share: float = 1.0
+
+
 class Moments:
     """Moments of the windows added so far: count, mean and scatter of (c, statistics), energy, and a sample of windows.
 
@@ -101,7 +115,8 @@ class Moments:
     Examples
     --------
     >>> moments = Moments(Compression.none((2, 2)), n_windows=3)
-    >>> moments.add(torch.arange(3), Block(torch.ones(3, 4), torch.full((3,), 4.0, dtype=torch.float64)))
+    >>> squares = torch.full((3,), 4.0, dtype=torch.float64)
+    >>> moments.add(torch.arange(3), Block(torch.ones(3, 4), squares, torch.zeros(3, 0)))
     >>> moments.finish()
     >>> moments.times(torch.eye(4))[0].tolist(), moments.energy
     ([3.0, 3.0, 3.0, 3.0], 12.0)
@@ -124,13 +139,14 @@ class Moments:
         self.mean = exact(width)
         self.keeps_rows = 0 < n_windows <= min(SAMPLED, size)
         self.scatter = exact(0 if self.keeps_rows else width, width)
-        sampled, (first, end) = sampled_windows(n_windows), ids or (0, n_windows)
+        sampled, (first, end) = _sampled_windows(n_windows), ids or (0, n_windows)
         self.ids = sampled[(sampled >= first) & (sampled < end)]
         self.rows = torch.zeros(len(self.ids), size, dtype=dtype, device=device)
         # Statistics and the squared norm of each window of the sample.
         self.details = exact(len(self.ids), n_statistics + 1)
         self._waiting: list[tuple[Tensor, Tensor]] = []
-        self._second: Tensor | None = None
+        # Σccᵀ over all windows, (P, P), after `finish`; not if all rows are kept.
+        self.second = torch.zeros(0)
         # Of statistics that may be missing: how many windows have two of them, (S, S).
         self.pairs: Tensor | None = None
         self.incomplete: list[Incomplete] = []
@@ -229,35 +245,37 @@ class Moments:
         if other.n_incomplete and not other.incomplete:
             self.incomplete, self.n_incomplete = [], self.n_incomplete + other.n_incomplete
             self.lost += other.lost
-        device, share = self.mean.device, other.count / max(self.count + other.count, 1)
-        apart = other.mean.to(device) - self.mean
+        device, mine, others = self.mean.device, self._counts(), other._counts().to(self.mean.device)
+        apart, share = other.mean.to(device) - self.mean, others / (mine + others).clamp_min(1)
         if not self.keeps_rows:
+            step = apart * (mine * share).sqrt()
             self.scatter += other.scatter.to(device)
-            self.scatter.addr_(apart, apart, alpha=self.count * share)
+            self.scatter.addr_(step, step)
         self.mean += apart * share
+        if self.pairs is not None or other.pairs is not None:
+            self.pairs = self._pairs() + other._pairs().to(device)
         self.count, self.energy = self.count + other.count, self.energy + other.energy
         for name in ("ids", "rows", "details"):
-            mine, others = getattr(self, name), getattr(other, name)
-            setattr(self, name, torch.cat([mine, others.to(mine.device)]))
+            known = getattr(self, name)
+            setattr(self, name, torch.cat([known, getattr(other, name).to(known.device)]))
 
-    @property
-    def second(self) -> Tensor:
-        """Σccᵀ over all windows, (P, P), after `finish`; not if all rows were kept."""
-        assert self._second is not None
-        return self._second
+    def _pairs(self) -> Tensor:
+        """Return how many windows have two statistics: (S, S)."""
+        return self.scatter.new_full((self.n_statistics,) * 2, self.count) if self.pairs is None else self.pairs
 
-    @second.setter
-    def second(self, second: Tensor) -> None:
-        self._second = second
+    def _counts(self) -> Tensor:
+        """Return the number of windows that each entry of the mean is that of: (P + S,)."""
+        return torch.cat([self.mean.new_full((self.compression.size,), self.count), self._pairs().diagonal()])
 
     def to_cpu(self) -> None:
-        """Move the sums to the CPU."""
+        """Add the windows that wait, and move the sums to the CPU."""
+        self.settle()
         for name in _SUMS:
             setattr(self, name, getattr(self, name).cpu())
+        self.pairs = None if self.pairs is None else self.pairs.cpu()
 
     def finish(self) -> None:
         """Complete the sums after the last window."""
-        self.settle()
         self.to_cpu()
         if self.keeps_rows:
             statistics = self.details[:, :-1]
@@ -270,16 +288,14 @@ class Moments:
                 self.scatter[second, first] = self.scatter[first, second].T
         size = self.compression.size
         centre = self.mean[:size]
-        self._second = torch.addr(self.scatter[:size, :size], centre, centre, alpha=self.count).to(self.dtype)
+        self.second = torch.addr(self.scatter[:size, :size], centre, centre, alpha=self.count).to(self.dtype)
 
     def times(self, K: Tensor) -> Tensor:
         """Compute CK, with C = Σccᵀ over all windows: (P, R)."""
         product = torch.empty_like(K)
-        if self._second is None:
-            cK = self.rows @ K
-            torch.mm(self.rows.T, cK, out=product)
-            return product
-        C = self._second
+        if self.keeps_rows:
+            return torch.mm(self.rows.T, self.rows @ K, out=product)
+        C = self.second
         blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
         for_each(lambda block: torch.mm(C[block], K, out=product[block]), blocks)
         return product
@@ -331,24 +347,28 @@ class Moments:
     def kept_energy(self) -> float:
         """Share of the energy of the windows within the compressed space, at most 1."""
         size = self.compression.size
-        if self._second is None:
+        if self.keeps_rows:
             inside = float(self.rows.double().square().sum())
         else:
             inside = float(self.scatter.diagonal()[:size].sum() + self.count * self.mean[:size].square().sum())
         return min(inside / self.energy, 1.0) if self.energy > 0 else 1.0
 
-    def accumulator(self, factors: Sequence[Tensor], alpha: float) -> Accumulator:
-        """Return what a readout needs of the coefficients and statistics of all windows, without their views."""
-        bases = [basis.double() for basis in self.compression.project([factor.double() for factor in factors])]
-        K, G = khatri_rao(bases), hadamard(grams_of(factors))
-        extract = K @ ridge_inverse(G, alpha)
-        size, rank = self.compression.size, K.shape[1]
-        result = Accumulator(rank, self.n_windows, self.n_statistics)
-        rows, statistics, squares = self._sample()
-        x = rows @ extract
+    def coefficients(self, factors: Sequence[Tensor] | None = None, alpha: float = 0.0) -> Coefficients:
+        """Return what a readout needs of the coefficients at these bases; without bases, windows are coefficients."""
+        size = self.compression.size
+        rows, statistics, residuals = self._sample()
+        extract = torch.eye(size, dtype=torch.float64)
+        x = rows
+        if factors is not None:
+            K = khatri_rao([basis.double() for basis in self.compression.project([f.double() for f in factors])])
+            G = hadamard(grams_of(factors))
+            extract = K @ ridge_inverse(G, alpha)
+            x = rows @ extract
+            residuals = residuals - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
+        rank = extract.shape[1]
         known, pairs = ~torch.isnan(statistics), self.pairs
         statistics = statistics.where(known, self.mean[size:])
-        if self._second is None:
+        if self.keeps_rows:
             joint = torch.cat([x, statistics], dim=1)
             mean = joint.mean(dim=0)
             mean[rank:] = self.mean[size:]
@@ -364,10 +384,7 @@ class Moments:
             together = torch.minimum(seen[:, None], seen[None])
             together[rank:, rank:] = pairs
             scatter = torch.where(together > 0, scatter * (self.count / together.clamp_min(1)), 0.0)
-        residuals = squares - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
-        result.count, result.mean, result.scatter = self.count, mean, scatter
-        result.kept = torch.cat([x, statistics, residuals[:, None]], dim=1)
-        return result
+        return Coefficients(rank, self.count, mean, scatter / max(self.count, 1), statistics, residuals)
 
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return compressed windows (n, P), their statistics (n, S) and squared norms (n,), for quantiles.
@@ -395,6 +412,7 @@ class Moments:
             waiting = (torch.cat(parts).cpu().numpy() for parts in zip(*self._waiting, strict=True))
             arrays |= dict(zip(("waiting", "waiting statistics"), waiting, strict=True))
         arrays |= {"gaps": np.array([self.n_incomplete, self.lost])} if self.n_incomplete else {}
+        arrays |= {} if self.pairs is None else {"pairs": self.pairs.cpu().numpy()}
         if self.incomplete:
             arrays |= {f"incomplete.{name}": part.numpy() for name, part in Incomplete.joined(self.incomplete).items()}
         return arrays
@@ -411,6 +429,8 @@ class Moments:
         self.n_incomplete, self.lost = (
             (int(arrays["gaps"][0]), float(arrays["gaps"][1])) if "gaps" in arrays else (0, 0.0)
         )
+        if "pairs" in arrays:
+            self.pairs = torch.from_numpy(arrays["pairs"].copy()).to(self.mean.device)
         if "incomplete.ids" in arrays:
             stored = (torch.from_numpy(arrays[f"incomplete.{name}"].copy()) for name in Incomplete._fields)
             self.incomplete = [Incomplete(*stored)]
@@ -422,90 +442,8 @@ def _block_pairs(width: int) -> list[tuple[slice, slice]]:
     return list(combinations_with_replacement(blocks, 2))
 
 
-# ------------------------------------------------------- what a readout needs
-
-
-class SampledWindows(NamedTuple):
-    """A sample of windows: their coefficients (n, R), statistics (n, S) and residuals (n,)."""
-
-    x: Tensor
-    statistics: Tensor
-    residuals: Tensor
-
-
-class Accumulator:
-    """Moments of the windows added so far, and a sample of them, in float64 on the CPU.
-
-    Up to 4,096 of the `n_windows` windows are kept as a stratified sample, one at random from each of 4,096 equal
-    segments of the data. Their indices depend only on `n_windows`.
-
-    Parameters
-    ----------
-    rank : number of coefficients of a window
-    n_windows : total number of windows; ids go from 0 to n_windows − 1
-    n_statistics : number of statistics of a window
-
-    Examples
-    --------
-    >>> accumulator = Accumulator(rank=2, n_windows=3)
-    >>> accumulator.add(torch.arange(3), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), torch.zeros(3))
-    >>> accumulator.mean, round(float(accumulator.covariance[0, 0]), 4)
-    (tensor([2., 0.], dtype=torch.float64), 0.6667)
-    """
-
-    observed_share = 1.0
-    """Share of the entries of all tensors that was observed; residuals are those of these entries."""
-
-    def __init__(self, rank: int, n_windows: int, n_statistics: int = 0) -> None:
-        self.rank, self.n_statistics = rank, n_statistics
-        self._sampled = sampled_windows(n_windows)
-        width = rank + n_statistics
-        exact = partial(torch.zeros, dtype=torch.float64)
-        self.count = 0
-        # The last column of `kept`, the sample, is the residual.
-        self.mean, self.scatter, self.kept = exact(width), exact(width, width), exact(len(self._sampled), width + 1)
-
-    @property
-    def covariance(self) -> Tensor:
-        """Covariance of coefficients and statistics, normalised by N: (R + S, R + S)."""
-        return self.scatter / self.count
-
-    def sample(self) -> SampledWindows:
-        """Return the sample, once all windows are added."""
-        return SampledWindows(self.kept[:, : self.rank], self.kept[:, self.rank : -1], self.kept[:, -1])
-
-    def is_finite(self) -> bool:
-        """Return whether all values are finite."""
-        return all(bool(torch.isfinite(values).all()) for values in (self.mean, self.scatter, self.kept))
-
-    def add(self, ids: Tensor, x: Tensor, residuals: Tensor, statistics: Tensor | None = None) -> None:
-        """Add a batch, with tensors of any floating-point type and device; every window must be added exactly once.
-
-        Parameters
-        ----------
-        ids : (b,), indices of the windows
-        x : (b, R), coefficients
-        residuals : (b,), ‖T − T̂‖² of each window
-        statistics : (b, S), statistics of the raw windows, if there are any
-        """
-        parts = [x, residuals[:, None]] if statistics is None else [x, statistics, residuals[:, None]]
-        details = torch.cat([part.detach().to("cpu", torch.float64) for part in parts], dim=1)
-        rows = details[:, :-1]
-        mean = rows.mean(dim=0)
-        centred = rows - mean
-        total = self.count + len(rows)
-        apart, share = mean - self.mean, len(rows) / total
-        self.scatter += centred.T @ centred + torch.outer(apart, apart) * (self.count * share)
-        self.mean += apart * share
-        self.count = total
-        ids = ids.to("cpu")
-        places = torch.searchsorted(self._sampled, ids).clamp_max(len(self._sampled) - 1)
-        chosen = self._sampled[places] == ids
-        self.kept[places[chosen]] = details[chosen]
-
-
-def sampled_windows(n_windows: int) -> Tensor:
-    """Return the indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
+def _sampled_windows(n_windows: int) -> Tensor:
+    """Return the indices of the windows to sample, in order: (n,) int64, one at random from each of 4,096 segments."""
     size = min(n_windows, SAMPLED)
     bounds = torch.arange(size + 1) * n_windows // max(size, 1)
     return bounds[:-1] + (uniform(window_keys(0, 0, torch.arange(size)), (), torch.float64) * bounds.diff()).long()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,22 +23,12 @@ from polyadic.core.completion import Solver
 from polyadic.core.compression import Compression, ModeSums, check_ranks, largest_core
 from polyadic.core.missing import Seen, look, without_gaps
 from polyadic.core.moments import Block, Moments
-from polyadic.core.tensorizer import Tensorizer, tensor_shape, tensors
-from polyadic.errors import PolyadicError
+from polyadic.core.tensorizer import Tensorizer, tensor_shape
 
-__all__ = [
-    "LARGEST_CORE",
-    "STAGES",
-    "Missing",
-    "Name",
-    "Parts",
-    "Passes",
-    "RawSource",
-    "Stage",
-    "Sums",
-    "add_windows",
-    "find_axes",
-]
+if TYPE_CHECKING:
+    from polyadic.data.batches import WindowSource
+
+__all__ = ["LARGEST_CORE", "STAGES", "Missing", "Name", "Parts", "Passes", "Stage", "Sums", "add_windows", "find_axes"]
 
 Name = Literal["floor", "axes", "core"]
 STAGES: tuple[Name, ...] = ("floor", "axes", "core")
@@ -61,22 +51,7 @@ class Missing(NamedTuple):
     keep_flat: bool
 
 
-class RawSource(Protocol):
-    """Source of raw windows in blocks."""
-
-    device: torch.device
-    dtype: torch.dtype
-
-    @property
-    def n_windows(self) -> int: ...
-
-    def example(self) -> Tensor:
-        """Return the first raw window: (1, …)."""
-        ...
-
-    def raw_blocks(self, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield ids (b,) and raw windows (b, …) in order, in blocks of a fixed size, from window `first`."""
-        ...
+_UNKNOWN_RATE = Missing(None, keep_flat=False)
 
 
 # ------------------------------------------------------------------------ sums
@@ -106,13 +81,7 @@ class Floors:
 
 
 class Parts:
-    """Moments of several parts of the windows, which may overlap, collected in one pass.
-
-    Parameters
-    ----------
-    moments : the moments of each part, empty
-    parts : masks (N,)
-    """
+    """Moments of several parts of the windows, masks (N,) that may overlap, collected in one pass."""
 
     def __init__(self, moments: Sequence[Moments], parts: Sequence[Tensor]) -> None:
         self.moments, self.parts = list(moments), list(parts)
@@ -145,7 +114,7 @@ class Stage:
     n_windows : number of windows of the fit, of which "core" keeps a sample; 0 to keep none
     statistics : function of raw windows (b, channels, time) that returns their statistics (b, S), for "core"; None if
         there are none
-    missing : how windows with missing values are treated; None raises an error for NaN
+    missing : how windows with missing values are treated
     fill : the solver that fills missing entries, for "core"; by default they are 0
     apart : whether windows with missing entries are kept apart, to be filled later
     """
@@ -156,16 +125,11 @@ class Stage:
     compression: Compression | None = None
     n_windows: int = 0
     statistics: Describe | None = None
-    missing: Missing | None = None
+    missing: Missing = _UNKNOWN_RATE
     fill: Solver | None = None
     apart: bool = False
 
-    def start(
-        self,
-        example: Tensor,
-        device: torch.device | str = "cpu",
-        ids: tuple[int, int] | None = None,
-    ) -> Any:
+    def start(self, example: Tensor, device: torch.device | str = "cpu", ids: tuple[int, int] | None = None) -> Any:
         """Return empty sums, of type `Sums`, for windows like this example (1, …); `device`, `ids` as for `Moments`."""
         if self.name == "floor":
             return Floors()
@@ -175,22 +139,20 @@ class Stage:
         count = 0 if self.statistics is None else self.statistics(example).shape[1]
         return Moments(self.compression, self.n_windows, count, example.dtype, device, ids)
 
-    def summarise(self, X: Tensor) -> Any:
-        """Return what is added to the sums for raw windows (b, …)."""
-        return self._floors(X) if self.name == "floor" else self.summary(self.look(X))
-
-    def look(self, X: Tensor) -> Seen:
-        """Return windows (b, …) and their tensors, and what is missing in them."""
-        if self.missing is not None:
-            return look(X, self.tensorize, self.missing.fs, keep_flat=self.missing.keep_flat)
-        _check_complete(X)
-        return Seen(X, tensors(self.tensorize, X))
+    def summarise(self, X: Tensor, place: int = 0, kept: Kept | None = None) -> Any:
+        """Return what is added to the sums for raw windows (b, …), of which the first has the id `place`."""
+        if self.name == "floor":
+            return self._floors(X)
+        known = None if kept is None else kept.tensors.pop(place, None)
+        if kept is not None and known is not None:
+            return self._summary(Seen(X, known.sub_(kept.centre)))
+        seen = look(X, self.tensorize, self.missing.fs, keep_flat=self.missing.keep_flat)
+        if kept is not None and self.name == "axes" and seen.windows is X:  # complete
+            kept.tensors[place] = seen.T
+        return self._summary(seen)
 
     def _floors(self, X: Tensor) -> Floors:
         assert self.tensorize is not None
-        if self.missing is None:
-            _check_complete(X)
-            return Floors(len(X), self.tensorize.measure(X, self.units))
         filled, rows, present, _ = without_gaps(X, self.missing.fs, None, self.missing.keep_flat)
         if rows is None or present is None:
             return Floors(len(X), self.tensorize.measure(filled, self.units))
@@ -201,7 +163,7 @@ class Stage:
             sums, counts = sums + self.tensorize.measure(filled[complete], self.units), counts + int(complete.sum())
         return Floors(counts, sums)
 
-    def summary(self, seen: Seen) -> Any:
+    def _summary(self, seen: Seen) -> Any:
         """Return what is added to the sums for windows and their tensors."""
         X, T, gaps, _ = seen
         if self.name == "axes":
@@ -211,14 +173,14 @@ class Stage:
                 return ModeSums.of_incomplete(T, gaps.rows, gaps.observed, baseline)
             return ModeSums.of(T, None if self.tensorize is None else self.tensorize.baseline_sums(T))
         assert self.compression is not None
-        statistics = None if self.statistics is None else self.statistics(X)
+        statistics = T.new_zeros(len(T), 0, dtype=torch.float64) if self.statistics is None else self.statistics(X)
         if gaps is None:
             return Block(self.compression.compress(T), squared_norms(T), statistics)
         T = T.clone()
         T[gaps.rows] = (
             T[gaps.rows] * gaps.observed if self.fill is None else self.fill.filled(T[gaps.rows], gaps.observed)
         )
-        if self.statistics is not None and statistics is not None and gaps.present is not None:
+        if self.statistics is not None and gaps.present is not None:
             statistics[gaps.rows] = self.statistics(X[gaps.rows], gaps.present)
         lacking = (gaps.rows, gaps.observed) if self.apart else None
         return Block(self.compression.compress(T), squared_norms(T), statistics, lacking)
@@ -233,49 +195,27 @@ class Stage:
 
 
 class Kept:
-    """Small tensors of the second pass, kept for the third, in which only the mean has to be subtracted."""
+    """Small tensors of the second pass, by the id of their first window, for the third, which subtracts `centre`."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
         self.centre = torch.zeros(())
 
-    def summarise(self, stage: Stage, X: Tensor, first: int) -> Any:
-        """Return the summary of windows of which the first has this id."""
-        kept = self.tensors.pop(first, None)
-        seen = stage.look(X) if kept is None else Seen(X, kept.sub_(self.centre))
-        if stage.name == "axes" and seen.windows is X:  # complete
-            self.tensors[first] = seen.T
-        return stage.summary(seen)
-
-
-def _check_complete(X: Tensor) -> None:
-    """Raise if windows hold NaN."""
-    if bool(torch.isnan(X.sum())):
-        raise PolyadicError(
-            "X contains NaN, for missing values, but these sums need complete windows: fit CPD to the windows "
-            "themselves, or remove windows with missing values"
-        )
-
 
 def add_windows(
-    stage: Stage, source: RawSource, sums: Any, begin: int = 0, first: int = 0, kept: Kept | None = None
+    stage: Stage, source: WindowSource, sums: Any, begin: int = 0, first: int = 0, kept: Kept | None = None
 ) -> Iterator[int]:
-    """Add the windows of a source to sums, in order, and yield the number of windows after each block.
+    """Add the windows of a source to sums of `stage.start`, in order, and yield the number of windows of each block.
 
-    Parameters
-    ----------
-    sums : of `stage.start`
-    begin : the window of the source to begin with, where a block begins
-    first : id of the source's first window among all windows of the fit
-    kept : where to keep tensors between passes
+    `begin` is the window of the source to begin with, where a block begins; `first` is the id of the source's first
+    window among all windows of the fit.
     """
     for ids, X in source.raw_blocks(begin):
         rows = stage.piece_rows(X)
         pieces, results = torch.split(X, rows), [None] * -(-len(X) // rows)
 
         def work(number: int, start: int = int(ids[0]), pieces: Any = pieces, results: Any = results) -> None:
-            piece, place = pieces[number], start + number * len(pieces[0])
-            results[number] = stage.summarise(piece) if kept is None else kept.summarise(stage, piece, place)
+            results[number] = stage.summarise(pieces[number], start + number * len(pieces[0]), kept)
 
         for_each(work, range(len(pieces)))
         for part, result in zip(torch.split(ids + first, rows), results, strict=True):
@@ -294,29 +234,12 @@ def core_limit(setting: Setting, count: int) -> int:
     return largest_core(count) if setting == "auto" else LARGEST_CORE
 
 
-def check_setting(setting: Setting, shape: tuple[int, ...], limit: int) -> None:
-    """Raise if `compression` does not fit tensors (I, J, …), or second moments would not fit into memory."""
-    if setting is None and math.prod(shape) > limit:
-        raise PolyadicError(
-            f"compression=None keeps all {math.prod(shape):,} entries of a window's tensor, but second moments of at "
-            f"most {limit:,} entries fit into memory: use compression='auto'"
-        )
-    if setting is not None and not isinstance(setting, str):
-        check_ranks(setting, shape, limit)
-
-
 def find_axes(
     sums: ModeSums, tensorize: Tensorizer | None, setting: Setting, limit: int, dtype: torch.dtype
 ) -> tuple[Tensorizer | None, Compression]:
-    """Return the tensorizer with its mean set, and the compression, from the sums of the second pass.
-
-    Parameters
-    ----------
-    tensorize : as in the second pass, or with the mean still to be set
-    setting : the parameter `compression` of `CPD`
-    limit : maximum number of entries of a compressed window
-    """
+    """Return the tensorizer with its mean set, and the compression, from the sums of the second pass."""
     shape = tuple(sums.total.shape)
+    ranks = check_ranks(setting, shape, limit)
     centre = torch.zeros(shape, dtype=torch.float64)
     if tensorize is not None and tensorize.without_mean() is not None:
         tensorize = tensorize.centred(sums.mean)
@@ -325,7 +248,6 @@ def find_axes(
         tensorize = tensorize.with_baseline(sums.baseline / sums.count)
     if setting is None:
         return tensorize, Compression.none(shape)
-    ranks = None if isinstance(setting, str) else check_ranks(setting, shape, limit)
     return tensorize, Compression.from_scatter(sums.centred(centre), limit, ranks, dtype, sums.unseen_modes)
 
 
@@ -347,13 +269,13 @@ class Passes:
         moments the last pass collects, too, as `parts`
     """
 
-    source: RawSource
+    source: WindowSource
     tensorize: Tensorizer | None
     units: Sequence[str] = ()
     compression: Setting = "auto"
     statistics: Describe | None = None
     after_block: Callable[[Passes], None] | None = None
-    missing: Missing | None = None
+    missing: Missing = _UNKNOWN_RATE
     fill: Solver | None = None
     apart: bool = False
     masks_of: Callable[[int], Sequence[Tensor]] | None = None
@@ -385,7 +307,6 @@ class Passes:
         self._add(both)
         whole.finish()
         for part in self.parts:
-            part.settle()
             part.to_cpu()
         return whole
 
@@ -445,7 +366,7 @@ class Passes:
             return
         shape = tensor_shape(self.tensorize, self.source.example())
         limit = core_limit(self.compression, self.source.n_windows)
-        check_setting(self.compression, shape, limit)
+        check_ranks(self.compression, shape, limit)
         compression = Compression.none(shape)
         plain = None if self.tensorize is None else self.tensorize.without_mean()
         if plain is not None or self.compression is not None:

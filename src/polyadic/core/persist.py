@@ -7,12 +7,11 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import torch
 
 from polyadic._util.immutable import Immutable
 from polyadic._util.model_files import read
 from polyadic._util.torch_state import plain_torch
-from polyadic.core.tensorizer import ModuleTensorizer, Tensorizer, as_tensorizer
+from polyadic.core.tensorizer import Tensorizer, as_tensorizer
 from polyadic.errors import ModelFileError, PolyadicError
 
 __all__ = ["MODEL_FILE", "decode", "decode_tensorizer", "encode", "load"]
@@ -21,7 +20,7 @@ MODEL_FILE = "model.safetensors"
 """Name of the model file in a repository of the Hugging Face hub."""
 
 _HUB = "hf://"
-_OWN_KINDS = ("function", "module")
+_OWN = "function"
 _MODULES = {
     **dict.fromkeys(("CPD", "ATD", "SALS", "GRSALS"), "estimators"),
     **dict.fromkeys(("HandFeatures", "PCAFeatures"), "baselines.simple"),
@@ -34,7 +33,7 @@ _MODULES = {
 
 
 def encode(value: Any) -> Any:
-    """Encode preprocessing as JSON: our classes by name and fields, the user's functions and modules by name only.
+    """Encode preprocessing as JSON: our classes by name and fields, the user's functions by name only.
 
     Examples
     --------
@@ -49,32 +48,30 @@ def encode(value: Any) -> Any:
         fields = {name: encode(field) for name, field in value.get_params().items()}
         if hasattr(value, "__dataclass_fields__") and not any(_is_own(field) for field in fields.values()):
             return {"type": value.type_name(), **fields}
-    if isinstance(value, torch.nn.Module):
-        return ModuleTensorizer(value).describe()
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return {"type": "function", "name": getattr(value, "__qualname__", type(value).__qualname__)}
+    return {"type": _OWN, "name": getattr(value, "__qualname__", type(value).__qualname__)}
 
 
 def _is_own(encoded: Any) -> bool:
-    """Return whether a description is, or contains, that of a user's function or module."""
+    """Return whether a description is, or contains, that of a user's function."""
     if isinstance(encoded, list):
         return any(_is_own(item) for item in encoded)
-    return isinstance(encoded, dict) and encoded["type"] in _OWN_KINDS
+    return isinstance(encoded, dict) and encoded["type"] == _OWN
 
 
 def decode(value: Any, given: Any = None) -> Any:
-    """Build the object that `encode` described; `given` replaces a user's function or module."""
+    """Build the object that `encode` described; `given` replaces a user's function."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
     name = value.get("type")
-    if name in _OWN_KINDS:
+    if name == _OWN:
         return given
     for module in ("augment", "readout", "spectral"):  # they register their classes
         import_module(f"polyadic.{module}")
@@ -95,29 +92,20 @@ def decode(value: Any, given: Any = None) -> Any:
 
 
 def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
-    """Build the calibrated tensorizer of a model; a user's function or module must be `given` again."""
+    """Build the calibrated tensorizer of a model; a user's function must be `given` again."""
     if value is not None and not isinstance(value, dict):
         raise ModelFileError(f"the file's tensorize must be null or an object, but is {value!r}")
-    if value is None or value.get("type") not in _OWN_KINDS:
+    if value is None or value.get("type") != _OWN:
         decoded = decode(value, given)
         if decoded is not None and not isinstance(decoded, Tensorizer):
             raise ModelFileError(f"the file's tensorize must be null or a tensorizer, but is {decoded!r}")
         return decoded
-    kind, name = value["type"], value.get("name")
     if given is None:
         raise ModelFileError(
-            f"the model was fitted with the {kind} {name!r} as tensorize, and model files contain no code: pass it "
-            "again, load(path, tensorize=...)"
+            f"the model was fitted with the function {value.get('name')!r} as tensorize, and model files contain no "
+            "code: pass it again, load(path, tensorize=...)"
         )
-    tensorizer = as_tensorizer(given)
-    if kind == "module":
-        described = tensorizer.describe() if tensorizer is not None else None
-        if described is None or described.get("sha256") != value.get("sha256"):
-            raise ModelFileError(
-                f"tensorize must be the module {name!r} with the weights that the model was fitted with, but its "
-                "weights differ"
-            )
-    return tensorizer
+    return as_tensorizer(given)
 
 
 # ------------------------------------------------------------------------ files
@@ -130,7 +118,7 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     Parameters
     ----------
     path : the file, or "hf://user/repository" for a model on the Hugging Face hub (needs huggingface_hub)
-    tensorize, augment : your own functions or modules, if the model was fitted with any: files contain no code
+    tensorize, augment : your own functions, if the model was fitted with any: files contain no code
 
     Returns
     -------
@@ -170,7 +158,7 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     for parameter, value in (("tensorize", tensorize), ("augment", augment)):
         if value is not None and getattr(model, parameter, None) is not value:
             raise PolyadicError(
-                f"{parameter} was given, but the model in {path} was not fitted with a function or module of your own"
+                f"{parameter} was given, but the model in {path} was not fitted with a function of your own"
             )
     return model
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from torch import Tensor
 from polyadic.core.algebra import squared_norms
 from polyadic.core.step import TERMS, Objective, State, Statistics, Term, step
 
+if TYPE_CHECKING:
+    from polyadic.data.batches import WindowSource
+
 __all__ = [
-    "BatchSource",
     "History",
     "Progress",
     "Settings",
@@ -37,9 +39,6 @@ __all__ = [
     "warn_of_vanished",
 ]
 
-KEPT_BYTES = 2**30
-"""Maximum size of the tensors that Algorithm 1 keeps in memory; larger ones are built again in every sweep."""
-_CHUNK_BYTES = 256 * 2**20
 _SWEEPS_PER_CHECK = 4
 """Number of sweeps on second moments between two checks of the loss: they cost much less than a pass over the data."""
 
@@ -53,28 +52,6 @@ Sweep = Callable[[State, int], Tensor]
 def empty_history() -> History:
     """Return the history of a fit before its first sweep."""
     return {name: [] for name in ("loss", *TERMS, "seconds")}
-
-
-class BatchSource(Protocol):
-    """Source of batches: windows by id, as tensors, with their augmented views for a given sweep."""
-
-    @property
-    def n_windows(self) -> int: ...
-
-    @property
-    def n_views(self) -> int: ...
-
-    def order(self, seed: int, sweep: int) -> Tensor:
-        """Return the order in which a sweep visits the windows: (N,)."""
-        ...
-
-    def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterable[tuple[Tensor, Tensor]]:
-        """Yield each part, window ids (b,), with its `views`."""
-        ...
-
-    def views(self, ids: Tensor, sweep: int) -> Tensor:
-        """Return the windows `ids` and, if `n_views` is 2, their augmented views: (n_views · b, I, J, …)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -147,36 +124,19 @@ def solve(
     after_sweep: Callable[[Progress], None] | None = None,
     progress: Progress | None = None,
 ) -> Progress:
-    """Minimise the objective from one or several starts, by sweeps until the loss settles.
+    """Minimise the objective by sweeps until the loss settles, from one or several starts.
 
-    With `settings.restarts` there are several attempts, and the one with the lowest loss is kept. With
-    `settings.consensus` there is one more attempt, from the consensus of the others to the next check of the loss, and
-    that one is kept.
+    Of several attempts (`restarts`), that with the lowest loss is kept; or, with `consensus`, one more attempt, from
+    the consensus of the others to the next check of the loss.
 
     Parameters
     ----------
     start : returns the initial bases of an attempt, by its index
-    sweep : runs one sweep, usually `plain_sweep`
-    objective, settings : the objective, and how to minimise it
-    after_sweep : called after every sweep
     progress : the progress to resume from
 
     Returns
     -------
     the progress at the end; `best` has the bases, with components normalised, and `best_history` their history
-
-    Examples
-    --------
-    >>> from polyadic.core.step import initial_factors
-    >>> T = torch.rand(20, 3, 4)
-    >>> settings = Settings("blend", 1.0, None, max_sweeps=5, tol=0.0, patience=1, seed=0)
-    >>> def one_sweep(state, number):
-    ...     return step([T], state, Objective(alpha=1e-3))
-    >>> def start(attempt):
-    ...     return initial_factors((3, 4), 2, attempt, torch.float32, torch.device("cpu"))
-    >>> found = solve(start, one_sweep, Objective(alpha=1e-3), settings)
-    >>> len(found.best_history["loss"]), [tuple(basis.shape) for basis in found.best.factors]
-    (5, [(3, 2), (4, 2)])
     """
     progress = Progress(State(start(0))) if progress is None else progress
     while True:
@@ -259,73 +219,37 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
 # ---------------------------------------------------------------------- sweeps
 
 
-def plain_sweep(source: BatchSource, objective: Objective, settings: Settings) -> Sweep:
+def plain_sweep(source: WindowSource, objective: Objective, settings: Settings) -> Sweep:
     """Return the function that runs one sweep over a source, by Algorithm 1 or by Algorithm 2."""
     if settings.batch_size is None:
-        chunks = _Chunks(source)
+        return _full_batch_sweep(source, objective)
+    size, views, solver, rate = settings.batch_size, source.n_views, settings.solver, settings.learning_rate
 
-        def sweep(state: State, number: int) -> Tensor:
-            start, n_views = state.coefficients, source.n_views
-            return step(chunks, state, objective, n_views, start=start, energy=chunks.energy(), watch=True)
+    def sweep(state: State, number: int) -> Tensor:
+        """Take a step on each of the shuffled batches; the last one may be smaller."""
+        terms = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
+        parts = torch.split(source.order(settings.seed, number), size)
+        for index, (ids, T) in enumerate(source.batches(parts, number)):
+            first = index == 0
+            terms += step(T, state, objective, views, solver=solver, learning_rate=rate, ids=ids, watch=first)
+        state.coefficients = None
+        return terms
 
-        return sweep
-    return lambda state, number: _mini_batch_sweep(source, state, objective, settings, number)
-
-
-def _mini_batch_sweep(
-    source: BatchSource, state: State, objective: Objective, settings: Settings, number: int
-) -> Tensor:
-    """Run the shuffled batches of one sweep of Algorithm 2; the last one may be smaller."""
-    order = source.order(settings.seed, number)
-    terms = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
-    for index, (ids, T) in enumerate(source.batches(torch.split(order, settings.batch_size or len(order)), number)):
-        terms = terms + step(
-            [T],
-            state,
-            objective,
-            source.n_views,
-            solver=settings.solver,
-            learning_rate=settings.learning_rate,
-            ids=ids,
-            watch=index == 0,
-        )
-    state.coefficients = None
-    return terms
+    return sweep
 
 
-class _Chunks:
-    """All windows and their views in chunks of about 256 MiB; if all fit into 1 GiB, they are built once.
+def _full_batch_sweep(source: WindowSource, objective: Objective) -> Sweep:
+    """Return the sweep of Algorithm 1: a step on all windows, whose tensors and views are built once and kept."""
+    views, kept = source.n_views, list[tuple[Tensor, Tensor]]()
 
-    Algorithm 1 augments once: every sweep uses the augmented views of sweep 0.
-    """
+    def sweep(state: State, number: int) -> Tensor:
+        if not kept:
+            ((_, T),) = source.batches([torch.arange(source.n_windows, device="cpu")], 0)
+            kept.append((T, squared_norms(T).reshape(views, -1).sum(dim=1)))
+        T, energy = kept[0]
+        return step(T, state, objective, views, start=state.coefficients, energy=energy, watch=True)
 
-    def __init__(self, source: BatchSource) -> None:
-        self.source = source
-        window = source.views(torch.arange(1, device="cpu"), 0)
-        self.parts = torch.split(torch.arange(source.n_windows, device="cpu"), max(1, _CHUNK_BYTES // window.nbytes))
-        self.keeps = source.n_windows * window.nbytes <= KEPT_BYTES
-        self.kept: list[Tensor] = []
-        self._energy: Tensor | None = None
-
-    def __iter__(self) -> Iterator[Tensor]:
-        if self.kept:
-            yield from self.kept
-            return
-        built = []
-        for _, T in self.source.batches(self.parts, 0):
-            if self.keeps:
-                # The source reuses its memory for the next batches.
-                built.append(T if len(self.parts) == 1 else T.clone())
-            yield T
-        self.kept = built
-
-    def energy(self) -> Tensor | None:
-        """Return ‖T‖² of each view, (n_views,) float64, which all sweeps share; None if chunks are not kept."""
-        if self.keeps and self._energy is None:
-            views = self.source.n_views
-            norms = [squared_norms(T).reshape(views, -1).sum(dim=1) for T in self]
-            self._energy = sum(norms, torch.zeros_like(norms[0]))
-        return self._energy
+    return sweep
 
 
 # ------------------------------------------------------------------ at the end

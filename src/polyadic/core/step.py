@@ -11,7 +11,7 @@ views, so that both go through the same two matrix products.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
@@ -32,7 +32,6 @@ from polyadic.core.algebra import (
     squared_errors,
     squared_norms,
 )
-from polyadic.errors import PolyadicError
 
 __all__ = [
     "TERMS",
@@ -102,13 +101,6 @@ class Objective:
     graph: Callable[[Tensor], Tensor] | None = None
     nonnegative: bool = False
 
-    def __post_init__(self) -> None:
-        if self.beta > 0 and self.graph_weight > 0:
-            raise PolyadicError(
-                "an objective has either an alignment or a graph term, but "
-                f"beta={self.beta:g} and graph_weight={self.graph_weight:g}"
-            )
-
     def gamma_for(self, count: int) -> float:
         """Return γ for a batch of `count` windows."""
         return float(count) if self.gamma is None else self.gamma
@@ -127,17 +119,6 @@ class Statistics:
 
     Y: Tensor
     S: Tensor
-
-    @classmethod
-    def of(cls, X: Tensor, T: Tensor) -> Statistics:
-        exact = X.double()
-        return cls(collect(X, T), exact.T @ exact)
-
-    def added_to(self, earlier: Statistics | None, weight: float = 1.0) -> Statistics:
-        """Return weight·earlier + self."""
-        if earlier is None:
-            return self
-        return Statistics(torch.add(self.Y, earlier.Y, alpha=weight), torch.add(self.S, earlier.S, alpha=weight))
 
 
 @dataclass
@@ -181,7 +162,7 @@ def initial_factors(
 
 
 def step(
-    batch: Iterable[Tensor],
+    T: Tensor,
     state: State,
     objective: Objective,
     n_views: int = 1,
@@ -197,8 +178,7 @@ def step(
 
     Parameters
     ----------
-    batch : tensors (n_views · b, I, J, …), the stacked views of the batch in one chunk or several. Several are read
-        twice: for the projections of all windows and, once the coefficients are known, for the statistics
+    T : (n_views · b, I, J, …), the stacked views of the batch
     state : modified; its `coefficients` become those of the batch
     solver : "blend" moves the bases by η towards the batch's solution; "memory" discounts old statistics by 1 − η
         and solves
@@ -215,54 +195,34 @@ def step(
     Examples
     --------
     >>> T, state = torch.rand(20, 3, 4), State(initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu")))
-    >>> losses = [float(step([T], state, Objective(alpha=1e-3)).sum()) for _ in range(3)]
+    >>> losses = [float(step(T, state, Objective(alpha=1e-3)).sum()) for _ in range(3)]
     >>> losses[0] > losses[1] > losses[2]
     True
     """
     grams = grams_of(state.factors)
     G = hadamard(grams)
-    projections = [project(T, state.factors) for T in batch]
-    M = _stack_chunks(projections, n_views)
+    M = project(T, state.factors)
     adjacency = None
     if objective.graph is not None:
         adjacency = objective.graph(torch.arange(len(M) // n_views) if ids is None else ids)
     X = state.coefficients = solve_coefficients(M, G, objective, n_views, start, adjacency, watch)
-
-    statistics: Statistics | None = None
-    squares = torch.zeros(n_views, dtype=torch.float64, device=X.device)
-    for T, rows in zip(batch, _unstack_chunks(X, [len(M) for M in projections], n_views), strict=True):
-        statistics = Statistics.of(rows, T).added_to(statistics)
-        if energy is None:
-            squares += squared_norms(T).reshape(n_views, -1).sum(dim=1)
-    assert statistics is not None
     # ‖T − XKᵀ‖² = ‖T‖² − 2⟨M, X⟩ + ⟨XG, X⟩, without a dense reconstruction.
     exact = X.double()
-    errors = (squares if energy is None else energy) + ((exact @ G - 2 * M) * exact).reshape(n_views, -1).sum(dim=1)
+    energy = squared_norms(T).reshape(n_views, -1).sum(dim=1) if energy is None else energy
+    errors = energy + ((exact @ G - 2 * M) * exact).reshape(n_views, -1).sum(dim=1)
+    statistics = Statistics(collect(X, T), exact.T @ exact)
     sizes = statistics.S.diagonal()
     state.energy = sizes if state.energy is None else state.energy + sizes
     if solver == "memory":
-        state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
+        if state.memory is not None:
+            Y = torch.add(statistics.Y, state.memory.Y, alpha=1 - learning_rate)
+            statistics = Statistics(Y, torch.add(statistics.S, state.memory.S, alpha=1 - learning_rate))
+        state.memory = statistics
         learning_rate = 1.0
     state.factors = update_bases(
         state.factors, statistics, objective.alpha, learning_rate, grams, objective.nonnegative
     )
     return loss_terms(errors, X, objective, adjacency)
-
-
-def _stack_chunks(chunks: Sequence[Tensor], n_views: int) -> Tensor:
-    """Combine chunks of stacked views (n_views · b_i, R) to one stack of views (n_views · b, R)."""
-    if len(chunks) == 1:
-        return chunks[0]
-    views = zip(*(chunk.chunk(n_views) for chunk in chunks), strict=True)
-    return torch.cat([rows for view in views for rows in view])
-
-
-def _unstack_chunks(X: Tensor, sizes: Sequence[int], n_views: int) -> list[Tensor]:
-    """Split one stack of views into chunks of stacked views of these sizes."""
-    if len(sizes) == 1:
-        return [X]
-    views = [torch.split(view, [size // n_views for size in sizes]) for view in X.chunk(n_views)]
-    return [torch.cat(rows) for rows in zip(*views, strict=True)]
 
 
 # ---------------------------------------------------------------- coefficients

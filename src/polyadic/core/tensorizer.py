@@ -1,13 +1,11 @@
 """Tensorizers, which map raw windows (b, channels, time) to tensors (b, I, J, …), and the axes of the tensors.
 
-To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`. A plain function or a torch module
-also works: `as_tensorizer` wraps it.
+To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`. A plain function also works:
+`as_tensorizer` wraps it.
 """
 
 from __future__ import annotations
 
-import copy
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +26,6 @@ __all__ = [
     "CForm",
     "FunctionTensorizer",
     "Layout",
-    "ModuleTensorizer",
     "OnnxGraph",
     "Tensorizer",
     "as_tensorizer",
@@ -170,16 +167,9 @@ class CForm:
 class Tensorizer(Immutable, ABC):
     """Base class of all tensorizers: a frozen dataclass of settings that implements `transform`.
 
-    The tensor of a window must not depend on the other windows of its batch. All other methods have defaults:
-
-    - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
-    - `measure`, `measured`, `without_mean`, `centred`: the same in passes over all windows, for `CPD`;
-    - `observed`: which entries depend on missing samples, by default those that are NaN if the samples are;
-    - `baseline_sums`, `with_baseline`: the typical level that expression in dB refers to;
-    - `shape`: the shape of a window's tensor, by default found by transforming one;
-    - `axes`: names, values and units of the axes, by default numbers;
-    - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
-    - `onnx`, `onnx_observed` and `c_form`: the ONNX and C forms, by default an error.
+    The tensor of a window must not depend on the other windows of its batch. All other methods have defaults. What
+    depends on the data is set by `calibrated`, from some windows, or for `CPD` by `measured`, `centred` and
+    `with_baseline`, from sums over all windows.
 
     A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
     not modify its input; its output is not checked. One with `threaded=True` uses `polyadic._util.threads`.
@@ -329,10 +319,10 @@ class Tensorizer(Immutable, ABC):
         raise PolyadicError(f"{self._what()} has no C form: use a tensorize whose class defines `c_form`")
 
     def _what(self) -> str:
-        return "a function or module of your own" if self.describe() is not None else type(self).__name__
+        return "a function of your own" if self.describe() is not None else type(self).__name__
 
     def describe(self) -> dict[str, Any] | None:
-        """Return kind and name for a model file if the fields do not describe the tensorizer, else None."""
+        """Return the name for a model file if the fields do not describe the tensorizer, else None."""
         return None
 
 
@@ -352,47 +342,14 @@ class FunctionTensorizer(Tensorizer):
         return f"FunctionTensorizer({self.describe()['name']})"
 
 
-class ModuleTensorizer(Tensorizer):
-    """The output of a torch module with its current weights; files contain only a hash of the weights."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
-        self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
-
-    def transform(self, X: Tensor) -> Tensor:
-        weight = next(self._frozen.parameters(), None)
-        if weight is not None and weight.device != X.device:
-            self._frozen.to(X.device)
-        result = self._frozen(X if weight is None else X.to(weight.dtype))
-        return result.to(X.dtype) if isinstance(result, Tensor) and not result.is_complex() else result
-
-    def describe(self) -> dict[str, Any]:
-        state = hashlib.sha256()
-        for name, value in sorted(self._frozen.state_dict().items()):
-            state.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return {"type": "module", "name": type(self.module).__qualname__, "sha256": state.hexdigest()}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ModuleTensorizer) and self.describe() == other.describe()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ModuleTensorizer({type(self.module).__qualname__})"
-
-
 def as_tensorizer(tensorize: Any) -> Tensorizer | None:
-    """Convert a torch module or a function that an estimator accepts as `tensorize` to a `Tensorizer`."""
+    """Convert a function that an estimator accepts as `tensorize` to a `Tensorizer`."""
     if tensorize is None or isinstance(tensorize, Tensorizer):
         return tensorize
-    if isinstance(tensorize, torch.nn.Module):
-        return ModuleTensorizer(tensorize)
     if callable(tensorize) and not isinstance(tensorize, type):
         return FunctionTensorizer(tensorize)
     raise PolyadicError(
-        f"tensorize must be None, a Tensorizer such as STFT, a torch module or a function of a batch, but is "
-        f"{tensorize!r}"
+        f"tensorize must be None, a Tensorizer such as STFT or a function of a batch, but is {tensorize!r}"
     )
 
 

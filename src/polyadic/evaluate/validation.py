@@ -43,7 +43,7 @@ _NOTABLE = 0.02
 
 
 class Fold(NamedTuple):
-    """A fold that is done: its number from 1, the number of folds, and what was trained without its test subjects.
+    """A fold that is done: its number from 1, the total of all repeats, and what was trained without its test subjects.
 
     features : the model that computes the features
     probe : the probe trained on them
@@ -51,7 +51,7 @@ class Fold(NamedTuple):
     """
 
     number: int
-    count: int
+    total: int
     features: Any
     probe: Any
     test: NDArray[np.bool_]

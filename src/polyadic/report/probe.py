@@ -95,13 +95,13 @@ def score_probe(
     truth, without = list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
 
     def record(fold: Fold) -> None:
-        if fold.number <= fold.count // repeats:  # in the first repeat
-            some = thinned(np.flatnonzero(fold.test), max(1, _MOST_WITHOUT * repeats // fold.count))
+        if fold.number <= fold.total // repeats:  # in the first repeat
+            some = thinned(np.flatnonzero(fold.test), max(1, _MOST_WITHOUT * repeats // fold.total))
             truth.append(np.array([windows.classes[code] for code in label[some]]))
             for count, guesses in _predict_without_channels(fold, windows.read(rows[some])).items():
                 without.setdefault(count, []).append(guesses)
         if on_fold is not None:
-            on_fold(fold.number, fold.count)
+            on_fold(fold.number, fold.total)
 
     result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
     columns = [codes[name] for name in result.classes]

@@ -283,7 +283,6 @@ def _sums_of_chunk(stage: Stage, block: Any, first: int, device: str, dtype: tor
     except PolyadicError as error:
         raise PolyadicError(f"in the chunk of {len(samples):,} windows from window {first:,}: {error}") from None
     if isinstance(sums, Moments):
-        sums.settle()
         sums.to_cpu()
     return sums
 

@@ -207,7 +207,6 @@ class Moments:
         sums, setting = self._total(), self.settings["compression"]
         # All windows are known by their second moments alone, however few they are.
         limit = largest_core(10**9) if setting == "auto" else passes.LARGEST_CORE
-        passes.check_setting(setting, tuple(sums.total.shape), limit)
         tensorize, compression = find_axes(sums, tensorize, setting, limit, getattr(torch, self.windows["dtype"]))
         return replace(self, stage="core", tensorize=tensorize, compression=compression, sums={}, sites={})
 
@@ -229,7 +228,6 @@ class Moments:
             pass
         for part in collected.values():
             if isinstance(part, core.Moments):
-                part.settle()
                 part.to_cpu()
         return collected
 
@@ -390,7 +388,7 @@ class Moments:
 
         Parameters
         ----------
-        tensorize : your own function or module, if the sums were computed with one
+        tensorize : your own function, if the sums were computed with one
 
         Raises
         ------

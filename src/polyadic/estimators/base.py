@@ -1,0 +1,277 @@
+"""The base class of estimators of windows: it checks input, yields batches, and writes model files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from polyadic._util import model_files
+from polyadic._util.immutable import Immutable
+from polyadic._util.threads import thread_pool
+from polyadic._util.version import __version__
+from polyadic.augment import Augmentation, as_augmentation
+from polyadic.core import persist
+from polyadic.core.tensorizer import Tensorizer, as_tensorizer, tensor_shape, tensors
+from polyadic.data.batches import Samples, WindowSource, choose_device, integer_random_state, prefetch
+from polyadic.data.channels import match_signals, recorded_signals
+from polyadic.data.labels import known_labels
+from polyadic.data.reading import Reading
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.spectral import recommended_stft
+
+__all__ = ["WindowEstimator", "all_or_nothing", "labelled_windows"]
+
+_CALIBRATION_WINDOWS = 1024
+_BATCH_BYTES = 2**25
+_GPU_BATCHES = 32
+
+
+@contextmanager
+def all_or_nothing(model: object) -> Iterator[None]:
+    """Restore the previous state of a model if its fit fails."""
+    before = dict(vars(model))
+    try:
+        yield
+    except BaseException:
+        vars(model).clear()
+        vars(model).update(before)
+        raise
+
+
+def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """Return the windows that have a label, and their labels; X itself if all have one."""
+    flat = column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y
+    known, labels = known_labels(flat, len(Samples(X)))
+    if known.all():
+        return X, labels
+    return _safe_indexing(getattr(X, "windows", X), np.flatnonzero(known)), labels
+
+
+class WindowEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base class of estimators with the parameters `tensorize`, `device`, `random_state` and, with views, `augment`.
+
+    It checks input, calibrates the tensorizer, yields batches and writes model files. For model files, a subclass
+    implements `_arrays` and `_extra`, which return its state, and `_restore`.
+    """
+
+    tensorize: Any
+    random_state: Any
+    device: str | torch.device
+    tensorize_: Tensorizer | None
+    history_: dict[str, list[float]]
+    fs_: float | None
+    channel_names_: tuple[str, ...]
+    units_: tuple[str, ...]
+    _sample_shape: tuple[int, ...]
+    _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        WindowEstimator._kinds[cls.__name__] = cls
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; a nested one, such as `tensorize__n_fft`, replaces the immutable object by a changed copy."""
+        nested: dict[str, dict[str, Any]] = {}
+        for name in list(params):
+            owner, _, inner = name.partition("__")
+            if inner and owner in ("tensorize", "augment", "readout"):
+                nested.setdefault(owner, {})[inner] = params.pop(name)
+        super().set_params(**params)
+        for owner, changes in nested.items():
+            held = getattr(self, owner, None)
+            if not isinstance(held, Immutable):
+                raise PolyadicError(
+                    f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}; first set {owner} to "
+                    "an object that has them, such as tensorize=STFT(...)"
+                )
+            setattr(self, owner, held.with_params(**changes))
+        return self
+
+    # ------------------------------------------------------------------ input
+
+    def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
+        """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
+        if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
+            return as_tensorizer(self.tensorize)
+        if len(shape) == 2:
+            raise PolyadicError(
+                f"X must be windows (N, channels, time), but has shape {shape}: cut one recording (time, channels) "
+                "into windows first, a data frame with Windows.from_dataframe(df, fs=…, seconds=…), or pass "
+                "tensorize=None to factorise a table as it is"
+            )
+        # Three-dimensional input is windows of channels by time; any other already holds tensors.
+        return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
+
+    def _augmentation(self) -> Augmentation | None:
+        """Return the augmentation of an estimator that has one."""
+        augment = getattr(self, "augment", None)
+        return None if augment is None else as_augmentation(augment)
+
+    def _check_windows(self) -> None:
+        """Raise if `tensorize` or `augment` is invalid."""
+        self._tensorizer(())
+        self._augmentation()
+
+    def _samples(self, X: Any, reset: bool = False) -> Samples:
+        """Return X as samples, checked against the windows of the fit; with `reset`, they define those of a new fit."""
+        has_signals = hasattr(X, "fs")
+        if reset:
+            self.fs_, self.channel_names_ = recorded_signals(X) if has_signals else (None, ())
+        elif has_signals:
+            known = (getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
+            X = match_signals(X, *known, units=getattr(self, "units_", ()))
+        samples = Samples(X)
+        # Leave a wrong number of columns to scikit-learn, whose error message users know.
+        flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
+        if not reset and not flat and samples.shape[1:] != self._sample_shape:
+            expected = ", ".join(str(size) for size in self._sample_shape)
+            raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
+        validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
+        return samples
+
+    def _source(self, X: Any, reset: bool = True, calibrate: bool = True) -> WindowSource:
+        """Return the source of batches of X; with `reset`, also set seed, shape, calibration and axes of the model."""
+        samples = self._samples(X, reset)
+        device = choose_device(self.device, samples.data)
+        if reset:
+            self.seed_ = integer_random_state(self.random_state)
+            self.units_ = tuple(str(unit) for unit in getattr(X, "units", ()))
+            tensorizer = self._tensorizer(samples.shape)
+            if tensorizer is not None and (calibrate or type(tensorizer).measured is Tensorizer.measured):
+                count = min(len(samples), _CALIBRATION_WINDOWS)
+                ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64).long()
+                evenly_spaced = samples.take(ids, torch.device("cpu"), samples.dtype)
+                # Always in the pool: otherwise the last digits of the floors would depend on device and augmentation.
+                with thread_pool():
+                    tensorizer = tensorizer.calibrated(evenly_spaced, self.units_)
+            self.tensorize_ = tensorizer
+            self._sample_shape = samples.shape[1:]
+            self.split_ = str(getattr(X, "split", ""))
+            self.reading_: dict[str, Any] = dict(getattr(X, "reading", {}))
+            self.typical_: dict[str, Any] = {}
+        return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
+
+    def _pool(self, device: torch.device) -> AbstractContextManager[None]:
+        """Return the thread pool for batches on a CPU; a user's functions use torch's threads instead."""
+        tensorize, augment = self.tensorize_, self._augmentation()
+        ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
+        return thread_pool() if ours and device.type == "cpu" else nullcontext()
+
+    def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
+        """Return the shape (I, J, …) of one sample's tensor."""
+        return tensor_shape(source.tensorize, source.example())
+
+    def _raw_batches(
+        self, samples: Samples, size: int | None = None, missing: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield indices (b,) and samples (b, …) in order, in batches of some MiB; tensors have `size` values each."""
+        device = choose_device(self.device, samples.data)
+        if size is None:
+            known = None if self.tensorize_ is None else self.tensorize_.shape(*samples.shape[1:])
+            size = math.prod(known or (1,))
+        largest = max(size, math.prod(samples.shape[1:])) * samples.dtype.itemsize
+        rows = max(1, _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1) // largest)
+        for part, batch, _ in prefetch(samples, torch.split(torch.arange(len(samples)), rows)):
+            yield part, samples.checked(batch, part, device, samples.dtype, missing)
+
+    def _tensors(self, samples: Samples) -> Iterator[Tensor]:
+        """Yield samples in order as tensors (b, I, J, …), in batches."""
+        for _, batch in self._raw_batches(samples):
+            yield tensors(self.tensorize_, batch)
+
+    def _channel_labels(self, data: Any = None) -> tuple[str, ...]:
+        """Return the names of the channels: from the data, the fit or a table's columns, else numbers from 1."""
+        count = self._sample_shape[0]
+        given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
+        if len(given) not in (0, count):
+            raise PolyadicError(f"data must have {count} channels like the model, but has {len(given)}")
+        columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+        return given or columns or tuple(str(number + 1) for number in range(count))
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
+
+        Your own functions, a given graph and a RandomState are not saved: files contain no code and no data.
+
+        Parameters
+        ----------
+        path : the file, conventionally with the extension .safetensors
+        """
+        check_is_fitted(self)
+        parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
+        parameters["device"] = str(self.device)
+        header = {
+            "version": __version__,
+            "estimator": type(self).__name__,
+            "parameters": parameters,
+            "tensorize": persist.encode(self.tensorize_),
+            "sample_shape": [int(size) for size in self._sample_shape],
+            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
+            "seed": int(self.seed_),
+            "split": self.split_,
+            "fs": self.fs_,
+            "channels": list(self.channel_names_),
+            "units": list(self.units_),
+            "reading": self.reading_,
+            "typical": self.typical_,
+            "history": self.history_,
+            **self._extra(),
+        }
+        model_files.write(path, self._arrays(), header)
+
+    @classmethod
+    def _from_file(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
+    ) -> WindowEstimator:
+        """Build the model that `save` wrote, and check that its parts are consistent."""
+        given = {"tensorize": tensorize, "augment": augment}
+        model = cls(**{name: persist.decode(value, given.get(name)) for name, value in header["parameters"].items()})
+        model.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
+        model._sample_shape = tuple(int(size) for size in header["sample_shape"])
+        if model.tensorize_ is not None:
+            model.tensorize_.check(model._sample_shape)
+        model.n_features_in_ = model._sample_shape[0]
+        columns, names, units = (tuple(map(str, header[name])) for name in ("feature_names", "channels", "units"))
+        if any(len(values) not in (0, model.n_features_in_) for values in (columns, names, units)):
+            raise ModelFileError(f"the file's names and units {columns + names + units} do not match its channels")
+        if columns:
+            model.feature_names_in_ = np.asarray(columns, dtype=object)
+        model.fs_ = None if header["fs"] is None else float(header["fs"])
+        model.channel_names_, model.units_ = names, units
+        model.reading_ = header["reading"] and Reading.from_json(header["reading"]).to_json()
+        model.typical_ = dict(header["typical"])
+        model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
+        model.seed_, model.split_ = int(header["seed"]), str(header["split"])
+        if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
+            raise ModelFileError("the file's arrays hold NaN or infinity")
+        model._restore(arrays, header)
+        return model
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Return the learned arrays, by name."""
+        raise NotImplementedError
+
+    def _extra(self) -> dict[str, Any]:
+        """Return further state to save, as JSON."""
+        return {}
+
+    def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+        """Restore the state from `_arrays` and `_extra`; raise ValueError, KeyError or TypeError if invalid."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
