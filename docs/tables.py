@@ -11,7 +11,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed package
@@ -148,6 +150,18 @@ def sensor_fails() -> str:
         rows.append([name, f"{scores[missing.OWN]['clean']:.1f}", *cells])
     heads = ["", "clean", "one dead", "a quarter", "one noise", "a quarter noise"]
     return table([*heads, "best rival: clean → one dead", "clean → a quarter"], rows)
+
+
+def labels_needed() -> str:
+    """Return the median number of labels that simulated annotators need, chosen by the program and at random."""
+    found, cells = _json("label/simulated.json")["rows"], dict[str, list[str]]()
+    for wrong, strategy in product((0.0, 0.05), ("polyadic", "random")):
+        for data in dict.fromkeys(row["set"] for row in found):
+            rows = [row for row in found if (row["set"], row["wrong"], row["strategy"]) == (data, wrong, strategy)]
+            needed = median(row["needed"] or 30 * row["classes"] for row in rows)
+            cells.setdefault(data, []).append(f"{needed:.0f}")
+    heads = ["", "polyadic", "random", "with 5 % wrong labels: polyadic", "random"]
+    return table(heads, [[SETS[data].partition(",")[0], *own] for data, own in cells.items()])
 
 
 def tuned() -> str:
@@ -357,6 +371,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "which-tool": which_tool,
     "along": along,
     "sensor-fails": sensor_fails,
+    "labels-needed": labels_needed,
     "tuning": tuned,
     "default-frames": default_frames,
     "frames": partial(front_end, "frames", {name: name for name in ("0.32 s", "0.64 s", "1.28 s", "2.56 s")}),
