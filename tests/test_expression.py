@@ -8,10 +8,12 @@ import torch
 
 from paper.labels.people import read_set
 from polyadic import ATD, CPD, load
+from polyadic.core.missing import MissingWarning
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import expression, level
-from polyadic.explain.expression import profiles
+from polyadic.explain.expression import profiles, with_bases
+from polyadic.readout import Readout
 from polyadic.scale import Moments
 from polyadic.spectral import STFT
 
@@ -95,6 +97,21 @@ def test_missing_channels_and_times_leave_the_weights_of_the_rest(model, windows
     expected = 20 / np.log(10) * sums / np.einsum("nijk,ijkr->nr", known, weights)
     assert expression(model, X) == pytest.approx(expected, abs=1e-3)
     assert np.isnan(level(model, np.full((1, 4, X.shape[2]), np.nan))).all()
+
+
+def test_a_dead_channel_is_missing_also_in_components_for_people(model, windows):
+    """A channel of zeros is not a very quiet one: level and expression are those without it."""
+    lacking, dead = windows.X.astype(np.float64), windows.X.astype(np.float64)
+    lacking[:5, 2], dead[:5, 2] = np.nan, 0.0
+    with pytest.warns(MissingWarning, match="3 in 5 of 80 windows"):
+        assert np.array_equal(expression(model, dead), expression(model, lacking))
+    with pytest.warns(MissingWarning):
+        assert np.array_equal(level(model, dead), level(model, lacking))
+    part = with_bases(model, model.factors_, None)
+    with pytest.warns(MissingWarning):
+        assert np.array_equal(expression(part, dead), expression(model, lacking))
+    kept = CPD(rank=3, readout=Readout(keep_flat=True)).fit(windows)
+    assert expression(kept, dead)[:5].max() < expression(kept, lacking)[:5].min()
 
 
 @pytest.mark.parametrize(

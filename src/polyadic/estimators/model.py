@@ -278,8 +278,12 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
     @property
     def _keeps_flat(self) -> bool:
-        """Whether dead channels are taken as they are; without a readout they are, as in the paper."""
-        return True if self._readout is None else bool(self._readout.keep_flat)
+        """Whether dead channels are taken as they are; without a readout they are, as in the paper.
+
+        Components for people have no readout and do as the model that they belong to.
+        """
+        own = True if self._readout is None else bool(self._readout.keep_flat)
+        return bool(vars(self).get("_owner_keeps_flat", own))
 
     def _fitted_readout(self) -> FittedReadout | None:
         """Return the readout, or None if the features are the coefficients."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.algebra import khatri_rao
+from polyadic.core.missing import Seen, Tally, without_gaps
 from polyadic.data.batches import Samples, choose_device
 from polyadic.data.channels import match_signals
 from polyadic.errors import PolyadicError
@@ -44,8 +45,8 @@ def expression(model: Any, X: Any, relative: bool = False) -> _Floats:
     ----------
     model : fitted, with non-negative components of log amplitudes, as by default. If it has components for people,
         `components_`, the expression is theirs
-    X : (N, channels, time), as for `model.transform`. NaN marks missing channels and times: the weights of the rest
-        are scaled to sum 1
+    X : (N, channels, time), as for `model.transform`. NaN marks missing channels and times, and dead channels count as
+        missing, as in `transform`: the weights of the rest are scaled to sum 1
     relative : subtract the `level` of each window. Loud windows are loud in all components: their expressions differ
         little, and relative expressions show what is special about a window
 
@@ -100,13 +101,21 @@ def _expressed(model: Any, X: Any) -> _Floats:
     weights = khatri_rao([torch.as_tensor(profiles(factor), dtype=dtype, device=device) for factor in factors])
     baseline = torch.as_tensor(stft.baseline, dtype=dtype, device=device)[:, :, None]
     rows = max(1, _BATCH_BYTES // (max(len(weights), math.prod(samples.shape[1:])) * dtype.itemsize))
-    quiet, result = stft.quiet(), np.empty((len(samples), weights.shape[1]))
+    quiet, result, tally = stft.quiet(), np.empty((len(samples), weights.shape[1])), Tally()
+    limits, keep_flat = (model.prior_.limits, model._keeps_flat) if hasattr(model, "prior_") else (None, True)
     for first in range(0, len(samples), rows):
         # Not by `Samples.take`, which refuses NaN.
         part, data = np.arange(first, min(first + rows, len(samples))), samples.data
         raw = data.read(part) if hasattr(data, "read") else data[first : first + rows]
-        T = quiet.transform(torch.as_tensor(raw).to(device, dtype)) - baseline
+        windows, lacking, present, dead = without_gaps(
+            torch.as_tensor(raw).to(device, dtype), model.fs_, limits, keep_flat
+        )
+        if lacking is not None and present is not None:  # NaN makes every frame that it touches NaN
+            windows[lacking] = windows[lacking].masked_fill(~present, torch.nan)
+        T = quiet.transform(windows) - baseline
+        tally.add(Seen(windows, T, dead=dead))
         result[part] = _weighted_mean(T.flatten(1), weights).cpu().numpy()
+    tally.warn(model._channel_labels())
     return _DECIBELS * result
 
 
@@ -148,6 +157,7 @@ def shown(model: Any) -> Any:
 def with_bases(model: Any, factors: list[NDArray[Any]], replicability: Any) -> Any:
     """Return a copy of a model with other bases, and without what belongs to its own."""
     part = copy.copy(model)
+    part._owner_keeps_flat = model._keeps_flat
     part.rank, part.factors_, part.readout, part.readout_ = factors[0].shape[1], factors, None, None
     for name in ("probe_", "components_", "replicability_", "prior_"):
         vars(part).pop(name, None)
