@@ -83,7 +83,9 @@ def _check_apart(out: Path, given: Path) -> None:
         return
     read = [given, given.with_suffix(".atr")] if given.suffix == ".hea" else [given]
     with suppress(DataError):  # a folder without recordings
-        read += find_recordings(given, "skip").files
+        found = find_recordings(given, "skip")
+        others = [name for name, reason in found.left_out.items() if "written by polyadic" not in reason]
+        read += [*found.files, *(given / name for name in others)]  # tables of events may have the labels
     for path in read:
         if path.exists() and out.samefile(path):
             raise PolyadicError(f"--out would overwrite {path.name}, which this command reads: choose another name")

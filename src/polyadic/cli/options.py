@@ -6,6 +6,7 @@ import difflib
 import errno
 import functools
 import inspect
+import re
 import shlex
 import signal
 import sys
@@ -239,7 +240,7 @@ def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
     SIGTERM and SIGHUP act like Ctrl-C; ignored signals, as under `nohup`, stay ignored. PolyadicError, OSError and a
     lack of memory are shown without a traceback; all other exceptions are bugs.
     """
-    received, shown = [signal.SIGINT], set[object]()
+    received, shown = [signal.SIGINT], set[str]()
 
     def stop(number: int, _: Any) -> None:
         received[0] = signal.Signals(number)
@@ -251,7 +252,7 @@ def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
         if estimators is not None:
             text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps." if has_sweeps else "").rstrip()
         # The same data may be read several times; dead channels then differ in their counts alone.
-        key = category if category.__name__ == "MissingWarning" else text
+        key = re.sub(r" (in|of) [\d,]*\d", "", text)
         if key not in shown:
             shown.add(key)
             print_notes(f"polyadic: warning: {text}")

@@ -82,10 +82,10 @@ def opened(
             try:
                 windows = _cut(data, Path(folder), reading, labels, common.hidden, **options)
             except DataError as error:
-                hint = _rename_hint(data, wanted)
+                hint = _rename_hint(data, reading, wanted)
                 raise (DataError(f"{error}\n({hint})") if hint else error) from error
             lacks = any("channels missing" in note for note in windows.store.notes)
-            print_notes(_rename_hint(data, wanted) if lacks else "")
+            print_notes(_rename_hint(data, reading, wanted) if lacks else "")
         else:
             windows = _cut_already(data, given)
             wanted = () if model is None or "channel 1" in windows.channels else model.channel_names_
@@ -193,20 +193,25 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
     return known.with_given(given, "the model", known=bool(stored))
 
 
-def _rename_hint(data: Path, wanted: Sequence[str]) -> str:
-    """Return a hint at --rename if a recording lacks channels of the model and has others; "" otherwise."""
-    from polyadic.data import read_recording
+def _rename_hint(data: Path, reading: Reading, wanted: Sequence[str]) -> str:
+    """Return a hint at --rename if a recording lacks channels of the model and has others, by its header; else ""."""
+    from polyadic.data.channels import split_unit
     from polyadic.data.folders import find_recordings
+    from polyadic.data.loading import open_signals
     from polyadic.data.readers.common import is_table
+    from polyadic.data.readers.mne import read_mne
     from polyadic.data.readers.tables import read_heads
 
     if not wanted:
         return ""
-    for path in find_recordings(data, "skip").files:
+    renamed = dict(reading.rename)
+    for path in find_recordings(data, "skip", reading.pattern, reading.scoring).files:
         with suppress(PolyadicError, OSError):
-            how: dict[str, Any] = {"resample": "polyphase", "keep_slow": "polyphase"}
-            there = read_heads(path) if is_table(path) else read_recording(path, **how).channels
-            if hint := _renames(path.name, there, wanted):
+            there: Sequence[str] = [split_unit(head)[0] for head in read_heads(path)]
+            if not is_table(path):
+                file = open_signals(path)
+                there = read_mne(path).channels if file is None else file.labels
+            if hint := _renames(path.name, [renamed.get(name, name) for name in there], wanted):
                 return hint
     return ""
 

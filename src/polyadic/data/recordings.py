@@ -276,8 +276,13 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
 
     @cache
     def filtered() -> _Signal:
-        parts = [resample_polyphase(recording.read(first, end), recording.fs, fs) for first, end, _ in recording.spans]
-        return np.concatenate([part[:, :size] for part, size in zip(parts, sizes, strict=True)], axis=1)
+        result = np.empty((len(recording.channels), firsts[-1]), np.float32)
+        for (first, end, _), begin, size in zip(recording.spans, firsts, sizes, strict=False):
+            samples = recording.read(first, end)
+            for row in range(len(samples)):  # one channel at a time: filters take several times its memory
+                part = resample_polyphase(samples[row : row + 1], recording.fs, fs)
+                result[row, begin : begin + size] = part[0, :size]
+        return result
 
     read = held_samples if how == "hold" else lambda first, stop: filtered()[:, first:stop]
     changed = replace(

@@ -359,9 +359,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def _trained_on(self, data: _Data, kept: _Mask, chosen: Setting, graph: Any) -> tuple[_Rows, Probe | None]:
-        """Return the classes of some rows, kept (n,), and a probe trained on them; None if they have one class."""
+        """Return the classes of some rows, kept (n,), and a probe trained on them; None without two classes."""
         classes, codes = np.unique(data.codes[kept & (data.codes >= 0)], return_inverse=True)
-        if len(classes) == 1:
+        if len(classes) < 2:
             return classes, None
         # Classes are numbered from 0 among those of these rows; weights by class go by their own names.
         probe = copy.copy(self)

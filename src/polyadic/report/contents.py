@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from polyadic.core.missing import dead_channels
 from polyadic.core.tensorizer import Axis
+from polyadic.data.channels import match_signals
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -88,13 +89,15 @@ def collect_contents(
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ReportContents:
     """Collect the contents of a report from a model and, if given, data; parameters as for `polyadic.report.render`."""
-    people = shown(model)
-    contents = ReportContents(model, people, model.axes(data), getattr(people, "replicability_", None))
-    if data is None:
+    people, windows = shown(model), data.windows if isinstance(data, WindowStore) else data
+    if data is not None:  # the channels of the model, in its order and units
+        windows = windows if isinstance(windows, Windows) else Windows(np.asarray(windows))
+        windows = match_signals(windows, model.fs_, model.channel_names_, "data", units=model.units_)
+    named = windows if hasattr(data, "fs") else None  # an array has no names of channels
+    contents = ReportContents(model, people, model.axes(named), getattr(people, "replicability_", None))
+    if windows is None:
         contents.components = describe_components(people, contents.axes, checked=contents.checked)
         return contents
-    windows = data.windows if isinstance(data, WindowStore) else data
-    windows = windows if isinstance(windows, Windows) else Windows(np.asarray(windows))
     sample = windows[thinned(np.arange(len(windows)), _SAMPLED)]
     contents.total, contents.windows, contents.fit = len(windows), sample, model.score(sample[:_SCORED])
     x = np.asarray(people.coefficients(sample), np.float64) if people.rank else None

@@ -188,7 +188,9 @@ def typed_frame(
             wrong = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
             if wrong.size:
                 row, cell = int(wrong[0]), str(column.iloc[int(wrong[0])])
-                hint = "; numbers must have decimal points, not commas" if _NUMBER.fullmatch(cell) else ""
+                hint = (
+                    "; numbers must have decimal points, not commas" if "," in cell and _NUMBER.fullmatch(cell) else ""
+                )
                 if row == 0 and not hint:
                     use = f"use --label {shlex.quote(name)}; --channel selects the signals"
                     hint = f"; if the column {name!r} has labels, {use}"

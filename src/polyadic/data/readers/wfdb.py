@@ -50,7 +50,9 @@ class WfdbRecord(SignalFile):
         self._header = header = read_header(self._path.with_name(self.name))
         self._signals = header
         if hasattr(header, "seg_name"):  # the first segment has the signals of all
-            first = next((segment for segment in header.seg_name if segment != _ABSENT), _ABSENT)
+            first = next((segment for segment in header.seg_name if segment != _ABSENT), None)
+            if first is None:
+                raise DataError(f"{self.name}: all segments are gaps")
             self._signals = read_header(self._path.with_name(f"{first}.hea"))
         self.labels = list(self._signals.sig_name)
         frames = zip(self.labels, self._signals.samps_per_frame, strict=True)

@@ -116,7 +116,7 @@ class BatchGroups:
             self._keys[: len(keys)].copy_(keys, non_blocking=True)
             self._capture_transform((slot, count, size), X, T).replay()
         else:
-            self._transform(X, source.augmented(X, ids, sweep), T, count)
+            self._transform(X, None if source.augment is None else source.augmented(X, ids, sweep), T, count)
         return T
 
     def _load_windows(self, ids: Tensor, batch: Tensor | None) -> Tensor:
