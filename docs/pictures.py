@@ -138,7 +138,7 @@ def start() -> Any:
 
 def missing() -> Any:
     """Plot accuracy against the number of missing channels, for each data set of `python -m paper missing`."""
-    rows = json.loads((Path(__file__).parent / "results" / "missing" / "missing-development.json").read_text())["rows"]
+    rows = json.loads((Path(__file__).parent / "results" / "missing" / "missing-final.json").read_text())["rows"]
     lines = {"polyadic": "polyadic", "PCA, nearest windows": "PCA, nearest imputation"}
     lines |= {"PCA, mean": "PCA, mean imputation", "statistics, nearest windows": "statistics, nearest imputation"}
     sets = [name for name in SETS if any(row.get("set") == name for row in rows)]
