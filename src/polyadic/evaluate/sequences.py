@@ -348,8 +348,7 @@ class Chain:
     initial : (K,), class probabilities at the start of a recording and after a long gap
     kappa : exponent of the emissions
     step : distance of successive windows in samples
-    is_default : whether `polyadic predict` uses the chain: its gain on left-out subjects is beyond its standard error,
-        of at least 4 subjects
+    is_default : whether `polyadic predict` uses it: on 4 left-out subjects or more it gains beyond the standard error
     reason : one sentence on how it was learned and what it gains
     validation : scores on left-out subjects by window and along, their recalls and standard error; {} if not validated
     """
