@@ -82,15 +82,15 @@ def opened(
             try:
                 windows = _cut(data, Path(folder), reading, labels, common.hidden, **options)
             except DataError as error:
-                hint = _rename_hint(data, wanted)
-                raise (DataError(f"{error}\n({hint})") if hint else error) from error
-            lacks = any("channels missing" in note for note in windows.store.notes)
-            print_notes(_rename_hint(data, wanted) if lacks else "")
+                hints = _rename_hints(data, wanted, reading)
+                raise (DataError(f"{error}\n({hints[0]})") if hints else error) from error
+            if any("channels missing" in note for note in windows.store.notes):
+                print_notes(*_rename_hints(data, wanted, reading, only_close=True))
         else:
             windows = _cut_already(data, given)
             wanted = () if model is None or "channel 1" in windows.channels else model.channel_names_
-            if "channel 1" not in wanted and (hint := _renames(data.name, windows.channels, wanted)):
-                print_notes(f"{hint} (in polyadic prepare)")
+            if "channel 1" not in wanted and (hint := _renames(windows.channels, wanted)):
+                print_notes(f"{data.name} has {hint} (in polyadic prepare)")
         if compares if compares is not None else labels:
             refuse_copies(windows)
         if model is not None:
@@ -193,35 +193,41 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
     return known.with_given(given, "the model", known=bool(stored))
 
 
-def _rename_hint(data: Path, wanted: Sequence[str]) -> str:
-    """Return a hint at --rename if a recording lacks channels of the model and has others; "" otherwise."""
-    from polyadic.data import read_recording
+def _rename_hints(data: Path, wanted: Sequence[str], reading: Reading, only_close: bool = False) -> list[str]:
+    """Return hints at --rename for the recordings that lack channels of the model and have others."""
     from polyadic.data.folders import find_recordings
+    from polyadic.data.loading import open_signals
     from polyadic.data.readers.common import is_table
-    from polyadic.data.readers.tables import read_heads
+    from polyadic.data.readers.mne import read_mne
+    from polyadic.data.readers.tables import signal_names
 
-    if not wanted:
-        return ""
-    for path in find_recordings(data, "skip").files:
+    renamed, files = dict(reading.rename), dict[str, list[str]]()
+    for path in find_recordings(data, "skip", reading.pattern, reading.scoring).files if wanted else ():
         with suppress(PolyadicError, OSError):
-            how: dict[str, Any] = {"resample": "polyphase", "keep_slow": "polyphase"}
-            there = read_heads(path) if is_table(path) else read_recording(path, **how).channels
-            if hint := _renames(path.name, there, wanted):
-                return hint
-    return ""
+            file = None if is_table(path) else open_signals(path)
+            there = signal_names(path, reading) if is_table(path) else file.rates if file else read_mne(path).channels
+            hint = _renames([renamed.get(channel, channel) for channel in there], wanted, only_close)
+            files.setdefault(hint, []).append(path.name)
+    files.pop("", None)
+    return [
+        f"{names[0]} has {hint}"
+        if len(names) == 1
+        else f"{names[0]} and {counted(len(names) - 1, 'other file')} have {hint}"
+        for hint, names in files.items()
+    ]
 
 
-def _renames(name: str, there: Sequence[str], wanted: Sequence[str]) -> str:
+def _renames(there: Sequence[str], wanted: Sequence[str], only_close: bool = False) -> str:
     """Return a hint at --rename if there are channels that are not wanted, and wanted ones are not there."""
     others = {channel.casefold(): channel for channel in there if channel not in wanted}
     lacking = [channel for channel in wanted if channel not in there]
-    if not (others and lacking):
-        return ""
     close = {channel: difflib.get_close_matches(channel.casefold(), others, 1, 0.4) for channel in lacking}
-    pairs = [f"{others[match[0]]}={channel}" for channel, match in close.items() if match][:_NAMED]
-    renames = " ".join(f"--rename {shlex.quote(pair)}" for pair in pairs or ["OLD=NEW"])
-    unknown = ", ".join(map(repr, list(others.values())[:_NAMED]))
-    return f"{name} has channels that the model does not know: {unknown}. If only the name differs: {renames}"
+    pairs = [(others[match[0]], channel) for channel, match in close.items() if match][:_NAMED]
+    if not (others and lacking) or (only_close and not pairs):
+        return ""
+    renames = " ".join(f"--rename {shlex.quote(f'{old}={new}')}" for old, new in pairs or [("OLD", "NEW")])
+    unknown = ", ".join(map(repr, dict.fromkeys(old for old, _ in pairs) or list(others.values())[:_NAMED]))
+    return f"channels that the model does not know: {unknown}. If only the name differs: {renames}"
 
 
 def _has_files(data: Path, pattern: str) -> bool:
