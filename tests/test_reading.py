@@ -21,6 +21,7 @@ from paper.datasets import sleep_edf
 from polyadic import load
 from polyadic.data import WindowStore, folder
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
+from polyadic.data.cutting import write_store
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.wfdb import WfdbRecord
@@ -453,6 +454,13 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
     assert note in store.notes
     with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
         folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
+
+
+def test_a_label_column_is_no_channel_where_labels_are_not_read(tmp_path):
+    people.wearables(tmp_path / "in", 2)
+    store = write_store(tmp_path / "in", tmp_path / "s", Reading(seconds=2, label="activity"), labels=False)
+    assert store.channels == folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity").channels
+    assert (store.index.label < 0).all()
 
 
 # ------------------------------------------------------------------------------------------- labels for a fitted model
