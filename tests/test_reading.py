@@ -281,6 +281,14 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert any("% of the windows have no label" in note for note in half.notes)
 
 
+def test_empty_cells_give_no_advice_on_how_to_label_more(tmp_path):
+    path = tmp_path / "in" / "p01.csv"
+    people.table(path, ["walk", "rest", "rest", "rest", "run"], 0)
+    path.write_text(path.read_text().replace(",rest", ","))
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    assert "60.0 % of the windows have no label" in store.notes
+
+
 def test_classes_are_renamed_and_merged_and_the_error_for_unknown_ones_lists_the_existing_ones(tmp_path):
     people.sleep(tmp_path / "in", 1)
     classes = ["wake=Sleep stage W", "sleep=Sleep stage N2|Sleep stage R|Sleep stage 9"]
