@@ -289,6 +289,13 @@ def test_empty_cells_give_no_advice_on_how_to_label_more(tmp_path):
     assert "60.0 % of the windows have no label" in store.notes
 
 
+def test_the_error_for_recordings_without_any_sample_says_so(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "p01.csv").write_text("time,x,y\n" + "".join(f"{row / 25},,\n" for row in range(200)))
+    with pytest.raises(DataError, match="all samples of 'p01' are missing"):
+        folder(tmp_path / "in", tmp_path / "s", seconds=2)
+
+
 def test_classes_are_renamed_and_merged_and_the_error_for_unknown_ones_lists_the_existing_ones(tmp_path):
     people.sleep(tmp_path / "in", 1)
     classes = ["wake=Sleep stage W", "sleep=Sleep stage N2|Sleep stage R|Sleep stage 9"]

@@ -133,7 +133,9 @@ def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden
             if data.is_file() or str(error).startswith("No recordings"):
                 raise
             file = str(error).partition(" ")[0].rstrip(":,")
-            skip = "\n(--on-error skip skips such recordings)" if options.get("on_error") == "raise" else ""
+            # With none left, there would be nothing to read.
+            can_skip = options.get("on_error") == "raise" and not str(error).startswith("no recording")
+            skip = "\n(--on-error skip skips such recordings)" if can_skip else ""
             raise DataError(f"{data}{'/' if (data / file).is_file() else ': '}{error}{skip}") from error
 
     try:
