@@ -144,7 +144,8 @@ def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden
         if labels is not None:
             raise
         store = written("unlabelled", labels=False)  # raises again if the error has another cause
-        print_notes(f"read without labels: {error}")
+        reason = str(error).partition("\n")[0].partition("; ")[0]
+        print_notes(f"read without labels: {reason}")
     for reason, names in files_by_reason(store).items():
         rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         print_notes(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
