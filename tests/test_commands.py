@@ -179,6 +179,20 @@ def test_channels_of_another_name_give_a_hint_at_rename(made, here):
     assert "If only the name differs: --rename 'EEG C4=C4' (in polyadic prepare)" in said
 
 
+def test_the_hint_at_rename_names_every_file_and_no_column_of_times_labels_or_subjects(made, here):
+    recording(here / "x.edf", 9)
+    signals = {signal.label: signal.data for signal in edfio.read_edf(here / "x.edf").signals}
+    (here / "named").mkdir()
+    for name, head in {"a": "time,C3,c4,user", "b": "time,C3,C_4,user", "lacks": "time,C3,activity,user"}.items():
+        columns = [np.arange(len(signals["C3"])) / 100, *signals.values(), np.ones(len(signals["C3"]))]
+        np.savetxt(here / "named" / f"{name}.csv", np.transpose(columns), "%.6g", ",", header=head, comments="")
+    said = polyadic("predict", "model.safetensors", "named", "-o", "named.csv", "--force", cwd=here).stderr
+    assert [line for line in said.splitlines() if "does not know" in line] == [
+        "a.csv has channels that the model does not know: 'c4'. If only the name differs: --rename c4=C4",
+        "b.csv has channels that the model does not know: 'C_4'. If only the name differs: --rename C_4=C4",
+    ]
+
+
 @pytest.mark.filterwarnings("always:dead or stuck channels", "ignore:the fixed-point rule")
 def test_dead_channels_are_named_once_and_fit_says_that_it_looks_for_components(here, monkeypatch):
     monkeypatch.setattr(import_module("polyadic.explain.components"), "_RANKS", (2,))  # fewer than by default

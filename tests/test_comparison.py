@@ -226,7 +226,8 @@ def test_the_command_compares_labels_names_and_columns(folder):
         (("--by", "sex"), "there is no participants.tsv and no --table"),
         (("--by", "label", "--within", "N2"), "must be one of the labels rest, task"),
         (("--by", "x(y)"), "matches no recording"),
-        (("--by", "label"), "several groups: use paired=True"),
+        (("--by", "label"), "several groups: compare within subjects with --paired"),
+        (("--by", "([123])_", "--paired"), "two conditions, but there are 3: 1, 2, 3; choose two with --by"),
     ],
 )
 def test_the_command_says_what_cannot_be_compared(folder, options, message):

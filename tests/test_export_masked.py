@@ -328,3 +328,7 @@ def test_the_command_says_what_missing_samples_cost_and_compares_complete_window
         assert f"{outcome['masked_bytes']} bytes and" in (tmp_path / "model.h").read_text()
     else:
         assert "NaN in a window means missing" in said
+    lacks[:, 1] = np.nan
+    np.savez(tmp_path / "w.npz", X=lacks, fs=50.0)
+    said = polyadic(*words, "--force", cwd=tmp_path).stdout
+    assert "not compared with the model: something is missing in every window of --data\n" in said

@@ -21,6 +21,7 @@ from paper.datasets import sleep_edf
 from polyadic import load
 from polyadic.data import WindowStore, folder
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
+from polyadic.data.cutting import write_store
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.wfdb import WfdbRecord
@@ -280,6 +281,21 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert any("% of the windows have no label" in note for note in half.notes)
 
 
+def test_empty_cells_give_no_advice_on_how_to_label_more(tmp_path):
+    path = tmp_path / "in" / "p01.csv"
+    people.table(path, ["walk", "rest", "rest", "rest", "run"], 0)
+    path.write_text(path.read_text().replace(",rest", ","))
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    assert "60.0 % of the windows have no label" in store.notes
+
+
+def test_the_error_for_recordings_without_any_sample_says_so(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "p01.csv").write_text("time,x,y\n" + "".join(f"{row / 25},,\n" for row in range(200)))
+    with pytest.raises(DataError, match="all samples of 'p01' are missing"):
+        folder(tmp_path / "in", tmp_path / "s", seconds=2)
+
+
 def test_classes_are_renamed_and_merged_and_the_error_for_unknown_ones_lists_the_existing_ones(tmp_path):
     people.sleep(tmp_path / "in", 1)
     classes = ["wake=Sleep stage W", "sleep=Sleep stage N2|Sleep stage R|Sleep stage 9"]
@@ -455,6 +471,13 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
         folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
 
 
+def test_a_label_column_is_no_channel_where_labels_are_not_read(tmp_path):
+    people.wearables(tmp_path / "in", 2)
+    store = write_store(tmp_path / "in", tmp_path / "s", Reading(seconds=2, label="activity"), labels=False)
+    assert store.channels == folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity").channels
+    assert (store.index.label < 0).all()
+
+
 # ------------------------------------------------------------------------------------------- labels for a fitted model
 
 
@@ -488,7 +511,7 @@ def test_transform_writes_the_labels_that_recordings_have(worn):
     assert [row["label"] for row in rows] == expected
     unlabelled, said = features_table(worn, "new")
     assert {row["label"] for row in unlabelled} == {""}
-    assert said.startswith("read without labels: new/p01.csv: there is no column 'activity' (--label)")
+    assert said.startswith("read without labels: new/p01.csv: there is no column 'activity' (--label)\n")
     assert [row["start"] for row in unlabelled] == [row["start"] for row in rows]
     (worn / "new" / "p02.csv").rename(worn / "p02.csv")
     (worn / "new" / "p02.csv").write_text("time\n0\n")

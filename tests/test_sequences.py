@@ -533,7 +533,8 @@ def test_tune_gives_both_scores_on_left_out_subjects_and_says_which_one_predict_
 
 def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):
     contents = collect_contents(classifier.as_model(), train, transductive=True)
-    assert "predict would label along the recording there" in contents.probe.result.along_the_recording
+    said = contents.probe.result.along_the_recording
+    assert "predict would label along the recording there. For a fitted model, predict uses what was better" in said
     first = contents.timelines[0]
     assert (first.alone != first.predicted).any()
     np.testing.assert_allclose(first.probability.sum(axis=1), 1, atol=1e-5)

@@ -69,7 +69,8 @@ def said_command(said: str) -> list[str]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> ATD:
     """Return the model of an uninterrupted fit."""
     folder = windows_in(tmp_path_factory.mktemp("whole"))
-    polyadic(*LONG, "--sweeps", "12", cwd=folder)
+    said = polyadic(*LONG, "--sweeps", "12", "--resume", cwd=folder).stderr
+    assert "no checkpoint m.safetensors.checkpoint: starting anew\n" in said
     return load(folder / "m.safetensors")
 
 
@@ -87,7 +88,8 @@ def test_a_stopped_fit_resumes_to_the_bit_by_the_command_it_prints(number, code,
     assert command == [*words, "--sweeps", "100000", "--resume"]
     refused = polyadic(*words, cwd=here, code=1).stderr
     assert "m.safetensors.checkpoint already contains the checkpoint of a fit" in refused
-    polyadic(*command, "--sweeps", "12", cwd=here)
+    said = polyadic(*command, "--sweeps", "12", cwd=here).stderr
+    assert "resuming from m.safetensors.checkpoint: after sweep " in said
     assert names(here) == ["m.safetensors", "w.npz"]
     ours = load(here / "m.safetensors")
     assert ours.history_["loss"] == whole.history_["loss"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.fit import found_components, tell_components
 from polyadic.cli.options import option, out_option
-from polyadic.cli.windows import open_model, opened
+from polyadic.cli.windows import are_recordings, open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def compare(
     with opened(data, common, model=loaded, labels=None) as windows:
         chosen = windows if within is None else windows[_rows_with(windows, within)]
         group = _groups(chosen, by, people)
+        _check_conditions(chosen.subject.tolist(), group, by, paired, are_recordings(data) and loaded is None)
         columns = {name: _numbers(name, _column(chosen, name, people)) for name in covariate or ()}
         if loaded is None:
             if windows.index.n_subjects < 2:
@@ -132,6 +134,25 @@ def _groups(windows: Windows, by: str, people: dict[str, dict[str, str]]) -> lis
         raise PolyadicError(f"--by {by!r} matches no recording, such as {next(iter(found))!r}")
     groups = {name: match[1] if match and pattern.groups else "" for name, match in found.items()}
     return [groups[name] or "" for name in windows.recording.tolist()]
+
+
+def _check_conditions(subjects: list[str], groups: list[str], by: str, paired: bool, takes_class: bool) -> None:
+    """Raise if subjects are in several groups without --paired, or if --paired has more than two conditions."""
+    known = {(subject, group) for subject, group in zip(subjects, groups, strict=True) if subject and group}
+    names = sorted({group for _, group in known})
+    if not paired and len(known) > len({subject for subject, _ in known}):
+        what = "some subjects have windows in several groups: compare within subjects with --paired"
+    elif paired and len(names) > 2:
+        what = f"--paired compares two conditions, but there are {len(names)}: {', '.join(names)}"
+    else:
+        return
+    if len(names) > 2 and by == "label":
+        where = "" if takes_class else " in polyadic prepare"
+        options = " ".join(f"--class {shlex.quote(name)}" for name in names[:2])
+        what += f"{';' if paired else ', and'} choose two, such as {options}{where}"
+    elif len(names) > 2 and "(" in by:
+        what += f"{';' if paired else ', and'} choose two with --by, such as {shlex.quote(f'({names[0]}|{names[1]})')}"
+    raise PolyadicError(what)
 
 
 def _column(windows: Windows, name: str, people: dict[str, dict[str, str]]) -> list[str]:

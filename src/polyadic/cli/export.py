@@ -210,7 +210,7 @@ def _compare(model: Any, windows: Any, compute: Callable[[Any], Any], hidden: bo
             found.append(np.asarray(compute(np.nan_to_num(X)))[complete])
             on_rows(first + len(X))
     if not kept:
-        raise PolyadicError("--data must have windows in which nothing is missing, for the comparison, but has none")
+        return {"windows": 0}
     after, before = np.concatenate(found), np.concatenate(expected)
     if probe is None:
         size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
@@ -230,6 +230,8 @@ def _compare(model: Any, windows: Any, compute: Callable[[Any], Any], hidden: bo
 
 def _in_words(comparison: dict[str, Any]) -> str:
     windows = counted(comparison["windows"], "window")
+    if not comparison["windows"]:
+        return "not compared with the model: something is missing in every window of --data"
     if "features_error" in comparison:
         return f"on {windows}, features differ by {100 * comparison['features_error']:.2g} % of their root mean square"
     line = f"on {windows}, {100 * comparison['same_label']:.2f} % of the labels agree with the model"

@@ -140,6 +140,7 @@ def fit(
     from polyadic.label import apply_labels
     from polyadic.presets import settings_for
     from polyadic.readout import Readout
+    from polyadic.scale.checkpoints import where_resumed
     from polyadic.scale.cluster import on_cluster
 
     chosen_method = method or ("cpd" if preset is None else "atd")
@@ -195,6 +196,8 @@ def fit(
             echo(_describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         path = checkpoint or out.with_name(f"{out.name}.checkpoint")
         saving: dict[str, Any] = {"checkpoint": path, "resume": resume}
+        if resume and not common.hidden and (line := where_resumed(path)):
+            echo(line, err=True)
         components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
         try:
             if components:

@@ -82,15 +82,15 @@ def opened(
             try:
                 windows = _cut(data, Path(folder), reading, labels, common.hidden, **options)
             except DataError as error:
-                hint = _rename_hint(data, reading, wanted)
-                raise (DataError(f"{error}\n({hint})") if hint else error) from error
-            lacks = any("channels missing" in note for note in windows.store.notes)
-            print_notes(_rename_hint(data, reading, wanted) if lacks else "")
+                hints = _rename_hints(data, wanted, reading)
+                raise (DataError(f"{error}\n({hints[0]})") if hints else error) from error
+            if any("channels missing" in note for note in windows.store.notes):
+                print_notes(*_rename_hints(data, wanted, reading, only_close=True))
         else:
             windows = _cut_already(data, given)
             wanted = () if model is None or "channel 1" in windows.channels else model.channel_names_
-            if "channel 1" not in wanted and (hint := _renames(data.name, windows.channels, wanted)):
-                print_notes(f"{hint} (in polyadic prepare)")
+            if "channel 1" not in wanted and (hint := _renames(windows.channels, wanted)):
+                print_notes(f"{data.name} has {hint} (in polyadic prepare)")
         if compares if compares is not None else labels:
             refuse_copies(windows)
         if model is not None:
@@ -133,7 +133,9 @@ def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden
             if data.is_file() or str(error).startswith("No recordings"):
                 raise
             file = str(error).partition(" ")[0].rstrip(":,")
-            skip = "\n(--on-error skip skips such recordings)" if options.get("on_error") == "raise" else ""
+            # With none left, there would be nothing to read.
+            can_skip = options.get("on_error") == "raise" and not str(error).startswith("no recording")
+            skip = "\n(--on-error skip skips such recordings)" if can_skip else ""
             raise DataError(f"{data}{'/' if (data / file).is_file() else ': '}{error}{skip}") from error
 
     try:
@@ -142,7 +144,8 @@ def _cut(data: Path, folder: Path, reading: Reading, labels: bool | None, hidden
         if labels is not None:
             raise
         store = written("unlabelled", labels=False)  # raises again if the error has another cause
-        print_notes(f"read without labels: {error}")
+        reason = str(error).partition("\n")[0].partition("; ")[0]
+        print_notes(f"read without labels: {reason}")
     for reason, names in files_by_reason(store).items():
         rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         print_notes(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
@@ -193,40 +196,41 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
     return known.with_given(given, "the model", known=bool(stored))
 
 
-def _rename_hint(data: Path, reading: Reading, wanted: Sequence[str]) -> str:
-    """Return a hint at --rename if a recording lacks channels of the model and has others, by its header; else ""."""
-    from polyadic.data.channels import split_unit
+def _rename_hints(data: Path, wanted: Sequence[str], reading: Reading, only_close: bool = False) -> list[str]:
+    """Return hints at --rename for the recordings that lack channels of the model and have others."""
     from polyadic.data.folders import find_recordings
     from polyadic.data.loading import open_signals
     from polyadic.data.readers.common import is_table
     from polyadic.data.readers.mne import read_mne
-    from polyadic.data.readers.tables import read_heads
+    from polyadic.data.readers.tables import signal_names
 
-    if not wanted:
-        return ""
-    renamed = dict(reading.rename)
-    for path in find_recordings(data, "skip", reading.pattern, reading.scoring).files:
+    renamed, files = dict(reading.rename), dict[str, list[str]]()
+    for path in find_recordings(data, "skip", reading.pattern, reading.scoring).files if wanted else ():
         with suppress(PolyadicError, OSError):
-            there: Sequence[str] = [split_unit(head)[0] for head in read_heads(path)]
-            if not is_table(path):
-                file = open_signals(path)
-                there = read_mne(path).channels if file is None else file.labels
-            if hint := _renames(path.name, [renamed.get(name, name) for name in there], wanted):
-                return hint
-    return ""
+            file = None if is_table(path) else open_signals(path)
+            there = signal_names(path, reading) if is_table(path) else file.labels if file else read_mne(path).channels
+            hint = _renames([renamed.get(channel, channel) for channel in there], wanted, only_close)
+            files.setdefault(hint, []).append(path.name)
+    files.pop("", None)
+    return [
+        f"{names[0]} has {hint}"
+        if len(names) == 1
+        else f"{names[0]} and {counted(len(names) - 1, 'other file')} have {hint}"
+        for hint, names in files.items()
+    ]
 
 
-def _renames(name: str, there: Sequence[str], wanted: Sequence[str]) -> str:
+def _renames(there: Sequence[str], wanted: Sequence[str], only_close: bool = False) -> str:
     """Return a hint at --rename if there are channels that are not wanted, and wanted ones are not there."""
     others = {channel.casefold(): channel for channel in there if channel not in wanted}
     lacking = [channel for channel in wanted if channel not in there]
-    if not (others and lacking):
-        return ""
     close = {channel: difflib.get_close_matches(channel.casefold(), others, 1, 0.4) for channel in lacking}
-    pairs = [f"{others[match[0]]}={channel}" for channel, match in close.items() if match][:_NAMED]
-    renames = " ".join(f"--rename {shlex.quote(pair)}" for pair in pairs or ["OLD=NEW"])
-    unknown = ", ".join(map(repr, list(others.values())[:_NAMED]))
-    return f"{name} has channels that the model does not know: {unknown}. If only the name differs: {renames}"
+    pairs = [(others[match[0]], channel) for channel, match in close.items() if match][:_NAMED]
+    if not (others and lacking) or (only_close and not pairs):
+        return ""
+    renames = " ".join(f"--rename {shlex.quote(f'{old}={new}')}" for old, new in pairs or [("OLD", "NEW")])
+    unknown = ", ".join(map(repr, dict.fromkeys(old for old, _ in pairs) or list(others.values())[:_NAMED]))
+    return f"channels that the model does not know: {unknown}. If only the name differs: {renames}"
 
 
 def _has_files(data: Path, pattern: str) -> bool:

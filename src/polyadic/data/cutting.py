@@ -35,6 +35,9 @@ _MOST_CLASSES = 50
 _MOSTLY = 0.5
 """Share of recordings that must have a channel."""
 
+_TOUCHED = 1e-9
+"""Share of a window that a class covers, if it covers any of it."""
+
 _LONGEST = 2**31 - 1
 """Maximum number of samples in a window."""
 
@@ -108,6 +111,8 @@ def write_store(
                         settings={"reading": reading.to_json()},
                     )
                     writer = stack.enter_context(StoreWriter(store, header, force=force))
+                covered = label_windows(recording, starts, writer.header.length, reader.reading.class_numbers, _TOUCHED)
+                survey.partly += int(((classes < 0) & (covered >= 0)).sum())
                 try:  # an OSError here, such as a full disk, is not the fault of the recording
                     writer.add(recording, starts, classes, subject_from=subject_from)
                 except DataError as error:
@@ -247,6 +252,7 @@ class _Survey:
     marking : for each annotation text without duration, the number of windows in which it is the most frequent one
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
     lasting : texts of annotations with a duration that may be classes
+    partly : number of windows without a label because classes cover them only in part (`min_share`)
     """
 
     reader: FolderReader
@@ -257,6 +263,7 @@ class _Survey:
     marking: Counter[str] = field(default_factory=Counter)
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
+    partly: int = 0
 
     def read_all(self, on_error: OnError) -> None:
         """Add all recordings; tables that fit into memory are parsed once."""
@@ -346,10 +353,9 @@ class _Survey:
             found.append(f"{files[0]}{more}: {note}")
         known = store.index.label >= 0
         unlabelled = float((~known).mean())
-        partly = np.isin(store.index.recording, np.unique(store.index.recording[known]))  # recordings with a label
         if reading.classes and unlabelled:
             more = "To label more: shorter windows (--seconds), a stride (--stride), --offset or --min-share 0.5"
-            hint = f". {more}" if not known.any() or (~known[partly]).mean() > _MOSTLY else ""
+            hint = f". {more}" if self.partly > _MOSTLY * (self.partly + known.sum()) else ""
             found.append(f"{100 * unlabelled:.1f} % of the windows have no label{hint}")
         lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
         if lost and reading.classes:

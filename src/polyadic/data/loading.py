@@ -63,6 +63,7 @@ class FolderReader:
         self.base, self.labels = Path(root), labels
         self.reading = reading if labels else reading.without_labels()
         self._label_from = reading.label_from  # subjects must not depend on `labels`
+        self._label = reading.label  # nor must the channels
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.notes: dict[str, list[str]] = {}
         self.channels: dict[str, None] = {}
@@ -274,7 +275,7 @@ class FolderReader:
         reading, heads = self.reading, read_heads(path)
         names = [split_unit(head)[0] for head in heads]
         self.channels |= dict.fromkeys(names)
-        label = reading.label
+        label = self._label if self.labels or self._label in heads else None
         if label is not None and label not in heads and heads and self._tables_have_label:
             self.note(f"read without labels, because there is no column {label!r} (--label)", path.name)
             label = None
@@ -282,6 +283,8 @@ class FolderReader:
         described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
         frame, described = read_table(path, described)
         found = recordings_in(frame, described, path.name, self.name_of(path), by)
+        if not self.labels:
+            found = [replace(recording, annotations=()) for recording in found]
         size = sum(recording.signal.nbytes for recording in found)
         if size <= self.room:
             self._tables[path] = found

@@ -35,6 +35,9 @@ OnRecording = Callable[[str, int, int, int, int], None]
 
 _WRITTEN_BYTES = 8 * 2**20
 """Maximum bytes of windows to hold in memory while writing."""
+_ALL_MISSING = "all its samples are missing"
+"""Reason to skip a recording without any sample."""
+
 _COMPARED_BYTES = 2**16
 """Bytes of every `_WRITTEN_BYTES` that are hashed to find identical recordings."""
 
@@ -242,7 +245,7 @@ class StoreWriter:
             count += int(kept.sum())
             empty += int((~kept).sum())
         if not count:
-            self.skip(name, "all its samples are missing" if empty else "it is shorter than a window")
+            self.skip(name, _ALL_MISSING if empty else "it is shorter than a window")
             return 0
         content.update(count.to_bytes(8, "little"))
         self._index += columns
@@ -260,6 +263,12 @@ class StoreWriter:
 
     def _finish(self) -> None:
         """Write the header of the samples, the index and the description; then rename the folder."""
+        if not self._recordings and _ALL_MISSING in self._skipped.values():
+            raise DataError(
+                f"no recording has a window of {self.header.length / self.header.fs:g} s with samples: all samples of "
+                f"{listed(name for name, reason in self._skipped.items() if reason == _ALL_MISSING)} are missing "
+                "(empty cells, NaN)"
+            )
         if not self._recordings:
             raise DataError(
                 f"no recording has a window of {self.header.length / self.header.fs:g} s, so the store would be empty: "

@@ -174,8 +174,8 @@ class CrossValidation:
             f"Along the recording: balanced accuracy {_percent(self.along['balanced_accuracy'])}, each window by "
             f"itself {_percent(self.balanced_accuracy)}. In {round(self.along['used'] * self.folds * self.repeats)} of "
             f"{self.folds * self.repeats} folds the training subjects show a gain beyond its standard error, so "
-            f"predict would label {uses} there. What it does with a model is what fit said; --along and --no-along "
-            "decide otherwise." + (f" Recall falls for {lost} points." if lost else "")
+            f"predict would label {uses} there. For a fitted model, predict uses what was better when its probe "
+            "was trained; --along and --no-along override it." + (f" Recall falls for {lost} points." if lost else "")
         )
 
     @property

@@ -33,7 +33,7 @@ from polyadic.core.step import State, Statistics
 from polyadic.data.batches import Samples
 from polyadic.errors import CheckpointError, ModelFileError
 
-__all__ = ["Checkpoints", "data_fingerprint", "describe", "differences"]
+__all__ = ["Checkpoints", "data_fingerprint", "describe", "differences", "where_resumed"]
 
 _PLAIN = ("history", "finished", "best_history", "all_converged", "spent")
 """The fields of `Progress` that the header holds as JSON."""
@@ -213,6 +213,22 @@ class Checkpoints:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or isinstance(error, KeyboardInterrupt):
             self.save()
+
+
+def where_resumed(path: Path) -> str:
+    """Return where a fit resumes from a checkpoint, as one line; "" if the file is no checkpoint."""
+    try:
+        header = model_files.read(path)[1]
+    except FileNotFoundError:
+        return f"no checkpoint {path.name}: starting anew"
+    except ModelFileError:  # the fit says what is wrong
+        return ""
+    if "passes" in header:
+        return f"resuming from {path.name}: after {header['passes']['done']:,} windows of a pass over the data"
+    if "progress" not in header:
+        return ""
+    sweeps, starts = len(header["progress"]["history"]["loss"]), len(header["progress"]["finished"])
+    return f"resuming from {path.name}: after sweep {sweeps}" + (f" of start {starts + 1}" if starts else "")
 
 
 def _tensors_of(state: State, prefix: str) -> dict[str, Tensor]:
