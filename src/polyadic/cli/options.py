@@ -251,10 +251,10 @@ def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
         estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
         if estimators is not None:
             text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps." if has_sweeps else "").rstrip()
-        # The same data may be read several times; dead channels then differ in their counts alone.
-        key = re.sub(r" (in|of) [\d,]*\d", "", text)
-        if key not in shown:
-            shown.add(key)
+        # The same data may be read several times and in parts: dead channels are named once.
+        parts = set(re.findall(r"[:,] ([^,:]+) in [\d,]*\d", text)) if category.__name__ == "MissingWarning" else {text}
+        if not parts <= shown:
+            shown.update(parts)
             print_notes(f"polyadic: warning: {text}")
 
     usual, warnings.showwarning = warnings.showwarning, show
