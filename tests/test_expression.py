@@ -63,7 +63,7 @@ def test_entries_with_twice_the_power_add_three_decibels_times_their_weight(mode
     assert expression(model, X) - before == pytest.approx(np.tile(gain, (80, 1)), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["har", "eegmat"])
+@pytest.mark.parametrize("name", ["har", "sisfall", "eegmat"])
 def test_twice_the_power_is_three_decibels_on_real_recordings(data_folder, name):
     signals = read_set(data_folder, name).windows
     signals = signals[:: len(signals) // 200]
