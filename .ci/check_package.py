@@ -28,7 +28,7 @@ import importlib.metadata, importlib.util, sys
 import polyadic
 assert polyadic.__version__ == importlib.metadata.version("polyadic"), polyadic.__version__
 assert "site-packages" in polyadic.__file__, polyadic.__file__
-extras = "edfio h5py kaleido matplotlib mne onnx plotly pooch pyriemann tensorly wfdb".split()
+extras = "edfio h5py kaleido matplotlib mne onnx plotly pyriemann tensorly wfdb".split()
 assert not [name for name in extras if importlib.util.find_spec(name)], "the environment is not clean"
 import pathlib
 import numpy as np

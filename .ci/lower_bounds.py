@@ -14,7 +14,7 @@ from pathlib import Path
 
 from environments import ROOT, environment, install, run, say
 
-EXTRAS = ("dask", "edf", "interop", "label", "mne", "onnx", "report", "wfdb")
+EXTRAS = ("dask", "edf", "label", "mne", "onnx", "report", "wfdb")
 """All extras but `paper`, whose packages need a newer numpy than the rest, and the extras for development."""
 TOOLS = ("hypothesis", "pytest", "pytest-xdist")
 TESTS = (

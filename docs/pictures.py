@@ -123,13 +123,6 @@ def views() -> Any:
     return figure
 
 
-def training() -> Any:
-    """Plot the terms of the loss over the sweeps of a fit."""
-    augment = Bandpass([(2, 24), (3, 22)], fs=64)
-    frames = STFT(n_fft=32, hop=16, parts="amplitude")
-    return plot.training(ATD(rank=6, tensorize=frames, augment=augment, beta=2.0, max_sweeps=12).fit(synthetic(400)))
-
-
 def start() -> Any:
     """Plot the components of the first example."""
     X = synthetic(400)
@@ -217,7 +210,7 @@ def save(figures: dict[str, Any], folder: Path, template: str = "plotly_white") 
 if __name__ == "__main__":
     signals, slices = tensor()
     found = {"window": signals, "tensor": slices, "components": model(), "sum": sum_of_components()}
-    found |= {"views": views(), "training": training(), "start": start(), "component": component()}
+    found |= {"views": views(), "start": start(), "component": component()}
     pictures = Path(__file__).parent / "_static" / "pictures"
     save(found | {"missing-light": missing()}, pictures)
     save({"missing-dark": missing()}, pictures, "plotly_dark")

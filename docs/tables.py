@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed
 
 import comparison
 
-from paper import compression, missing
+from paper import missing
 from paper.labels.tables import mean_and_error, split_scores
 from paper.results import table
 from paper.speed import cluster
@@ -254,27 +254,6 @@ def dask() -> str:
     return f"{cluster.summary(_json('cluster/cluster.json'))}\n({files}.)\n"
 
 
-def compressed_fits() -> str:
-    """Return loss and accuracy of fits with compressed windows, next to those with all entries."""
-    result = _json("compression/compression.json")
-    rows = [compression.cells(*one) for one in compression.compared(result["rows"])]
-    files = "[`compression.json`](results/compression/compression.json), by `python -m paper compression`"
-    return table(compression.HEADS, rows, 3) + f"\n{compression.note(result).strip()} ({files}.)\n"
-
-
-def startup() -> str:
-    """Return the seconds of short commands in new processes."""
-    rows = _json("startup/cpu.json")["rows"]
-    seconds = {(row["tree"], row["command"]): row["median_seconds"] for row in rows}
-    named = {"--help": "`polyadic --help`", "info model": "`polyadic info` of a model"}
-    named |= {"info arrays": "`polyadic info` of arrays", "predict": "`polyadic predict`"}
-    named |= {"import torch": "for comparison: `import torch`"}
-    tree = {"import torch": "bare"}
-    return table(
-        ["command", "seconds"], [[name, f"{seconds[tree.get(key, 'this'), key]:.2f}"] for key, name in named.items()]
-    )
-
-
 # ----------------------------------------------------------------------------------------------------------- components
 
 
@@ -396,10 +375,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-fits-cuda": partial(speed_of, "cuda", "fits", speed_tables.fit_table),
     "speed-growth": partial(speed_of, "cpu", "growth", speed_tables.growth_table),
     "speed-store": partial(speed_of, "cpu", "store", speed_tables.store_table),
-    "compression": compressed_fits,
     "dask": dask,
     "speed-compared": speed_compared,
-    "startup": startup,
     "replication": replication,
     "people-components": people_components,
     "har": partial(accuracies, "har/table2-har.md"),
@@ -410,7 +387,6 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "deep-baselines": deep_baselines,
     "cortex-m": partial(whole, "microcontroller/cortex-m.md"),
-    "onnx": partial(whole, "onnx/cpu.md"),
 }
 
 
@@ -464,7 +440,9 @@ def _statements_on_results() -> Iterable[tuple[str, str]]:
     yield "results/README.md", f"the supervised CNN {best['CNN']:.1f}"
     yield "limits.md", f"has {ours[0]:.1f} % with a random split and {ours[1]:.1f} % with a subject-wise one"
     exported = _json("microcontroller/cortex-m.json")["rows"]
-    changed = max(code["other_labels"] / row["compared_windows"] for row in exported for code in row["c"])
+    changed = max(
+        code["complete"]["other_labels"] / code["complete"]["windows"] for row in exported for code in row["c"]
+    )
     yield "deploy.md", f"0 to {100 * changed:.1f} % of the labels change"
 
 

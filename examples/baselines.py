@@ -8,7 +8,7 @@ import numpy as np
 
 from polyadic import ATD, CPD, plot
 from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
+from polyadic.baselines import MiniRocket, PCAFeatures, StatisticsFeatures
 from polyadic.data import split, synthetic
 from polyadic.evaluate import Probe
 from polyadic.presets import PAPER_METHOD
@@ -26,7 +26,7 @@ methods = {
         8, tensorize=frames, augment=views, max_sweeps=10, tol=0, **PAPER_METHOD
     ),
     "PCA": PCAFeatures(8, tensorize=frames),
-    "hand-crafted": HandFeatures(),
+    "statistics": StatisticsFeatures(),
     "MiniRocket": MiniRocket(n_kernels=500),
 }
 

@@ -52,4 +52,4 @@ Z = model.transform(store, out=folder / "features.npy")
 print(type(Z).__name__, Z.shape, Z.dtype)
 
 # %%
-plot.training(model).show()
+plot.components(model, store, count=3).show()

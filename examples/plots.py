@@ -66,9 +66,7 @@ strongest = np.argsort(-relative)
 plot.signals(windows, strongest[:2]).show()
 
 # %%
-# A window with more samples than `points` is drawn as a band between minimum and maximum, to avoid spurious rhythms;
-# with `centre`, only a segment is drawn.
-plot.signals(windows, strongest[:1], points=128).show()
+# Of long windows, a part is easier to read: here 128 samples around the hundredth.
 plot.signals(windows, strongest[:1], points=128, centre=100).show()
 
 # %%
@@ -96,6 +94,5 @@ plot.statistics(model, Z, windows.label, stages).show()
 plot.features(Z, windows, standardise=False).show()
 
 # %%
-# The loss over the sweeps of the fit, and a comparison of methods.
-plot.training(model).show()
+# A comparison of methods.
 plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from paper import datasets
 from paper.catalogue import EXPERIMENTS
-from paper.compression import run as run_compression
-from paper.labels.people import FILES
-from paper.labels.runner import LabelRequest
-from paper.labels.runner import run as run_labels
-from paper.results import stage_bar
+from paper.labels.people import FILES, PTB_XL
 from paper.runner import Request, run
 from polyadic import reuse_memory
 from polyadic.errors import PolyadicError
@@ -24,88 +20,50 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
     help="Reproduce the tables and figures of the paper. To resume an interrupted command, run it again.",
-    epilog="""
-[bold]Examples[/bold]
-
-  python -m paper table2 --quick
-  python -m paper prepare har har har.store --download
-  python -m paper table2 --dataset har --data har.store --jobs 8
-  python -m paper labels --data folder --seeds 3
-  python -m paper speed
-""",
 )
 
-_Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DATA", help="Store or .npz file with labels.", exists=True)
-]
+_FOLDER: Any = typer.Option("--data", metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
+_JOBS = "Number of parallel fits. With more than one, seconds per sweep are not comparable."
+
+
+def _check_sets(names: list[str] | None) -> list[str] | None:
+    """Return the names, all of which must be known."""
+    for name in names or ():
+        if name not in (*FILES, PTB_XL):
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join((*FILES, PTB_XL))}")
+    return names
+
+
+_Folder = Annotated[Path, _FOLDER]
 _Out = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for JSON, Markdown and plot.")]
-_Dataset = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Data set whose settings to use: sleep_edf, har, ptb_xl, ptb_xl_100hz or mgh. Default: the first in the "
-        "paper.",
-    ),
-]
 _Methods = Annotated[
+    list[str] | None, typer.Option("--method", metavar="NAME", help="Method to run; repeat for several. Default: all.")
+]
+_Sets = Annotated[
     list[str] | None,
-    typer.Option("--method", metavar="NAME", help="Method to run; repeat for several. Default: all of the experiment."),
+    typer.Option("--dataset", metavar="NAME", callback=_check_sets, help="Set; repeat for several. Default: all."),
 ]
 _Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of random seeds.")]
-_Epochs = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of epochs of the deep baselines.")]
-_Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")]
-_Jobs = Annotated[
-    int,
-    typer.Option(
-        min=1, metavar="N", help="Number of parallel fits. With more than one, seconds per sweep are not comparable."
-    ),
-]
 _Splits = Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the subjects.")]
-_FOLDER: Any = typer.Option("--data", metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
-_Folder = Annotated[Path, _FOLDER]
-_FolderOrNone = Annotated[Path | None, _FOLDER]
-_Sets = Annotated[
-    list[str] | None, typer.Option("--dataset", metavar="NAME", help=f"{', '.join(FILES)}; repeat for several.")
-]
+_Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")]
+_Jobs = Annotated[int, typer.Option(min=1, metavar="N", help=_JOBS)]
+_Final = Annotated[bool, typer.Option("--final", help="Score the subjects that no setting was chosen on.")]
 _Quick = Annotated[bool, typer.Option("--quick", help="Short test on synthetic signals.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 _OUT = Path("paper-results")
 
 
 @app.command(rich_help_panel="Data")
 def prepare(
-    dataset: Annotated[str, typer.Argument(help="har, sleep-edf, ptb-xl or mgh.")],
+    dataset: Annotated[Literal["har", "sleep-edf", "ptb-xl", "mgh"], typer.Argument(help="Data set.")],
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the data set, in its published layout.")],
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")],
-    skip: Annotated[
-        bool, typer.Option("--skip", help="Skip recordings that cannot be read, and list them in the store.")
-    ] = False,
-    fetch: Annotated[bool, typer.Option("--download", help="First download missing files into the folder.")] = False,
-    mirror: Annotated[str | None, typer.Option(metavar="URL", help="With --download: URL of a mirror.")] = None,
 ) -> None:
     """Write a store of windows from a data set in its published layout. For har, FOLDER may be the zip file."""
-    from paper.datasets.download import SOURCES, download
-
-    name = dataset.replace("-", "_")
-    if name not in datasets.__all__:
-        raise typer.BadParameter(f"{dataset!r} is not har, sleep-edf, ptb-xl or mgh", param_hint="DATASET")
-    if fetch:
-        if name in SOURCES:
-            source = SOURCES[name]
-            typer.echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
-            typer.echo(f"Please cite {source.citation}", err=True)
-        with stage_bar("fetching", unit="files") as update:
-            root = download(name, root, base=mirror, progress=update)
-    with stage_bar("preparing", unit="recordings") as update:
-        options: dict[str, Any] = {"progress": update, "on_error": "skip" if skip else "raise"}
-        written = getattr(datasets, name)(root, store, **({} if name == "har" else options))
+    written = getattr(datasets, dataset.replace("-", "_"))(root, store)
     channels, length = written.shape[1:]
     size = f"{len(written):,} windows of {channels} channels × {length} samples at {written.fs:g} Hz"
     typer.echo(f"{written.path.name}: {size}")
-    for entry in written.skipped:
-        typer.echo(f"left out {entry['name']}: {entry['reason']}")
 
 
 def _add_experiment(name: str) -> None:
@@ -114,32 +72,27 @@ def _add_experiment(name: str) -> None:
 
     @app.command(name, help=f"{experiment.title}.")
     def command(
-        data: _Data = None,
-        dataset: _Dataset = None,
+        data: Annotated[
+            Path | None, typer.Option(metavar="DATA", help="Store or .npz file with labels.", exists=True)
+        ] = None,
+        dataset: Annotated[
+            str, typer.Option(metavar="NAME", help="sleep_edf, har, ptb_xl, ptb_xl_100hz or mgh.")
+        ] = experiment.datasets[0],
         paper_settings: Annotated[
-            bool,
-            typer.Option(
-                "--paper-settings", help="Use the paper's settings for the tensor methods instead of the library's."
-            ),
+            bool, typer.Option("--paper-settings", help="Use the paper's settings for the tensor methods.")
         ] = False,
         method: _Methods = None,
         tuned: Annotated[
-            Path | None,
-            typer.Option(metavar="FILE", help="Settings of each method: docs/results/*/tune-*.json.", exists=True),
+            Path | None, typer.Option(metavar="FILE", help="Settings: docs/results/*/tune-*.json.", exists=True)
         ] = None,
-        protocol: Annotated[
-            str, typer.Option(metavar="NAME", help="subject: subject-wise split; paper: the paper's split; or both.")
-        ] = "both",
         seeds: _Seeds = 5,
-        epochs: _Epochs = 100,
         device: _Device = "auto",
         jobs: _Jobs = 1,
         quick: _Quick = False,
         out: _Out = _OUT,
-        quiet: _Quiet = False,
     ) -> None:
-        how = (seeds, protocol, paper_settings, quick, device, jobs, epochs, tuple(method or ()), tuned)
-        run(Request(name, out, dataset, data, *how), experiment, quiet)
+        how = (seeds, paper_settings, quick, device, jobs, tuple(method or ()), tuned)
+        run(Request(name, out, dataset, data, *how), experiment)
 
 
 for _name in EXPERIMENTS:
@@ -147,19 +100,17 @@ for _name in EXPERIMENTS:
 
 
 @app.command()
-def speed(device: _Device = "auto", quick: _Quick = False, out: _Out = _OUT, quiet: _Quiet = False) -> None:
+def speed(device: _Device = "auto", quick: _Quick = False, out: _Out = _OUT) -> None:
     """Seconds of sweeps and whole fits on random windows, and of other implementations."""
     from paper.speed.runner import run as run_speed
 
-    run_speed(out, device, quick=quick, quiet=quiet)
+    run_speed(out, device, quick=quick)
 
 
 @app.command()
 def labels(
-    data: _FolderOrNone = None,
-    dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}. Default: all.")
-    ] = None,
+    data: Annotated[Path | None, _FOLDER] = None,
+    dataset: _Sets = None,
     method: _Methods = None,
     seeds: _Seeds = 5,
     splits: Annotated[
@@ -172,56 +123,40 @@ def labels(
     jobs: _Jobs = 1,
     quick: _Quick = False,
     out: _Out = _OUT,
-    quiet: _Quiet = False,
 ) -> None:
     """Accuracy against labels per class on new subjects, next to strong baselines."""
-    if dataset is not None and dataset not in FILES:
-        raise typer.BadParameter(f"{dataset!r} is not one of {', '.join(FILES)}", param_hint="--dataset")
-    sets = tuple(FILES) if dataset is None else (dataset,)
-    methods = tuple(method or ())
-    request = LabelRequest(out, data, sets, methods, seeds, splits, development, device, jobs, quick)
-    run_labels(request, quiet=quiet)
+    from paper.labels.runner import LabelRequest
+    from paper.labels.runner import run as run_labels
+
+    sets = tuple(dataset or (*FILES, PTB_XL))
+    run_labels(LabelRequest(out, data, sets, tuple(method or ()), seeds, splits, development, device, jobs, quick))
 
 
 @app.command()
 def cluster(quick: _Quick = False, out: _Out = _OUT) -> None:
     """Seconds, bytes and memory of fits on Dask clusters of 1, 2 and 4 processes of this machine."""
-    from paper.speed import cluster as cluster_runner  # it needs Dask
+    from paper.speed.cluster import run as run_cluster
 
-    cluster_runner.run(out, quick)
-
-
-@app.command()
-def compression(
-    data: _Folder,
-    seeds: _Seeds = 3,
-    splits: _Splits = 4,
-    jobs: _Jobs = 1,
-    out: _Out = _OUT,
-    quiet: _Quiet = False,
-) -> None:
-    """Loss and accuracy of default fits with compressed and with uncompressed windows, on development subjects."""
-    run_compression(out, data, seeds, splits, jobs, quiet=quiet)
+    run_cluster(out, quick)
 
 
 @app.command()
 def compare(
     repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="Number of simulated comparisons.")] = 2000,
-    out: _Out = Path("docs/results/compare"),
-    quiet: _Quiet = False,
+    out: _Out = _OUT,
 ) -> None:
     """False positives and power of comparisons between groups."""
     from paper.comparison import run as run_comparison
 
-    run_comparison(out, repetitions, quiet=quiet)
+    run_comparison(out, repetitions)
 
 
 @app.command()
-def components(data: _Folder, out: _Out = Path("docs/results/components"), quiet: _Quiet = False) -> None:
+def components(data: _Folder, out: _Out = _OUT) -> None:
     """Components for people of three data sets, coverage of their bands, and EEGMAT: rest and arithmetic."""
     from paper.components import run as run_components
 
-    run_components(out, data, quiet=quiet)
+    run_components(out, data)
 
 
 @app.command()
@@ -229,12 +164,14 @@ def along(
     data: _Folder,
     splits: _Splits = 3,
     draws: Annotated[int, typer.Option(min=1, metavar="N", help="Number of draws of labels for each split.")] = 2,
+    final: _Final = False,
+    jobs: _Jobs = 1,
     out: _Out = _OUT,
 ) -> None:
-    """Predictions along the recording against each window by itself, on development subjects."""
+    """Predictions along the recording against each window by itself; resumable."""
     from paper.labels.along import run as run_along
 
-    run_along(data, out, splits, draws)
+    run_along(data, out, splits, draws, final, jobs)
 
 
 @app.command()
@@ -243,7 +180,7 @@ def missing(
     dataset: _Sets = None,
     method: _Methods = None,
     splits: _Splits = 3,
-    final: Annotated[bool, typer.Option("--final", help="Score the subjects that no setting was chosen on.")] = False,
+    final: _Final = False,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
 ) -> None:
@@ -259,25 +196,16 @@ def missing(
 
 @app.command()
 def label(
-    data: _FolderOrNone = None,
+    data: _Folder,
     dataset: _Sets = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of splits of the development subjects.")] = 10,
-    latency: Annotated[
-        bool, typer.Option("--latency", help="Instead, measure the latency per label; needs an idle machine.")
-    ] = False,
     jobs: _Jobs = 1,
     out: _Out = _OUT,
-    quiet: _Quiet = False,
 ) -> None:
     """Labels that simulated annotators need, by the way in which windows are chosen."""
     from paper import label as simulation
 
-    if latency:
-        simulation.latency(out)
-        return
-    if data is None:
-        raise PolyadicError("--data is missing: pass the folder with the sets")
-    simulation.run(out, data, simulation.check_sets(dataset), runs, jobs, quiet)
+    simulation.run(out, data, tuple(dataset or simulation.SETS), runs, jobs)
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ Expressions are simulated, not fitted: each subject has a mean, and windows arou
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,6 @@ from numpy.typing import NDArray
 
 from paper.results import provenance, stage_bar, write_result
 from polyadic.explain import compare_subjects
-
-__all__ = ["DESIGNS", "run", "simulate_null"]
-
-_Floats = NDArray[np.float64]
 
 DESIGNS: dict[str, dict[str, Any]] = {
     "equal groups": {"sizes": (15, 15)},
@@ -60,21 +55,23 @@ def simulate_null(
     for repetition in range(repetitions):
         # All components have the level in common: they are correlated.
         subject = 0.5 * random.normal(size=(len(codes), 1)) + 0.5 * random.normal(size=(len(codes), _VALUES))
-        noise = [_window_mean(random, counts[code], memory, 3.0) for code in codes]
-        values, nuisance = subject[people] + np.array(noise), None
+        values, nuisance = subject[people] + [_noise(random, counts[code], memory) for code in codes], None
         if covariate:
             nuisance = random.normal(size=(len(codes), 1)) + codes[:, None]
             values = values + covariate * nuisance
-        result = compare_subjects(values, codes, people if paired else None, nuisance, _PERMUTATIONS, repetition, 0)
-        found += bool((result["p"] <= 0.05).any())
+        found += _differs(values, codes, repetition, people if paired else None, nuisance)
     return found / repetitions
 
 
-def _window_mean(random: np.random.Generator, count: int, memory: float, scale: float) -> _Floats:
+def _noise(random: np.random.Generator, count: int, memory: float) -> NDArray[np.float64]:
     """Return the mean over windows of an autoregressive process, (V,): only its variance matters, which is exact."""
     lags = np.arange(1, count)
     inflation = 1 + 2 * ((1 - lags / count) * memory**lags).sum()
-    return np.asarray(random.normal(size=_VALUES) * scale * np.sqrt(inflation / count))
+    return np.asarray(random.normal(size=_VALUES) * 3 * np.sqrt(inflation / count))
+
+
+def _differs(values: NDArray[Any], codes: Any, seed: int, people: Any = None, nuisance: Any = None) -> bool:
+    return bool((compare_subjects(values, codes, people, nuisance, _PERMUTATIONS, seed, 0)["p"] <= 0.05).any())
 
 
 def simulate_power(repetitions: int, effect: float, subjects: int = 20) -> dict[str, float]:
@@ -92,25 +89,20 @@ def simulate_power(repetitions: int, effect: float, subjects: int = 20) -> dict[
         powers[codes == 1, :4, 2] += effect
         level = powers.mean(axis=(1, 2))
         parts = [powers[:, 4 * (number % 4) : 4 * (number % 4) + 4, 2 + number // 4] for number in range(8)]
-        sets = {
-            "components": np.column_stack([level, *(part.mean(axis=1) - level for part in parts)]),
-            "band powers": powers.reshape(2 * subjects, -1),
-        }
-        for name, values in sets.items():
-            result = compare_subjects(values, codes, None, None, _PERMUTATIONS, repetition, 0)
-            hits[name] += bool((result["p"] <= 0.05).any())
+        components = np.column_stack([level, *(part.mean(axis=1) - level for part in parts)])
+        hits["components"] += _differs(components, codes, repetition)
+        hits["band powers"] += _differs(powers.reshape(2 * subjects, -1), codes, repetition)
     return {name: count / repetitions for name, count in hits.items()}
 
 
-def run(out: Path, repetitions: int = 2000, quiet: bool = False) -> None:
+def run(out: Path, repetitions: int = 2000) -> None:
     """Write simulations.json."""
-    begun, rows, effects = time.perf_counter(), [], (0.5, 0.75, 1.0)
-    with stage_bar("simulating", quiet, "designs") as update:
+    rows = []
+    with stage_bar("simulating", unit="designs") as update:
         for number, (name, design) in enumerate(DESIGNS.items()):
             update(number, len(DESIGNS), name)
             rows.append({"design": name, **design, "family_wise_error": simulate_null(repetitions, **design)})
             print(f"{name}: family-wise error {100 * rows[-1]['family_wise_error']:.1f} %")
-    power = [{"effect_sd": effect, **simulate_power(max(repetitions // 10, 1), effect)} for effect in effects]
+    power = [{"effect_sd": effect, **simulate_power(max(repetitions // 10, 1), effect)} for effect in (0.5, 0.75, 1.0)]
     about = {"repetitions": repetitions, "permutations": _PERMUTATIONS, "values": _VALUES}
-    result = {**provenance("cpu"), "seconds": time.perf_counter() - begun, **about, "rows": rows, "power": power}
-    write_result(out / "simulations.json", result)
+    write_result(out / "simulations.json", {**provenance("cpu"), **about, "rows": rows, "power": power})

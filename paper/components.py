@@ -5,7 +5,6 @@ Sets are those of the development people. Rest and arithmetic of EEGMAT are comp
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,19 @@ from paper.results import provenance, write_result
 from polyadic import CPD, explain
 from polyadic.scale import Moments
 
-__all__ = ["cover_planted", "describe_components", "planted", "run"]
-
 _Floats = NDArray[np.float64]
 _SETS = ("har", "sisfall", "eegmat")
 _SIZES = (6, 12, 5)
 
 
-def run(out: Path, data: Path, quiet: bool = False) -> None:
+def run(out: Path, data: Path) -> None:
     """Write components.json and eegmat.json."""
-    begun, rows = time.perf_counter(), []
+    rows = []
     for name in _SETS:
         rows.append(describe_components(data, name))
-        if not quiet:
-            print(rows[-1])
-    coverage = cover_planted(10)
-    result = {**provenance("cpu"), "seconds": time.perf_counter() - begun, "coverage": coverage, "rows": rows}
-    write_result(out / "components.json", result)
-    if not quiet:
-        print(f"coverage of 90 % bands on planted components: {100 * coverage:.1f} %")
-    print(_compare_eegmat(out, data))
+        print(rows[-1], flush=True)
+    write_result(out / "components.json", {**provenance("cpu"), "coverage": cover_planted(10), "rows": rows})
+    _compare_eegmat(out, data)
 
 
 def planted(seed: int, subjects: int = 40) -> tuple[list[_Floats], _Floats, NDArray[np.intp]]:
@@ -77,17 +69,15 @@ def describe_components(data: Path, name: str) -> dict[str, Any]:
     assert found.model is not None
     absolute, x = explain.expression(found.model, windows), found.model.coefficients(windows)
     relative = absolute - explain.level(found.model, windows)[:, None]
-    classes = [code for code in np.unique(windows.label) if code >= 0]
-    effects = [np.stack([_effect(values, windows.label == code) for code in classes]) for values in (absolute, x)]
+    effects = [_class_effects(values, windows.label) for values in (absolute, x)]
     large = np.abs(effects[0]) >= 0.5
-    widths = [] if found.bands is None else [(high - low).mean() / (low + high).mean() for low, high in found.bands]
+    widths = [(high - low).mean() / (low + high).mean() for low, high in found.bands or ()]
     own = [float(np.corrcoef(absolute[:, r], x[:, r])[0, 1]) for r in range(x.shape[1])]
     return {
         "set": name,
         "groups": found.n_subjects,
         "rank": found.rank,
         "shown": found.model.rank,
-        "share_that_replicates": found.model.rank / found.rank,
         "tried": {str(rank): count for rank, count in found.tried.items()},
         "band_half_width": [round(float(width), 3) for width in widths],
         "correlation_of_expressions": _median_correlation(absolute),
@@ -98,16 +88,19 @@ def describe_components(data: Path, name: str) -> dict[str, Any]:
     }
 
 
-def _effect(values: _Floats, inside: NDArray[np.bool_]) -> _Floats:
-    """Return the difference of means inside and outside a class, in standard deviations: (R,)."""
-    return np.asarray((values[inside].mean(axis=0) - values[~inside].mean(axis=0)) / values.std(axis=0))
+def _class_effects(values: _Floats, label: NDArray[Any]) -> _Floats:
+    """Return the difference of means inside and outside each class, in standard deviations: (classes, R)."""
+    gaps = [
+        values[label == code].mean(axis=0) - values[label != code].mean(axis=0) for code in np.unique(label[label >= 0])
+    ]
+    return np.asarray(np.stack(gaps) / values.std(axis=0))
 
 
 def _median_correlation(values: _Floats) -> float:
     return float(np.median(np.asarray(np.corrcoef(values.T))[np.triu_indices(values.shape[1], 1)]))
 
 
-def _compare_eegmat(out: Path, data: Path) -> explain.Comparison:
+def _compare_eegmat(out: Path, data: Path) -> None:
     """Write eegmat.json: rest and arithmetic of the same people, with the components that replicate."""
     windows = read_set(data, "eegmat").windows
     found = explain.components(windows)
@@ -115,13 +108,17 @@ def _compare_eegmat(out: Path, data: Path) -> explain.Comparison:
     assert found.bands is not None
     names = np.where(windows.label == 0, "rest", "arithmetic")
     compared = explain.compare(found.model, windows, names, paired=True)
-    tops = np.stack([factor.argmax(axis=0) for factor in found.model.factors_], axis=1).tolist()
     channel, frequency, _ = found.model.axes(windows)
-    peaks = [{"channel": channel.labels[row[0]], "hz": float(frequency.positions[row[1]])} for row in tops]
-    about: dict[str, Any] = {"rank": found.rank, "replicating": found.model.rank, "tried": found.tried, "peaks": peaks}
+    tops = [factor.argmax(axis=0) for factor in found.model.factors_[:2]]
+    about: dict[str, Any] = {
+        "rank": found.rank,
+        "replicating": found.model.rank,
+        "peaks": [{"channel": channel.labels[i], "hz": float(frequency.positions[j])} for i, j in np.transpose(tops)],
+        "channels": channel.labels,
+        "frequencies": frequency.positions.tolist(),
+    }
     # Lower limit, estimate and upper limit of each entry, (3, I, R), in percent.
-    about["channels"], about["frequencies"] = channel.labels, frequency.positions.tolist()
     for name, profile, (low, high) in zip(("by_channel", "by_frequency"), found.profiles, found.bands, strict=False):
         about[name] = (100 * np.stack([low, profile, high])).round(3).tolist()
     write_result(out / "eegmat.json", {**provenance("cpu"), **about, **compared.to_dict()})
-    return compared
+    print(compared)

@@ -1,4 +1,4 @@
-"""`python -m paper label`: simulated annotators, and the latency of the labelling session.
+"""`python -m paper label`: simulated annotators.
 
 How many labels does each way of choosing windows need to reach, on subjects left out, the balanced accuracy of 10
 random labels per class? On development subjects, in random halves: labels come from one half, which the features were
@@ -7,18 +7,13 @@ learned from, and the other half is scored. The annotator knows the true label, 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import tempfile
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
+from joblib import delayed
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.metrics import balanced_accuracy_score
@@ -27,8 +22,6 @@ from paper.labels.people import drawn, halves, read_set
 from paper.results import provenance, publish, run_cells, table
 from paper.scoring import statistic_columns, unthreaded
 from polyadic import CPD
-from polyadic.data import Windows
-from polyadic.errors import PolyadicError
 from polyadic.evaluate.regression import (
     FIXED_C,
     FIXED_WEIGHT,
@@ -39,14 +32,12 @@ from polyadic.evaluate.regression import (
     settings_of,
 )
 from polyadic.evaluate.unlabelled import neighbour_graph, trusted_labels
-from polyadic.label import Journal, Questions, Session
+from polyadic.label import Questions
 from polyadic.label.questions import EVERY, SAMPLE, margin
-from polyadic.label.session import follow
 
 SETS = ("har", "sisfall", "geotec", "eegmat")
 STRATEGIES = ("polyadic", "random", "farthest-first", "uncertainty")
 ERRORS = (0.0, 0.05)
-SIZES = (1_000, 10_000, 100_000)
 _PER_CLASS, _DRAWS = 10, 5
 _MOST_PER_CLASS = 30
 """Labels per class after which a run is given up."""
@@ -54,19 +45,6 @@ _REFIT_EVERY = 2
 _TOLERANCE = 1e-3
 
 _Rows = NDArray[np.intp]
-
-
-class _Cell(NamedTuple):
-    """One run: a set, a split of its development subjects, a strategy, and the share of wrong answers."""
-
-    data: str
-    run: int
-    strategy: str
-    error: float
-
-    def key(self) -> str:
-        parts = [*map(str, self), _PER_CLASS, _DRAWS, _MOST_PER_CLASS, _REFIT_EVERY]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
 
 class _Half(NamedTuple):
@@ -114,37 +92,14 @@ class _Half(NamedTuple):
         return float(100 * balanced_accuracy_score(self.test, predict(self.Z_test).argmax(axis=1)))
 
 
-def run(out: Path, folder: Path, sets: tuple[str, ...], runs: int, jobs: int = 1, quiet: bool = False) -> None:
+def run(out: Path, folder: Path, sets: tuple[str, ...], runs: int, jobs: int = 1) -> None:
     """Simulate annotators; write and show `simulated.json` and `simulated.md`."""
     out.mkdir(parents=True, exist_ok=True)
-    splits = list(product(sets, range(runs)))
-    with parallel_config("loky", inner_max_num_threads=1) if jobs > 1 else nullcontext():
-        parts = Parallel(jobs)(delayed(_features)(folder, *split) for split in splits)
-    halves_of = dict(zip(splits, parts, strict=True))
-    cells = [_Cell(*words) for words in product(sets, range(runs), STRATEGIES, ERRORS)]
-    tasks = {cell.key(): delayed(_simulate)(cell, halves_of[cell.data, cell.run]) for cell in cells}
-    done = run_cells("label", tasks, out / "simulated.cells.jsonl", jobs, quiet)
-    rows = [
-        {"set": cell.data, "run": cell.run, "strategy": cell.strategy, "wrong": cell.error, **done[cell.key()]}
-        for cell in cells
-    ]
-    notes = {
-        "target": f"balanced accuracy in percent of {_PER_CLASS} random labels per class, mean of {_DRAWS} draws",
-        "needed": "number of labels at which the target is first reached, scored every "
-        f"{_REFIT_EVERY} labels; null: not within {_MOST_PER_CLASS} per class, which counts as that many",
-        "curve": "number of labels and balanced accuracy in percent on the subjects left out",
-        "probe": "fixed settings of a Probe with fewer than 100 labels, with unlabelled windows; "
-        f"refitted every {_REFIT_EVERY} labels",
-    }
-    result = {
-        "experiment": "label",
-        "sets": list(sets),
-        "runs": runs,
-        "seeds": list(range(runs)),
-        "notes": notes,
-        **provenance("cpu"),
-        "rows": rows,
-    }
+    tasks = {f"{name} {number}": delayed(_simulate)(folder, name, number) for name in sets for number in range(runs)}
+    done = run_cells("label", tasks, out / "simulated.cells.jsonl", jobs)
+    note = "needed: labels at which the target is reached; curve: labels, balanced accuracy on the subjects left out"
+    result: dict[str, Any] = {"experiment": "label", "sets": list(sets), "runs": runs, "note": note}
+    result |= {**provenance("cpu"), "rows": [row for rows in done.values() for row in rows]}
     publish(out, "simulated", result, page(result))
 
 
@@ -153,42 +108,39 @@ def _features(folder: Path, name: str, number: int) -> _Half:
     data = read_set(folder, name).labelled(of_development=True)
     train, test = halves(data.label, data.subject, number + 1)[number]
     train = np.sort(np.random.default_rng([number, 0]).permutation(train)[:SAMPLE])
-    with unthreaded():
-        model = CPD(device="cpu", random_state=number, verbose=0).fit(data[train])
-        Z, Z_test = (np.asarray(model.transform(data[rows]), np.float64) for rows in (train, test))
+    model = CPD(device="cpu", random_state=number, verbose=0).fit(data[train])
+    Z, Z_test = (np.asarray(model.transform(data[rows]), np.float64) for rows in (train, test))
     label = data.label
     return _Half(Z, label[train], data.subject[train], Z_test, label[test], statistic_columns(model))
 
 
-def _simulate(cell: _Cell, half: _Half) -> dict[str, Any]:
-    begun = time.process_time()
-    label, classes = half.label, int(half.label.max()) + 1
-    rng = np.random.default_rng([cell.run, 1])
-    # A wrong answer is any of the other classes; the same window always gets the same answer.
-    wrong = rng.random(len(label)) < cell.error
-    answers = np.where(wrong, (label + rng.integers(1, classes, len(label))) % classes, label)
+def _simulate(folder: Path, name: str, number: int) -> list[dict[str, Any]]:
+    """Label one half of a set with every strategy, with and without wrong answers."""
     with unthreaded():
-        learn = half.learner()
-        draws = [drawn(label, np.arange(len(label)), _PER_CLASS, [cell.run, number]) for number in range(_DRAWS)]
+        half = _features(folder, name, number)
+        label, classes, learn = half.label, int(half.label.max()) + 1, half.learner()
+        draws = [drawn(label, np.arange(len(label)), _PER_CLASS, [number, draw]) for draw in range(_DRAWS)]
         target = round(float(np.mean([half.score(learn(rows, label[rows])) for rows in draws])), 2)
-        questions = Questions(half.Z, half.subject, half.statistics, cell.run)
-        needed, curve, seen, probabilities = None, [], list[int](), None
-        while len(seen) < min(_MOST_PER_CLASS * classes, len(label)) and needed is None:
-            seen.append(_next(cell.strategy, questions, seen, probabilities))
-            rows = np.unique(seen)
-            if len(seen) % _REFIT_EVERY or len(np.unique(answers[rows])) < 2:
-                continue
-            predict = learn(rows, answers[rows])
-            probabilities = predict(half.Z)
-            curve.append([len(seen), round(half.score(predict), 2)])
-            needed = len(seen) if curve[-1][1] >= target else None
-    return {
-        "target": target,
-        "needed": needed,
-        "classes": classes,
-        "cpu_seconds": round(time.process_time() - begun),
-        "curve": curve,
-    }
+        found = []
+        for strategy, error in product(STRATEGIES, ERRORS):
+            rng = np.random.default_rng([number, 1])
+            # A wrong answer is any of the other classes; the same window always gets the same answer.
+            wrong = rng.random(len(label)) < error
+            answers = np.where(wrong, (label + rng.integers(1, classes, len(label))) % classes, label)
+            questions = Questions(half.Z, half.subject, half.statistics, number)
+            needed, curve, seen, probabilities = None, [], list[int](), None
+            while len(seen) < min(_MOST_PER_CLASS * classes, len(label)) and needed is None:
+                seen.append(_next(strategy, questions, seen, probabilities))
+                rows = np.unique(seen)
+                if len(seen) % _REFIT_EVERY or len(np.unique(answers[rows])) < 2:
+                    continue
+                predict = learn(rows, answers[rows])
+                probabilities = predict(half.Z)
+                curve.append([len(seen), round(half.score(predict), 2)])
+                needed = len(seen) if curve[-1][1] >= target else None
+            row = {"set": name, "run": number, "strategy": strategy, "wrong": error}
+            found.append({**row, "target": target, "needed": needed, "classes": classes, "curve": curve})
+    return found
 
 
 def _next(strategy: str, questions: Questions, seen: list[int], probabilities: NDArray[np.float64] | None) -> int:
@@ -204,78 +156,24 @@ def _next(strategy: str, questions: Questions, seen: list[int], probabilities: N
 
 def page(result: dict[str, Any]) -> str:
     """Return the tables: median number of labels needed, and how often the target was not reached."""
-    lines = ["# Labels needed to reach the accuracy of 10 random labels per class", ""]
-    lines += [
+    lines = [
+        "# Labels needed to reach the accuracy of 10 random labels per class\n",
         f"Median of {result['runs']} runs (random halves of the development subjects), total labels; in brackets the "
         f"runs that did not get there within {_MOST_PER_CLASS} labels per class, which count as that many. The target "
-        "is the balanced accuracy of 10 true random labels per class on the subjects left out.",
+        "is the balanced accuracy of 10 true random labels per class on the subjects left out.\n",
     ]
     for error in ERRORS:
-        lines += ["", f"## {'True labels' if not error else f'{100 * error:g} % wrong labels'}", ""]
-        table_rows = []
+        cells = []
         for name in result["sets"]:
             rows = [row for row in result["rows"] if row["set"] == name and row["wrong"] == error]
-            cells, medians = [], {}
+            counts, medians = [], {}
             for strategy in STRATEGIES:
                 own = [row for row in rows if row["strategy"] == strategy]
                 missed = sum(row["needed"] is None for row in own)
                 medians[strategy] = float(np.median([row["needed"] or _MOST_PER_CLASS * row["classes"] for row in own]))
-                cells.append(f"{medians[strategy]:g}" + (f" ({missed})" if missed else ""))
-            ratio = medians["polyadic"] / medians["random"]
+                counts.append(f"{medians[strategy]:g}" + (f" ({missed})" if missed else ""))
             target = np.mean([row["target"] for row in rows])
-            table_rows.append([name, f"{target:.1f}", *cells, f"{ratio:.2f}"])
-        lines.append(table(["set", "target, %", *STRATEGIES, "polyadic / random"], table_rows).rstrip())
-    return "\n".join([*lines, ""])
-
-
-# -------------------------------------------------------------------------------------------------------- latency
-
-
-def latency(out: Path, sizes: tuple[int, ...] = SIZES, answers: int = 60) -> None:
-    """Measure the seconds from an answer to the next question, and of a refit; write and show `latency.json`."""
-    rows = [_measure(size, answers) for size in sizes]
-    result = {"experiment": "label latency", **provenance("cpu"), "rows": rows}
-    heads = list(rows[0])
-    lines = [[f"{row['windows']:,}", *(f"{row[name]:g}" for name in heads[1:])] for row in rows]
-    publish(out, "latency", result, f"# Latency per label\n\n{table(heads, lines, text=0)}")
-
-
-def _measure(size: int, answers: int) -> dict[str, Any]:
-    """Measure a session on random features of four classes, as many as those of a 20-channel recording."""
-    rng = np.random.default_rng(0)
-    truth, subject = rng.integers(0, 4, size), np.arange(size) // 100
-    Z = rng.normal(size=(size, 150)) + 3 * np.eye(150)[truth]
-    X = np.lib.stride_tricks.as_strided(rng.normal(size=128), (size, 9, 128), (0, 0, 8))  # no memory
-    start = np.arange(size) % 100 * 128
-    windows = Windows(X, 50.0, subject=subject, recording=subject.astype(str), start=start)
-    saved, lags = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        session = Session(windows, Z, Journal(Path(folder) / "labels.csv"))
-        follow(session, print)
-        for number in range(answers):
-            row = session.question("tab").row
-            begun = time.perf_counter()
-            session.answer("tab", row, f"class {truth[row]}", session.stamp(row))
-            session.question("tab")
-            saved.append(time.perf_counter() - begun)
-            time.sleep(0.2)  # nobody labels faster
-            if number % 10 == 9:
-                while session.predictions.version != session.version:
-                    time.sleep(0.01)
-                lags.append(time.perf_counter() - begun)
-        session.journal.close()
-    return {
-        "windows": size,
-        "answer to next question, median ms": round(1000 * float(np.median(saved)), 1),
-        "slowest ms": round(1000 * max(saved), 1),
-        "answer to refit, median s": round(float(np.median(lags)), 2),
-        "slowest s": round(max(lags), 2),
-    }
-
-
-def check_sets(names: list[str] | None) -> tuple[str, ...]:
-    """Return the sets to simulate; all four by default."""
-    for name in names or ():
-        if name not in SETS:
-            raise PolyadicError(f"--dataset must be one of {', '.join(SETS)}, but is {name!r}")
-    return tuple(names or SETS)
+            cells.append([name, f"{target:.1f}", *counts, f"{medians['polyadic'] / medians['random']:.2f}"])
+        lines.append(f"## {f'{100 * error:g} % wrong labels' if error else 'True labels'}\n")
+        lines.append(table(["set", "target, %", *STRATEGIES, "polyadic / random"], cells))
+    return "\n".join(lines)

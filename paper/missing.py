@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.metrics.pairwise import euclidean_distances
 
-from paper.labels.people import halves, read_set
+from paper.baselines import HandFeatures
+from paper.labels.people import PTB_XL, halves, read_set
 from paper.results import provenance, publish, run_cells, table
 from polyadic import CPD
-from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
+from polyadic.baselines import MiniRocket, PCAFeatures
 from polyadic.core.missing import dead_channels
 from polyadic.data import Windows
 from polyadic.evaluate import Probe, WindowClassifier
@@ -46,9 +47,6 @@ _DRAWS = 4
 """Random choices of several channels; they are the same for all faults and methods."""
 _KNOWN = 500
 """Maximum number of windows of the fit that the imputer searches."""
-PTB = "ptb-xl"
-_INVALID = -32.0
-"""Values below this one are missing in the file of PTB-XL."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def _rival(name: str, people: _People) -> Predict:
     if name == "PCA":
         model: Any = PCAFeatures(32, tensorize=recommended_stft(X.shape[2], X.fs), device="cpu").fit(X)
     else:
-        model = (HandFeatures(device="cpu") if name == "statistics" else MiniRocket(device="cpu")).fit(X)
+        model = (HandFeatures(device="cpu") if name == "statistics" else MiniRocket()).fit(X)
     Z = np.asarray(model.transform(train), np.float64)
     mean, scale = (Z.mean(axis=0), Z.std(axis=0) + 1e-12) if name == "statistics" else (0.0, 1.0)
     probe = Probe().fit((Z - mean) / scale, train.label, groups=train.subject)
@@ -211,10 +209,9 @@ def _detection(model: CPD, people: _People, split: int) -> dict[str, float]:
 
 def _ptb_xl(folder: Path, split: int, as_missing: int) -> Row:
     """Score sex on the printed layout of PTB-XL (2.5 s per lead), by patient: what is missing is 0, or NaN."""
-    with np.load(folder / "ptbxl100.npz") as file:
-        X, sex, patient = file["X"], file["sex"], file["patient_id"]
-    people = np.where(patient >= 0, patient, 10**8 + np.arange(len(patient))).astype(str)
-    X = np.where(X < _INVALID, np.float32(np.nan if as_missing else 0), X)
+    windows = read_set(folder, PTB_XL).windows
+    sex, people = windows.label, windows.subject
+    X = windows.X if as_missing else np.nan_to_num(windows.X)
     train, test = halves(sex, people, split + 1)[split]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -233,8 +230,8 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     who, tasks = "final" if final else "development", dict[str, Any]()
     for name, split in product(sets, range(splits)):
-        if name == PTB:
-            tasks |= {f"{PTB} {way} {split}": delayed(_ptb_xl)(folder, split, way) for way in (0, 1)}
+        if name == PTB_XL:
+            tasks |= {f"{PTB_XL} {way} {split}": delayed(_ptb_xl)(folder, split, way) for way in (0, 1)}
         else:
             about = (folder, name, split, final)
             tasks |= {f"{who} {name} {split} {one}": delayed(_cell)(*about, one) for one in methods}

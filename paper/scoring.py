@@ -12,13 +12,16 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from polyadic._util.random_streams import integer_seed
 from polyadic.augment import Augmentation
 from polyadic.data import Split, Windows
-from polyadic.evaluate import make_probe, scores
+from polyadic.evaluate import scores
 
 PROBES = ("plain", "standardised")
 """The probes of the paper's tables."""
@@ -42,6 +45,12 @@ def statistic_columns(model: Any) -> NDArray[np.intp]:
     """Return the indices of the columns of a feature extractor that are statistics of the raw window."""
     readout = getattr(model, "readout_", None)
     return np.arange(0) if readout is None else np.arange(readout.rank, readout.n_features)
+
+
+def make_probe(kind: str) -> Any:
+    """Return an unfitted regression of `PROBES`, with more iterations, because the scales of raw features differ."""
+    regression = LogisticRegression(max_iter=1000)
+    return regression if kind == "plain" else make_pipeline(StandardScaler(), regression)
 
 
 def train_probe(classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, columns: Any = None) -> Any:

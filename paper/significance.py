@@ -9,11 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-__all__ = ["corrected_resampled", "holm"]
-
-_DECIMALS = 12
-"""Scores are fractions or percentages: further decimals are rounding, and equal scores may differ in them."""
-
 
 def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[float, float]:
     """Compare two methods on random splits of the same windows, whose training parts overlap, by a paired t-test.
@@ -28,8 +23,7 @@ def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[floa
 
     Returns
     -------
-    t and the two-sided p; both NaN with fewer than two splits. If all differences are equal, p is 1 if they are 0, and
-    0 otherwise
+    t and the two-sided p; both NaN with fewer than two splits
 
     Examples
     --------
@@ -37,7 +31,7 @@ def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[floa
     >>> round(t, 3), round(p, 3)
     (1.732, 0.225)
     """
-    gaps = np.asarray(differences, np.float64).round(_DECIMALS)
+    gaps = np.asarray(differences, np.float64).round(12)  # equal scores may differ in further decimals
     n = len(gaps)
     if n < 2:
         return np.nan, np.nan
@@ -48,15 +42,7 @@ def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[floa
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Adjust p-values by Holm's method: rejecting those below 0.05 keeps the family-wise error rate at 5 %.
-
-    Parameters
-    ----------
-    p_values : (n,), one for each comparison; NaN for a comparison that was not possible, which does not count
-
-    Returns
-    -------
-    (n,), adjusted, in the same order
+    """Adjust p-values by Holm's method, for a family-wise error rate: (n,); NaN is a comparison that does not count.
 
     Examples
     --------

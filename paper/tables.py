@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from paper.significance import corrected_resampled, holm
 Row = dict[str, Any]
 Result = dict[str, Any]
 
+PROBES = ("plain", "standardised", "augmented")
 _PROTOCOL = {"subject": "subject-wise split", "paper": "as in the paper"}
-_PROBES = ("plain", "standardised", "augmented")
-_SCORED_BY = (*_PROBES, "standardised perturbed", "augmented perturbed")
+_SCORED_BY = (*PROBES, "standardised perturbed", "augmented perturbed")
 
 
 def percentages(rows: Iterable[Row], probe: str = "standardised", score: str = "accuracy") -> list[float]:
@@ -26,7 +26,11 @@ def percentages(rows: Iterable[Row], probe: str = "standardised", score: str = "
     return [100 * row[probe][score] for row in rows if probe in row]
 
 
-def paper_figure(value: tuple[float, float] | None) -> str:
+def _mean(rows: Iterable[Row], probe: str = "standardised", score: str = "accuracy") -> str:
+    return mean_and_std(percentages(rows, probe, score))
+
+
+def _theirs(value: tuple[float, float] | None) -> str:
     """Return a result of the paper as mean ± standard deviation, or a dash."""
     return "–" if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
 
@@ -45,13 +49,12 @@ def footer(result: Result) -> str:
     here = machine_name(result["machine"])
     # The cells of a result may come from several machines.
     places = dict.fromkeys(here if row.get("device", "cpu") == "cpu" else row["device"] for row in result["rows"])
-    where = " and ".join(places) or here
     commits = " and ".join(dict.fromkeys(str(row.get("commit", result["commit"])) for row in result["rows"]))
     jobs = max([result["jobs"], *(row.get("jobs", 1) for row in result["rows"])])
     note = "" if jobs == 1 else f" Up to {jobs} processes at a time, so the seconds are not comparable."
     return (
         f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
-        f"`{result['command']}`, {where}, {result['date']}, commit {commits or result['commit']}.{note}\n"
+        f"`{result['command']}`, {' and '.join(places)}, {result['date']}, commit {commits}.{note}\n"
     )
 
 
@@ -66,6 +69,9 @@ def select_rows(result: Result, **wanted: Any) -> list[Row]:
     return sorted(found, key=lambda row: int(row["seed"]))
 
 
+# --------------------------------------------------------------------------------------------- tables with accuracies
+
+
 def main_table(result: Result, protocol: str) -> str:
     """Return Table 2: every method by both probes, clean and perturbed, with the paper's accuracy and parameters."""
     lines = []
@@ -73,32 +79,17 @@ def main_table(result: Result, protocol: str) -> str:
         rows = select_rows(result, protocol=protocol, method=name)
         theirs = reference.MAIN.get(name, reference.SUPERVISED.get(name, {})).get(result["dataset"])
         parameters = reference.PARAMETERS.get(name, {}).get(result["dataset"])
-        lines.append(
-            [
-                name,
-                mean_and_std(percentages(rows, "plain")),
-                mean_and_std(percentages(rows, "standardised")),
-                mean_and_std(percentages(rows, "standardised", "macro_f1")),
-                mean_and_std(percentages(rows, "augmented")),
-                mean_and_std(percentages(rows, "standardised perturbed")),
-                mean_and_std(percentages(rows, "augmented perturbed")),
-                f"{np.mean([row['parameters'] for row in rows]):,.0f}",
-                paper_figure(theirs),
-                "–" if parameters is None else f"{parameters:,}",
-            ]
-        )
+        scores = [_mean(rows, "plain"), _mean(rows), _mean(rows, score="macro_f1"), _mean(rows, "augmented")]
+        scores += [_mean(rows, "standardised perturbed"), _mean(rows, "augmented perturbed")]
+        size = f"{np.mean([row['parameters'] for row in rows]):,.0f}"
+        lines.append([name, *scores, size, _theirs(theirs), "–" if parameters is None else f"{parameters:,}"])
     heads = ["", "plain", "standardised", "its macro F1", "augmented probe", "perturbed: standardised"]
     heads += ["perturbed: augmented probe", "parameters", "paper", "its parameters"]
     return "\n".join([table(heads, lines), paired_table(result, protocol)])
 
 
 def paired_table(result: Result, protocol: str) -> str:
-    """Compare ATD with its ablations seed by seed: the gain of the self-supervised term and of the second view, with p.
-
-    Returns
-    -------
-    a table with a row for each baseline and number of labels (if there are several); "" if there is nothing to compare
-    """
+    """Compare ATD with its ablations seed by seed, for each number of labels; "" if there is nothing to compare."""
     lines = []
     for count in distinct_values((row for row in result["rows"] if row.get("method") == "ATD"), "labels"):
         for rival in ("ATD_ss-", "SALS"):
@@ -129,19 +120,12 @@ def timed_table(result: Result, protocol: str) -> str:
         rows = select_rows(result, protocol=protocol, method=name)
         # Timings with several jobs are not comparable.
         seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
-        theirs = reference.SECONDS.get(name, {}).get(dataset)
-        lines.append(
-            [
-                name,
-                mean_and_std(percentages(rows)),
-                *([f"{value:.2g}" for value in tests[name]] if name in tests else ["–"] * 4),
-                f"{np.mean([row['parameters'] for row in rows]):,.0f}",
-                f"{np.mean(seconds):.3f}" if seconds else "–",
-                paper_figure(reference.MAIN.get(name, {}).get(dataset)),
-                "–" if (value := reference.P_VALUES.get(name, {}).get(dataset)) is None else f"{value:g}",
-                "–" if theirs is None else f"{theirs:.1f}",
-            ]
-        )
+        cells = [f"{value:.2g}" for value in tests[name]] if name in tests else ["–"] * 4
+        cells += [f"{np.mean([row['parameters'] for row in rows]):,.0f}"]
+        cells += [f"{np.mean(seconds):.3f}" if seconds else "–", _theirs(reference.MAIN.get(name, {}).get(dataset))]
+        p, theirs = (found.get(name, {}).get(dataset) for found in (reference.P_VALUES, reference.SECONDS))
+        cells += ["–" if p is None else f"{p:g}", "–" if theirs is None else f"{theirs:.1f}"]
+        lines.append([name, _mean(rows), *cells])
     heads = ["", "standardised", "p unpaired", "p paired", "p resampled", "its Holm", "parameters", "s/sweep"]
     return table([*heads, "paper", "its p", "its s/sweep"], lines)
 
@@ -154,28 +138,24 @@ def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, lis
         rows = select_rows(result, protocol=protocol, method=name)
         theirs = percentages(rows)
         share = rows[0]["n_test"] / (rows[0]["n_test"] + rows[0]["n_train"])
-        differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-        resampled = corrected_resampled(differences, share)[1]
+        paired, resampled = (corrected_resampled(np.subtract(ours, theirs), part)[1] for part in (0.0, share))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # one seed: p is NaN
+            warnings.simplefilter("ignore", RuntimeWarning)  # one seed, or equal accuracies
             unpaired = float(stats.ttest_ind(ours, theirs).pvalue)
-        if len(ours) > 1 and np.ptp(ours) == np.ptp(theirs) == 0:  # no variance
+        if np.ptp(ours) == np.ptp(theirs) == 0:  # no variance
             unpaired = float(ours[0] == theirs[0])
-        tests[name] = [unpaired, corrected_resampled(differences, 0.0)[1], resampled]
+        tests[name] = [unpaired, paired, resampled]
     adjusted = holm([tests[name][2] for name in rivals])
     return {name: [*tests[name], float(p)] for name, p in zip(rivals, adjusted, strict=True)}
 
 
 def grid_table(
-    row: str, column: str, theirs: Callable[[str, Any, Any], tuple[float, float] | None], seconds: bool = False
+    row: str, column: str, theirs: Mapping[str, Mapping[Any, Any]], seconds: bool = False
 ) -> Callable[[Result, str], str]:
     """Return a function that formats a table with one label as rows and another as columns, for each probe.
 
-    Parameters
-    ----------
-    row, column : names of labels
-    theirs : function that returns the paper's result, given dataset, row and column
-    seconds : whether to also show seconds per sweep
+    `theirs` has the paper's results by dataset and column, or by dataset, row and column; `seconds` adds seconds per
+    sweep.
     """
 
     def layout(result: Result, protocol: str) -> str:
@@ -183,13 +163,13 @@ def grid_table(
         lines = []
         for name in distinct_values(result["rows"], row):
             cells = [select_rows(result, protocol=protocol, **{row: name, column: value}) for value in columns]
-            lines += [
-                [f"{name}, {probe}", *(mean_and_std(percentages(rows, probe)) for rows in cells)] for probe in _PROBES
-            ]
+            lines += [[f"{name}, {probe}", *(_mean(rows, probe) for rows in cells)] for probe in PROBES]
             if seconds:
-                sums = [[r["seconds"] for r in rows if "seconds" in r] for rows in cells]
-                lines.append([f"{name}, s/sweep", *(f"{np.mean(s):.3f}" if s else "–" for s in sums)])
-            known = [paper_figure(theirs(result["dataset"], name, value)) for value in columns]
+                means = [np.mean([one["seconds"] for one in rows]) for rows in cells]
+                lines.append([f"{name}, s/sweep", *(f"{mean:.3f}" for mean in means)])
+            published = theirs.get(result["dataset"], {})
+            published = published.get(name, published)
+            known = [_theirs(published.get(value)) for value in columns]
             if set(known) != {"–"}:
                 lines.append([f"{name}, the paper", *known])
         text = table(["", *(str(value) for value in columns)], lines)
@@ -198,7 +178,19 @@ def grid_table(
     return layout
 
 
-# ------------------------------------------------- tables without accuracies
+def hyperparameter_table(result: Result, protocol: str) -> str:
+    """Return Figure 5 as numbers, with the self-supervised term relative to the fit term."""
+    lines = []
+    for name in distinct_values(result["rows"], "parameter"):
+        for value in distinct_values([row for row in result["rows"] if row["parameter"] == name], "value"):
+            rows = select_rows(result, protocol=protocol, parameter=name, value=value)
+            share = np.mean([row["share_of_self_supervised"] for row in rows])
+            accuracies = [_mean(rows, probe) for probe in (*PROBES, "standardised perturbed")]
+            lines.append([f"{name} = {value:g}", *accuracies, f"{share:.1e}"])
+    return table(["", *PROBES, "perturbed: standardised", "self-supervised / fit term"], lines)
+
+
+# ------------------------------------------------------------------------------------------ tables without accuracies
 
 
 def sizes_table(result: Result, protocol: str) -> str:
@@ -212,8 +204,7 @@ def sizes_table(result: Result, protocol: str) -> str:
     theirs = reference.SIZES.get(result["dataset"])
     if theirs is not None:
         lines.append(["the paper", "", *(f"{count:,}" for count in theirs), ""])
-    heads = ["", "tensor", "unlabelled", "training", "test", "subjects in each"]
-    return table(heads, lines)
+    return table(["", "tensor", "unlabelled", "training", "test", "subjects in each"], lines)
 
 
 def distribution_table(result: Result, protocol: str) -> str:
@@ -233,25 +224,10 @@ def convergence_table(result: Result, protocol: str) -> str:
     for bases in ("random", "learned"):
         values = [[row["difference"] for row in select_rows(result, bases=bases, round=number)] for number in rounds]
         lines.append([f"{bases} bases", *(f"{np.mean(found):.2e}" for found in values)])
-    heads = ["mean relative change in round", *(str(number) for number in rounds)]
-    return table(heads, lines)
-
-
-def hyperparameter_table(result: Result, protocol: str) -> str:
-    """Return Figure 5 as numbers, with the self-supervised term relative to the fit term."""
-    lines = []
-    for name in distinct_values(result["rows"], "parameter"):
-        for value in distinct_values([row for row in result["rows"] if row["parameter"] == name], "value"):
-            rows = select_rows(result, protocol=protocol, parameter=name, value=value)
-            share = np.mean([row["share_of_self_supervised"] for row in rows])
-            accuracies = [mean_and_std(percentages(rows, probe)) for probe in (*_PROBES, "standardised perturbed")]
-            lines.append([f"{name} = {value:g}", *accuracies, f"{share:.1e}"])
-    return table(["", *_PROBES, "perturbed: standardised", "self-supervised / fit term"], lines)
+    return table(["mean relative change in round", *(str(number) for number in rounds)], lines)
 
 
 def shapes_table(result: Result, protocol: str) -> str:
     """Return the names and shapes of the boxes of a diagram."""
-    lines = [
-        [row["name"], " × ".join(str(size) for size in row["shape"]), row.get("note", "")] for row in result["rows"]
-    ]
-    return table(["", "shape", ""], lines)
+    rows = result["rows"]
+    return table(["", "shape", ""], [[row["name"], " × ".join(map(str, row["shape"])), row["note"]] for row in rows])

@@ -26,7 +26,6 @@ from polyadic._util.provenance import provenance
 
 HERE = Path(__file__).parent
 PROMISES = HERE.parent / "docs" / "promises.md"
-BENCHMARK = HERE.parent / "paper" / "benchmarks" / "memory.py"
 MOST_MEMORY = 2 * 2**30
 """Bytes that a fit may take for itself, whatever the size of its store."""
 
@@ -81,7 +80,7 @@ def endurance(fits: int, seconds: float) -> tuple[dict[str, Any], list[str]]:
 
 
 def large(gib: float) -> tuple[dict[str, Any], list[str]]:
-    found = told(BENCHMARK, "--gib", gib, "--hop", 256, "--flip")
+    found = told(HERE / "large_fits.py", "--gib", gib, "--hop", 256, "--flip")
     return found, [] if found["own_bytes"] < MOST_MEMORY else [f"memory of the large fit: {found}"]
 
 

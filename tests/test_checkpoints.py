@@ -70,9 +70,9 @@ def assert_alike(a, b) -> None:
 
 
 def test_killed_at_seeded_moments_every_fit_ends_with_the_same_bases():
-    words = [sys.executable, killed_fits.__file__, "--kills", "14", "--seed", "3"]
+    words = [sys.executable, killed_fits.__file__, "--kills", "9", "--seed", "3"]
     counts = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
-    assert counts["kills"] == counts["same to the bit"] == 14
+    assert counts["kills"] == counts["same to the bit"] == 9
     assert counts["while writing"] >= 4
 
 
@@ -213,8 +213,8 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_difference(changed, 
     [
         (STFT(16, 8), STFT(16, 4), "hop 8 4"),
         (Compose([Jitter(0.1)]), Compose([Jitter(0.2)]), '"degree": 0.1}] ['),
-        (sparse.eye_array(3), 2 * sparse.eye_array(3), "parts "),
-        (np.ones(2), np.zeros(2), "sha256 "),
+        (sparse.eye_array(3), 2 * sparse.eye_array(3), "hash "),
+        (np.ones(2), np.zeros(2), "hash "),
     ],
 )
 def test_frames_augmentations_and_arrays_are_compared_by_content(then, now, difference):

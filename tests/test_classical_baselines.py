@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from problems import decaying
-from scipy import stats
 from sklearn.decomposition import PCA
 
 from polyadic import CPD
-from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
+from polyadic.baselines import MiniRocket, PCAFeatures, StatisticsFeatures
 from polyadic.data.synthesis import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
@@ -32,8 +31,8 @@ class TestMiniRocketKeepsTheContract(BaselineContract):
     tolerance = 1.01 / 64
 
 
-class TestHandFeaturesKeepTheContract(BaselineContract):
-    baseline = HandFeatures(device="cpu")
+class TestStatisticsFeaturesKeepTheContract(BaselineContract):
+    baseline = StatisticsFeatures(device="cpu")
 
 
 def test_windows_of_another_shape_or_not_finite_are_refused_and_a_failed_fit_changes_nothing():
@@ -99,7 +98,7 @@ def test_components_are_learned_from_a_disk_in_parts(
     monkeypatch.setattr("polyadic.baselines.simple._EXACT_ENTRIES", exact)
     X = decaying()
     disk = Disk(X)
-    assert_same_components(PCAFeatures(dim=5, n_passes=12).fit(disk), X, 1e-7)
+    assert_same_components(PCAFeatures(dim=5).fit(disk), X, 1e-7 if exact else 1e-4)
     assert disk.most < 10
     assert disk.total >= 2 * len(X)
 
@@ -113,61 +112,6 @@ def test_by_default_components_are_those_of_the_spectra_that_cpd_decomposes(tens
     assert np.array_equal(Z, default.transform(windows)) == (tensorize == "auto")
 
 
-# ---------------------------------------------------------------- hand features
-
-
-def hand(window: np.ndarray) -> list[float]:
-    """The features of one window, one channel and one sample after the other."""
-    features: list[float] = []
-    length = window.shape[1]
-    for x in window:
-        crossings = sum((x[t] >= x.mean()) != (x[t - 1] >= x.mean()) for t in range(1, length))
-        moves = sum(abs(x[t] - x[t - 1]) for t in range(1, length))
-        features += [x.mean(), x.std(), x.min(), x.max()]
-        features += [float(np.quantile(x, level)) for level in (0.05, 0.25, 0.5, 0.75, 0.95)]
-        features += [stats.skew(x), stats.kurtosis(x), crossings / (length - 1), moves / (length - 1)]
-    edges = sorted({round((length // 2 + 1) ** (place / 8)) for place in range(9)})
-    powers = []
-    for x in window:
-        bins = []
-        for k in range(length // 2 + 1):
-            wave = sum(x[t] * np.exp(-2j * np.pi * k * t / length) for t in range(length))
-            both = 1 if 2 * k == length else 2
-            bins.append(both * abs(wave / length) ** 2)
-        powers.append([sum(bins[a:b]) for a, b in pairwise(edges)])
-    floor = 1e-9 * np.sum(powers)
-    features += [float(np.log(power + floor)) for row in powers for power in row]
-    features += [float(np.corrcoef(window[a], window[b])[0, 1]) for a, b in combinations(range(len(window)), 2)]
-    return features
-
-
-@pytest.mark.parametrize("length", [40, 17])
-def test_hand_features_are_those_of_slow_loops(length: int) -> None:
-    X = np.random.default_rng(0).normal(size=(4, 3, length)) ** 3 + 1.0
-    Z = HandFeatures().fit_transform(X)
-    np.testing.assert_allclose(Z, [hand(window) for window in X], rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_constant_channels_have_finite_features_and_no_correlations(dtype: Any) -> None:
-    X = np.random.default_rng(0).normal(size=(3, 3, 61)).astype(dtype)
-    X[0, 1] = 1e5 / 7  # in double precision its mean is not quite itself
-    X[1] = 0.0
-    Z = HandFeatures().fit_transform(X)
-    assert np.isfinite(Z).all()
-    std, skewness, kurtosis, crossings = Z[0, [13 + 1, 13 + 9, 13 + 10, 13 + 11]]
-    assert (std, skewness, kurtosis, crossings) == (0, 0, 0, 0)
-    assert Z[0, [-3, -1]].tolist() == [0, 0]
-    assert Z[0, -2] != 0
-
-
-def test_hand_features_learn_nothing() -> None:
-    X = np.random.default_rng(0).normal(size=(3, 2, 64))
-    assert HandFeatures().fit(X).n_parameters_ == 0
-    with pytest.raises(PolyadicError, match="raw windows"):
-        HandFeatures().fit(X[:, 0])
-
-
 # ------------------------------------------------------------------- MiniRocket
 
 
@@ -176,7 +120,7 @@ def shares(model: MiniRocket, window: np.ndarray) -> list[float]:
     features: list[float] = []
     biases = iter(model.biases_.tolist())
     length = window.shape[1]
-    counts = np.diff([0, *np.cumsum(model._plan.counts)])
+    counts = np.diff([0, *np.cumsum(model.counts_)])
     for number, dilation in enumerate(model.dilations_.tolist()):
         for kernel, twos in enumerate(combinations(range(9), 3)):
             output = []
@@ -221,9 +165,7 @@ def test_biases_of_one_training_window_are_its_own_quantiles() -> None:
     golden = (1 + 5**0.5) / 2
     levels = np.array([(number + 1) * golden % 1 for number in range(84 * 30)])
     Z = model.transform(X)[0]
-    padded = np.concatenate(
-        [np.repeat((np.arange(84) + d) % 2 == 0, count) for d, count in enumerate(model._plan.counts)]
-    )
+    padded = np.concatenate([np.repeat((np.arange(84) + d) % 2 == 0, count) for d, count in enumerate(model.counts_)])
     assert np.abs(Z - (1 - levels))[padded].max() <= 1 / 200
 
 
@@ -242,9 +184,7 @@ def test_kernels_see_one_to_nine_channels_few_more_often() -> None:
         (MiniRocket(83), np.ones((2, 1, 20)), "n_kernels"),
         (MiniRocket(), np.ones((2, 1, 8)), "at least 9 samples"),
         (MiniRocket(), np.ones((2, 20)), "raw windows"),
-        (MiniRocket(max_dilations=0), np.ones((2, 1, 20)), "max_dilations"),
         (PCAFeatures(dim=1.5), np.ones((2, 3)), "dim"),  # type: ignore[arg-type]
-        (PCAFeatures(n_passes=0), np.ones((2, 3)), "n_passes"),
         (PCAFeatures(tensorize=3), np.ones((2, 3)), "tensorize"),  # type: ignore[arg-type]
     ],
 )

@@ -21,7 +21,6 @@ from polyadic.cli import app
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of
-from polyadic.evaluate.probe import SCALES
 from polyadic.evaluate.scoring import own_split
 
 STOPPED = r"polyadic: warning: The fit stopped at max_sweeps=2 [^\n]*\n"
@@ -88,7 +87,7 @@ def test_from_a_folder_of_edf_files_to_labels_in_two_commands_after_the_set_up(m
     (tmp_path / "recordings").symlink_to(made / "recordings")
     polyadic("fit", "recordings", "--seconds", 2, "--class", "slow", "--class", "fast", "--probe", *QUICK, cwd=tmp_path)
     said = polyadic("predict", "model.safetensors", "new", cwd=tmp_path).stdout
-    assert said.startswith("labels.csv: 30 windows: fast ")
+    assert said.split()[:4] == ["labels", "labels.csv", "windows", "30"]
     found = rows_of(tmp_path / "labels.csv")
     heads = ["subject", "recording", "start", "time", "label", "confidence", "unusual", "missing", "p(fast)", "p(slow)"]
     assert list(found[0]) == heads
@@ -133,19 +132,13 @@ def test_arrays_and_tables_are_predicted_too(here):
     assert len(rows_of(here / "labels.csv")) == 2
 
 
-def test_channels_are_found_by_name_in_recordings_that_have_more(made, here):
-    recording(here / "plain" / "x.edf", 9)
-    recording(here / "more" / "x.edf", 9, channels=("O1", "C4", "C3"))
-    run("predict", "model.safetensors", "plain", "-o", "a.csv")
-    run("predict", "model.safetensors", "more", "-o", "b.csv")
-    assert [row["recording"] for row in rows_of(here / "b.csv")] == ["x"] * 30
-    assert (here / "b.csv").read_bytes() == (here / "a.csv").read_bytes()
-
-
 def test_recordings_that_lack_a_channel_are_predicted_and_the_channel_is_named(made, here):
     recording(here / "x.edf", 9)
     signals = {signal.label: signal.data for signal in edfio.read_edf(here / "x.edf").signals}
-    for folder, channels, notes in (("full", ["C3", "C4"], []), ("less", ["C3"], ["x: channels missing: 'C4'"])):
+    for folder, channels, notes in (
+        ("full", ["C3", "C4"], []),
+        ("less", ["C3"], ["x: channels missing: 'C4'; if a channel only has another name: --rename OLD=NEW"]),
+    ):
         (here / folder).mkdir()
         np.savetxt(
             here / folder / "x.csv",
@@ -167,30 +160,11 @@ def test_channels_of_another_name_give_a_hint_at_rename(made, here):
     recording(here / "all.edf", 9, channels=("EEG C3", "EEG C4"))
     recording(here / "part.edf", 9, channels=("C3", "EEG C4"))
     said = polyadic("predict", "model.safetensors", "all.edf", cwd=here, code=1).stderr
-    assert "If only the name differs: --rename 'EEG C3=C3' --rename 'EEG C4=C4'" in said
+    assert "did you mean 'EEG C3'?\n  (if a channel only has another name: --rename OLD=NEW)" in said
     said = polyadic("predict", "model.safetensors", "part.edf", cwd=here).stderr
-    hint = "part.edf has channels that the model does not know: 'EEG C4'. If only the name differs: "
-    assert f"{hint}--rename 'EEG C4=C4'\n" in said
+    assert "part: channels missing: 'C4'; if a channel only has another name: --rename OLD=NEW\n" in said
     said = polyadic("predict", "model.safetensors", "part.edf", "--rename", "EEG C4=C4", "--force", cwd=here).stderr
-    assert "missing" not in said
-    assert "does not know" not in said
-    run("prepare", "folder", "part.edf", "part.store", "--seconds", 2)
-    said = polyadic("predict", "model.safetensors", "part.store", "--force", cwd=here).stderr
-    assert "If only the name differs: --rename 'EEG C4=C4' (in polyadic prepare)" in said
-
-
-def test_the_hint_at_rename_names_every_file_and_no_column_of_times_labels_or_subjects(made, here):
-    recording(here / "x.edf", 9)
-    signals = {signal.label: signal.data for signal in edfio.read_edf(here / "x.edf").signals}
-    (here / "named").mkdir()
-    for name, head in {"a": "time,C3,c4,user", "b": "time,C3,C_4,user", "lacks": "time,C3,activity,user"}.items():
-        columns = [np.arange(len(signals["C3"])) / 100, *signals.values(), np.ones(len(signals["C3"]))]
-        np.savetxt(here / "named" / f"{name}.csv", np.transpose(columns), "%.6g", ",", header=head, comments="")
-    said = polyadic("predict", "model.safetensors", "named", "-o", "named.csv", "--force", cwd=here).stderr
-    assert [line for line in said.splitlines() if "does not know" in line] == [
-        "a.csv has channels that the model does not know: 'c4'. If only the name differs: --rename c4=C4",
-        "b.csv has channels that the model does not know: 'C_4'. If only the name differs: --rename C_4=C4",
-    ]
+    assert "--rename" not in said
 
 
 @pytest.mark.filterwarnings("always:dead or stuck channels", "ignore:the fixed-point rule")
@@ -203,10 +177,9 @@ def test_dead_channels_are_named_once_and_fit_says_that_it_looks_for_components(
     said = run("fit", "w.npz", "--probe", *QUICK, "--components", "--force").stderr
     assert said.count("dead or stuck channels") == 1
     assert said.count("Finding the components that replicate in other subjects") == 1
-    assert "--no-components skips it" in said
     assert run("predict", "model.safetensors", "w.npz").stderr.count("dead or stuck channels") == 1
     said = run("moments", "w.npz", "--stage", "floor", "--allow-few", "-o", "floor.moments").stdout
-    assert said.startswith("floor.moments: stage floor, 60 windows of 4 subjects at floor, ")
+    assert said.split()[:8] == ["moments", "floor.moments", "stage", "floor", "windows", "60", "subjects", "4"]
 
 
 @pytest.mark.filterwarnings("ignore:dead or stuck channels")
@@ -220,8 +193,6 @@ def test_keep_flat_takes_a_channel_that_is_constant_by_nature_as_it_is(here):
         run("predict", f"{name}.safetensors", "w.npz", "-o", f"{name}.csv")
         assert {row["missing"] for row in rows_of(here / f"{name}.csv")} == missing
     assert load(here / "b.safetensors").readout.keep_flat
-    failed = run("fit", "w.npz", "--preset", "har", "--keep-flat", code=1)
-    assert "--keep-flat does nothing with --preset" in failed.output + repr(failed.exception)
 
 
 # -------------------------------------------------------------------------------------------------------- scores
@@ -255,12 +226,6 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
         assert " ".join(line.split()) in shown
     assert "Features were refitted in every fold, without the test subjects." in shown
     assert re.search(r"Probe in the first of \d+ folds: C=", shown)
-    given = (*words[:3], "--folds", 2, "--repeats", 2, "--probe", "standardised", "--transductive")
-    other = json.loads(run(*given, "--json").stdout)
-    kept = cross_validate(model, windows, 2, repeats=2, probe="standardised", transductive=True)
-    assert other["confusion"] == kept.confusion.tolist()
-    assert (other["refitted"], other["transductive"], other["repeats"]) == (False, True, 2)
-    assert "Transductive: features were not refitted" in kept.summary()
 
 
 def test_the_headline_says_which_way_predict_labels_and_has_both_figures(made, here):
@@ -283,7 +248,7 @@ def test_a_wide_confusion_matrix_loses_nothing(here):
     words = ("evaluate", "m.safetensors", "w.npz", "--transductive", "--folds", "2", "--quiet")
     _, shown = in_a_terminal(80, words, here)
     assert "…" not in shown
-    assert all(name in polyadic(*words, cwd=here).stdout for name in names)
+    assert all(shown.count(name) > 2 for name in names)
 
 
 def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_other_subjects(here):
@@ -310,21 +275,15 @@ def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_othe
 
 def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here):
     saved(here)
-    said = run("fit", "w.npz", *QUICK, "-o", "m.safetensors", "--probe").stdout
+    said = run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors").stdout
     chosen = load(here / "m.safetensors").probe_
     assert isinstance(chosen, Probe)
-    assert f"probe settings: {chosen.reason_}" in " ".join(said.split())
+    assert f"reason {chosen.reason_}" in " ".join(said.split())
     assert "by leaving out 30 subjects" in chosen.reason_
     assert "for the score on new subjects: polyadic evaluate m.safetensors w.npz\n" in said
-    outcome = json.loads(run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors", "--force", "--json").stdout)
-    assert outcome["reason"] == chosen.reason_
-    for kind in SCALES:
-        words = ("-o", "p.safetensors", "--force", "--probe", kind, "--json")
-        outcome = json.loads(run("fit", "w.npz", *QUICK, *words).stdout)
-        assert outcome["reason"] is None
+    for kind in ("plain", "standardised"):
+        run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--force", "--probe", kind)
         assert WindowClassifier.load(here / "p.safetensors").probe.scale == kind
-    outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--force", "--json").stdout)
-    assert (outcome["reason"], outcome["classes"]) == (None, [])
 
 
 def load_of(signals: Windows):
@@ -338,9 +297,8 @@ def test_windows_without_a_label_are_counted(here):
     signals = saved(here, 120)
     label = np.where(np.arange(120) % 4 == 0, -1, signals.label)
     np.savez(here / "part.npz", X=signals.X, y=label, subject=signals.subject, fs=signals.fs)
-    note = '30 windows have no label ("", None, NaN or -1).'
+    note = '30 windows without a label ("", None, NaN or -1).'
     assert note in polyadic("fit", "part.npz", *QUICK, "--probe", "-o", "m.safetensors", cwd=here).stderr
-    assert note in polyadic("evaluate", "m.safetensors", "part.npz", "--transductive", "--folds", 2, cwd=here).stderr
 
 
 # ---------------------------------------------------------------------------------------------------------- info
@@ -350,8 +308,6 @@ def test_windows_without_a_label_are_counted(here):
 def test_info_describes_each_kind_of_file(made, here):
     store = ("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--class", "slow")
     run(*store)
-    run("transform", "model.safetensors", "s.store", "-o", "f.csv")
-    run("predict", "model.safetensors", "s.store", "-o", "l.csv")
     np.savez(here / "w.npz", X=np.zeros((4, 2, 8)), y=np.zeros(4, int))
     run("moments", "s.store", "-o", "s.moments")
     lines = "\n".join(f"{n / 50},1" for n in range(100))
@@ -361,8 +317,6 @@ def test_info_describes_each_kind_of_file(made, here):
         "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
         "s.moments": {"kind": "sums over windows", "stage": "core", "windows": 180, "subjects": 6, "fs": 100.0},
         "w.npz": {"kind": "windows in arrays", "shape": [4, 2, 8], "classes": {"0": 4}, "subjects": 0},
-        "f.csv": {"kind": "table of features", "rows": 180},
-        "l.csv": {"kind": "table of labels", "rows": 180},
         "r.csv": {"kind": "recording", "fs": 50.0, "seconds": 2.0},
         str(made / "recordings" / "anna" / "one.edf"): {
             "channels": ["C3", "C4"],
@@ -412,16 +366,12 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
     [
         (("--version",), 0, ""),
         (("fit", "--help"), 0, ""),
-        (("info", "model.safetensors", "--quiet"), 2, "No such option"),
         (("fti",), 2, "No such command"),
         (("fit", "absent"), 2, "does not exist"),
-        (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
         (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
-        (("predict", "w.npz", "plain.safetensors"), 2, "'w.npz' is a .npz file, not a model file. The model comes"),
+        (("predict", "w.npz", "plain.safetensors"), 2, "'w.npz' is not a model file. The model comes"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
-        (("predict", "model.safetensors", "rate.npz"), 1, "the model was fitted to 100 Hz"),
         (("transform", "plain.safetensors", "recordings"), 1, "Write a store with polyadic prepare"),
-        (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "No recordings found in empty"),
         (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--repeats", "2"), 1, "--own-probe uses no folds"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or an integer"),
         (("evaluate", "plain.safetensors", "y.npz"), 1, "windows must have subjects"),
@@ -433,8 +383,6 @@ def test_exit_codes_match_the_manual(words, code, message, here):
     X = np.random.default_rng(0).normal(size=(30, 2, 200)).astype("f4")
     np.savez(here / "w.npz", X=X)
     np.savez(here / "y.npz", X=X, y=np.arange(30) % 2)
-    np.savez(here / "rate.npz", X=X, fs=50)
-    (here / "empty").mkdir()
     recording(here / "recordings" / "x.edf", 0)
     load_of(Windows(X)).save(here / "plain.safetensors")
     result = polyadic(*words, cwd=here, code=code)
@@ -463,26 +411,17 @@ def test_results_for_programs_are_alone_on_standard_output(here):
 # ------------------------------------------------------------------------------------------------------ terminals
 
 
-@pytest.fixture
-def big(tmp_path: Path) -> Path:
-    """Windows on which a fit takes longer than anyone waits."""
-    X = np.random.default_rng(0).normal(size=(4000, 2, 256)).astype("f4")
-    np.savez(tmp_path / "big.npz", X=X, fs=100)
-    return tmp_path
-
-
-def test_a_terminal_shows_stage_throughput_and_time_left(big):
+def test_a_terminal_shows_the_stage_and_the_time_left(here):
+    saved(here)
     columns = 80
-    code, shown = in_a_terminal(columns, ("fit", "big.npz", *QUICK, "-o", "m.safetensors"), big)
+    code, shown = in_a_terminal(columns, ("fit", "w.npz", *QUICK, "-o", "m.safetensors"), here)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert code == 0
-    assert re.search(r"CPD .*sweep [012]/2.*, [\d,]+ MB/s .*left", plain)
-    widest = max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line or "MB/s" in line)
-    assert widest <= columns
-    code, shown = in_a_terminal(columns, ("transform", "m.safetensors", "big.npz"), big)
+    assert re.search(r"CPD .*sweep [012]/2.* .*left", plain)
+    assert max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line) <= columns
+    code, shown = in_a_terminal(columns, ("transform", "m.safetensors", "w.npz"), here)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
-    assert re.search(r"transforming .*4000/4000 windows, [\d,]+/s .*left", plain)
-    assert "features.npy: 4,000 windows" in plain
+    assert re.search(r"transforming .*240/240 windows .*left", plain)
 
 
 # ---------------------------------------------------------------------------------------------------- the manual

@@ -15,7 +15,7 @@ from polyadic import CPD
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import Comparison, Components, compare, compare_subjects, expression, level
-from polyadic.explain.comparison import _hedges, _scales, _wald
+from polyadic.explain.comparison import _hedges, _wald, _within_groups
 
 CODES = np.repeat([0, 1], [10, 20])
 
@@ -104,9 +104,9 @@ def test_few_subjects_are_called_no_findings_and_directions_have_the_sign_of_the
     few = compare_subjects(values[[0, 1, 2, 6, 7, 8]], codes[[0, 1, 2, 6, 7, 8]])
     sizes = few.pop("n_subjects")
     result = Comparison(("a", "b"), sizes, 60, names, **few)
-    assert "effect sizes only, no test and no interval" in repr(result)
-    assert "[" not in repr(result)
-    assert "3 a, 3 b subjects. Too few for a test or an interval" in result.words()
+    assert "3 a, 3 b subjects. Too few for a test or an interval" in repr(result)
+    assert "low b" in repr(found)
+    assert "low b" not in repr(result)
     assert result.to_dict()["rows"][0]["interval_95"] is None
 
 
@@ -127,9 +127,9 @@ def test_about_five_percent_of_comparisons_without_a_difference_find_one(design)
 
 def test_permuted_subjects_take_the_scale_of_the_group_they_come_to():
     values = drawn(9, 60, 5) * np.repeat([4.0, 1.0], 30)[:, None]
-    scales = _scales(values, np.repeat([0, 1], 30), np.ones((60, 1)))
+    _, scales = _within_groups(values, np.repeat([0, 1], 30), np.zeros((60, 0)))
     assert scales[0] / scales[1] == pytest.approx(4, rel=0.2)
-    assert _scales(values * [1, 10, 100, 1, 0], np.repeat([0, 1], 30), np.ones((60, 1)))[0] > 0
+    assert _within_groups(values * [1, 10, 100, 1, 0], np.repeat([0, 1], 30), np.zeros((60, 0)))[1][0] > 0
 
 
 # -------------------------------------------------------------------- windows
@@ -155,7 +155,8 @@ def test_each_subject_counts_once_by_the_mean_over_its_windows(model, windows):
     assert found.p == pytest.approx(expected["p"])
     assert found.mean == pytest.approx(expected["mean"])
     assert sum(found.n_subjects) == len(people)
-    assert repr(found).startswith(f"a: {found.n_subjects[0]}, b: {found.n_subjects[1]} subjects; 240 windows")
+    assert repr(found).startswith(f"{found.n_subjects[0]} a, {found.n_subjects[1]} b subjects.")
+    assert "over 240 windows" in repr(found)
 
 
 def test_a_louder_condition_is_a_level_and_no_component(model, windows):
@@ -175,10 +176,13 @@ def test_a_louder_condition_is_a_level_and_no_component(model, windows):
     ("options", "message"),
     [
         ({"by": ["a", "b"] * 120}, "several groups: use paired=True"),
-        ({"by": ["a"] * 240}, "at least two groups"),
+        ({"by": ["a"] * 240}, "at least two groups of at least two subjects"),
         ({"by": [""] * 240}, "no such windows"),
-        ({"by": ["a", "b", "c", "d"] * 60, "paired": True}, "compares two conditions, but there are 4"),
-        ({"by": ["a", "b"] * 120, "paired": True, "covariates": {"age": np.ones(240)}}, "no covariates"),
+        (
+            {"by": ["a", "b", "c", "d"] * 60, "paired": True},
+            "compares two conditions, without covariates, but there are 4",
+        ),
+        ({"by": ["a", "b"] * 120, "paired": True, "covariates": {"age": np.ones(240)}}, "without covariates"),
     ],
 )
 def test_comparisons_that_make_no_sense_are_refused(model, windows, options, message):
@@ -210,7 +214,7 @@ def test_the_command_compares_labels_names_and_columns(folder):
     by_label = polyadic(*words, "--by", "label", "--paired", cwd=folder)
     by_name = polyadic(*words, "--by", "_(rest|task)", "--paired", cwd=folder)
     assert by_label.stdout == by_name.stdout
-    assert "subjects in pairs, rest and task" in by_label.stdout
+    assert " pairs. With a family-wise error" in by_label.stdout
     options = ("--by", "group", "--table", "people.csv", "--covariate", "age", "--within", "label=task")
     polyadic(*words, *options, "-o", "result.json", cwd=folder)
     content = json.loads((folder / "result.json").read_text())
@@ -226,8 +230,7 @@ def test_the_command_compares_labels_names_and_columns(folder):
         (("--by", "sex"), "there is no participants.tsv and no --table"),
         (("--by", "label", "--within", "N2"), "must be one of the labels rest, task"),
         (("--by", "x(y)"), "matches no recording"),
-        (("--by", "label"), "several groups: compare within subjects with --paired"),
-        (("--by", "([123])_", "--paired"), "two conditions, but there are 3: 1, 2, 3; choose two with --by"),
+        (("--by", "label"), "some subjects have windows in several groups"),
     ],
 )
 def test_the_command_says_what_cannot_be_compared(folder, options, message):

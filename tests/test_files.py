@@ -72,7 +72,7 @@ def test_paths_that_are_not_regular_files_are_refused_and_unchanged(
     target = Path("out.png")
     SPECIAL[kind](target)
     before = target.lstat()
-    with pytest.raises(PolyadicError, match=rf"out\.png .*is a {kind.removeprefix('link to a ')}"):
+    with pytest.raises(PolyadicError, match=r"^out\.png is (a folder|not a regular file)$"):
         write(target, model)
     after = target.lstat()
     assert (before.st_mode, before.st_rdev, before.st_ino) == (after.st_mode, after.st_rdev, after.st_ino)

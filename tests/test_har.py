@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from problems import paper
 
+from paper.scoring import make_probe
 from polyadic import ATD
 from polyadic.data import split
 from polyadic.data.readers.arrays import open_windows
-from polyadic.evaluate import make_probe
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 

@@ -6,7 +6,6 @@ import io
 import re
 import sys
 import zipfile
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ import polyadic
 from polyadic import SALS
 from polyadic._util.files import harmless
 from polyadic.cli import app
-from polyadic.data import synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.errors import DataError
 
@@ -118,19 +116,3 @@ def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> N
         assert "\x1b[31m" not in shown.output
         assert "\x07" not in shown.output
     assert "[/b]x, [red]y, z\ufffd[31m" in shown.output
-
-
-@pytest.mark.filterwarnings("ignore:the fixed-point rule")
-def test_the_name_of_a_file_is_text_in_the_table_and_the_page_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        import_module("polyadic.explain.components"), "_RANKS", (2,)
-    )  # fewer than the default, for speed
-    signals, name = synthetic(40, 2, 32), "[red]<img src=x>|`*a*\x1b[31m.npz"
-    np.savez(tmp_path / name, X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
-    words = ["run", "--data", str(tmp_path / name), "--out", str(tmp_path / "out"), "--seeds", "1", "--rank", "2"]
-    done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
-    assert done.exit_code == 0, done.output
-    assert "[red]<img src=x>|`*a*\ufffd[31m.npz: balanced accuracy" in done.output
-    assert "<img src=x>" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

@@ -28,16 +28,17 @@ def classifier(windows):
 def test_the_hub_reads_the_metadata_and_scores_of_a_card(tmp_path, windows, classifier):
     hub = pytest.importorskip("huggingface_hub")
     scores = cross_validate(classifier.features_, windows, folds=2)
-    files = export.hub(classifier, tmp_path / "model", name="rest | walk: <b>", data="synthetic [1]", scores=scores)
+    folder = tmp_path / "rest | walk: <b>"
+    files = export.hub(classifier, folder, data="synthetic [1]", scores=scores)
     assert [file.name for file in files] == ["README.md", "config.json", "model.safetensors"]
-    card = hub.ModelCard.load(tmp_path / "model" / "README.md")
+    card = hub.ModelCard.load(folder / "README.md")
     assert card.data.library_name == "polyadic"
     measured = {result.metric_type: result.metric_value for result in card.data.eval_results}
     assert measured["balanced_accuracy"] == pytest.approx(scores.balanced_accuracy, abs=1e-4)
     for subject in scores.per_subject:
         assert f"\n| {subject.replace('_', chr(92) + '_')} |" in card.text
     assert "# rest \\| walk: \\<b\\>" in card.text
-    config = json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
     assert config["classes"] == [str(label) for label in classifier.classes_]
     assert config["samples"] == windows.shape[-1]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import large_fits
 import pytest
 from command_line import python
-
-from paper.benchmarks import memory
 
 ROOT = Path(__file__).parents[1]
 # Batches, and the windows that floors are calibrated on, are so small that the small store has many.
@@ -17,17 +16,17 @@ import runpy
 from polyadic.estimators import base as estimators
 from polyadic.data import batches
 estimators._CALIBRATION_WINDOWS, estimators._BATCH_BYTES, batches._BLOCK_BYTES["cpu"] = 64, 2**21, 2**21
-runpy.run_module("paper.benchmarks.memory", run_name="__main__")
+runpy.run_path("tests/large_fits.py", run_name="__main__")
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to look at the memory")
 @pytest.mark.parametrize("large", [0.125, pytest.param(0.5, marks=pytest.mark.long)])
 def test_a_fit_from_a_store_takes_no_more_memory_than_from_a_quarter_of_it(large, tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "NIGHT", 150)  # nights of 12 MiB, so that the small store is small
+    monkeypatch.setattr(large_fits, "NIGHT", 150)  # nights of 12 MiB, so that the small store is small
     own = {}
     for gib in (large / 4, large):
-        store = memory.generate(tmp_path / f"{gib}.store", gib)
+        store = large_fits.generate(tmp_path / f"{gib}.store", gib)
         found = json.loads(python(PROGRAM, "--store", store.path, "--hop", "1024", "--flip", cwd=ROOT).stdout)
         assert 0.8 * gib * 2**30 < found["stored_bytes"] < 1.2 * gib * 2**30
         own[gib] = found["own_bytes"]

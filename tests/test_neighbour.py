@@ -7,12 +7,10 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from polyadic.augment import Compose, Jitter, Neighbour, OneOf, Pairing, WindowIndex
+from polyadic.augment import Compose, Jitter, Neighbour, OneOf, WindowIndex
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.testing import PairingContract
 
 
 def search_one_by_one(index: WindowIndex, gap_samples: float) -> list[int]:
@@ -82,41 +80,3 @@ def test_pairings_come_first_in_compose_or_not_at_all():
     for wrong in ([Neighbour(), Jitter(0.1)], [Jitter(0.1), Compose([Neighbour(), Jitter(0.1)])]):
         with pytest.raises(PolyadicError, match="cannot be a choice of OneOf"):
             OneOf(wrong)
-
-
-# ------------------------------------------------------------------ the contract, inherited
-
-
-class TestNeighbourWithAGap(PairingContract):
-    pairing = Neighbour(gap=0.5)
-
-
-class Broken(Pairing):
-    """Breaks one promise, named by the function it is given."""
-
-    def __init__(self, function: object) -> None:
-        self.function = function
-
-    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
-        return self.function(index, ids, Neighbour().partners(index, ids))
-
-
-BROKEN = [
-    ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners.double()),
-    ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners[:-1]),
-    ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners + len(index)),
-    ("partners_are_other_windows_of_the_same_recording", lambda index, ids, partners: ids.clone()),
-    ("partners_are_other_windows_of_the_same_recording", lambda index, ids, partners: partners.flip(0)),
-    ("windows_without_recording_or_start_have_no_partner", lambda index, ids, partners: partners.clamp_min(0)),
-    ("partners_depend_on_the_index_alone", lambda index, ids, partners: partners[torch.randperm(len(ids))]),
-    ("ids_and_index_are_not_changed", lambda index, ids, partners: (ids.add_(1), partners)[1]),
-]
-
-
-@pytest.mark.parametrize(("test", "function"), BROKEN)
-def test_the_contract_detects_broken_implementations(test, function):
-    class Contract(PairingContract):
-        pairing = Broken(function)
-
-    with pytest.raises((AssertionError, RuntimeError)):
-        getattr(Contract(), f"test_{test}")()

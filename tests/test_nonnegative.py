@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, CPD, GRSALS, SALS, load
 from polyadic.core.algebra import nonnegative_solve
-from polyadic.explain.matching import match
+from polyadic.explain import match
 from polyadic.spectral import STFT
 
 FRAMES = STFT(16, 8, parts="log_amplitude", mean="auto")

@@ -50,14 +50,12 @@ OVER_AN_INPUT = [
     ("fit", "w.npz", *QUICK, "-o", "link.npz"),
     ("fit", "w.store", *QUICK, "-o", "w.store/store.json"),
     ("fit", "w.store", *QUICK, "-o", "w.store/model.safetensors"),
-    ("fit", "w.store", *QUICK, "--checkpoint", "w.store"),
     ("fit", "own", *QUICK, "--seconds", "1", "-o", "own/night.csv"),
     ("transform", "m.safetensors", "w.npy", "-o", "w.npy"),
     ("transform", "m.safetensors", "own", "-o", "elsewhere.csv"),
     ("predict", "m.safetensors", "own/night.csv", "-o", "own/night.csv"),
     ("report", "m.safetensors", "-o", "m.safetensors"),
     ("report", "m.safetensors", "--data", "w.npz", "-o", "w.npz"),
-    ("export", "m.safetensors", "-o", "m.safetensors"),
     ("run", "--data", "w.store", "--out", "w.store"),
 ]
 
@@ -84,7 +82,6 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 WITH_OUT = [
     ("fit", "damaged.npz", *QUICK, "-o", "{}/m.safetensors"),
-    ("fit", "damaged.npz", *QUICK, "--checkpoint", "{}/checkpoints"),
     ("transform", "damaged.safetensors", "damaged.npz", "-o", "{}/z.npy"),
     ("predict", "damaged.safetensors", "damaged.npz", "-o", "{}/labels.csv"),
     ("report", "damaged.safetensors", "-o", "{}/report.html"),
@@ -101,7 +98,7 @@ def test_an_output_that_cannot_be_written_is_noticed_before_anything_is_read(
 ) -> None:
     for name in ("damaged.npz", "damaged.safetensors", "file"):
         (tmp_path / name).write_bytes(b"nothing that could be read")
-    if where == "missing" and words[-1].endswith(("/out", "/checkpoints")):
+    if where == "missing" and words[-1].endswith("/out"):
         pytest.skip("folders are created")
     folder = read_only if where == "read-only" else tmp_path / where
     said = " ".join(polyadic(*(word.format(folder) for word in words), cwd=tmp_path, code=1).stderr.split())

@@ -97,7 +97,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRONG = {
-    "fit wearables --seconds 2": "polyadic: wearables/p01.csv: the column 'activity' looks like a label (by its name)",
+    "fit wearables --seconds 2": "polyadic: wearables: p01.csv: the column 'activity' looks like a label (by its name)",
     "fit wearables --seconds 2 --label activty": "did you mean 'activity'?",
     "fit wearables --label activity --class walking": "there are 'rest', 'run', 'walk'; did you mean 'walk'?",
     "fit sleep --class 'Sleep stage w'": "did you mean 'Sleep stage W'?",
@@ -117,7 +117,7 @@ WRONG = {
     "fit scored --probe --seconds 5": "S1_events.csv: a table of events: use --scoring '*_events.csv' to read",
     "fit wearable": "Did you mean 'wearables'?",
     "fit notes.py": "notes.py is neither windows (.npz, .npy, .mat or a store) nor a recording (.edf,",
-    "evaluate wearables m.safetensors": "'wearables' is a folder, not a model file. The model comes first",
+    "evaluate wearables m.safetensors": "'wearables' is not a model file. The model comes first",
     "predict m.safetensor wearables": "Did you mean 'm.safetensors'?",
     "fit empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
     "fit wearables --label activity --subject who": "there is no column 'who' (--subject)",

@@ -251,8 +251,6 @@ def rewritten(path: Path, change: Callable[[dict[str, np.ndarray], dict[str, Any
     [
         (3, r"^\S+model\.safetensors was written by polyadic of version 0\.2 or earlier: fit the model again$"),
         (5, r"^\S+model\.safetensors was written by polyadic of a later version: upgrade$"),
-        (0, "damaged header: its schema must be a whole number, but is 0"),
-        ("4", "damaged header: its schema must be a whole number, but is '4'"),
     ],
 )
 def test_files_of_other_versions_are_refused_in_one_sentence(schema: Any, message: str, model: ATD, path: Path) -> None:

@@ -1,11 +1,8 @@
-"""Plots, axes, heads and sketches: the numbers in the figures against the numbers they show."""
+"""Plots, axes and heads: the numbers in the figures against the numbers they show."""
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
-
 import numpy as np
-import pandas as pd
 import pytest
 from problems import paper
 
@@ -15,11 +12,8 @@ from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import Components
 from polyadic.explain.expression import profiles
-from polyadic.plot.electrodes import position, positions
-from polyadic.plot.scalp import interpolated
-from polyadic.plot.sketches import model_html, picture
+from polyadic.plot.electrodes import interpolated, position, positions
 from polyadic.plot.style import short
-from polyadic.plot.windows import outlines
 from polyadic.spectral import STFT
 
 CHANNELS = ["Fz", "C3", "C4", "Pz", "Oz", "EMG"]
@@ -108,15 +102,15 @@ def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
 # -------------------------------------------------------------------- figures
 
 
-def test_channels_have_a_head_for_each_part_and_cells_for_channels_that_are_not_electrodes(model, windows):
+def test_channels_have_a_head_for_each_part_and_other_channels_are_named_below(model, windows):
     figure = plot.channels(model, 1, windows)
-    assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter", "heatmap"]
+    assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter"]
     parts = model.factors_[0][:, 1].reshape(2, 6)
     for head, part in ((1, 0), (3, 1)):
         assert list(figure.data[head].text) == CHANNELS[:5]
         assert np.allclose(figure.data[head].customdata, parts[part, :5])
-    assert figure.data[4].z[0] == pytest.approx(parts[:, 5])
-    assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase"]
+    below = f"EMG {parts[0, 5]:.2g} / {parts[1, 5]:.2g}"
+    assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase", below]
 
 
 def test_profiles_are_the_columns_of_the_bases(model, windows):
@@ -124,11 +118,10 @@ def test_profiles_are_the_columns_of_the_bases(model, windows):
         line = plot.profile(model, 2, mode, windows).data[0]
         assert np.allclose(line.y, model.factors_[mode][:, 2])
         assert np.allclose(line.x, model.axes(windows)[mode].positions)
-    seconds = windows.shape[2] / windows.fs
-    assert plot.profile(model, 0, 2, windows).layout.xaxis.range == (0, seconds)
-    assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
     assert len(plot.components(model, windows).data) == 3 * (2 + 1 + 1)
     assert len(plot.components(model, windows, count=1).data) == 4
+    with pytest.raises(PolyadicError, match="r must be below 3"):
+        plot.profile(model, 3, 1, windows)
 
 
 def test_class_means_are_means_and_unlabelled_windows_do_not_count():
@@ -171,6 +164,9 @@ def test_signals_are_plotted_to_scale_with_the_names_of_their_channels(windows):
     some = plot.signals(windows, [3, 7], channels=[1, 4])
     assert [text.split()[0] for text in some.layout.yaxis.ticktext] == ["C3", "Oz"]
     assert np.allclose(some.data[1].y + 1, figure.data[4].y + 4, atol=1e-5)
+    part = plot.signals(windows, 3, points=64, centre=40).data[0]  # samples 8 to 72
+    assert (part.x0, len(part.y)) == (8 / 64, 64)
+    assert np.corrcoef(part.y, X[0, 0, 8:72])[0, 1] == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.filterwarnings("error")
@@ -178,47 +174,8 @@ def test_missing_samples_are_gaps_and_a_missing_channel_leaves_the_others(window
     X = np.array(windows.X[:2], np.float64)
     X[0, 2], X[1, 3, :9] = np.nan, np.nan
     X[:, 5] = np.nan
-    drawn = outlines(X, 600)
-    assert np.array_equal(np.isnan(drawn.values[:, :, 0]), np.isnan(X))
-    whole = outlines(X[1:, [2]], 600)
-    assert np.allclose(drawn.values[1, 2], whole.values[0, 0])
-
-
-def spectrum(line) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies and powers of a line as a reader would take it."""
-    power = np.abs(np.fft.rfft(line.y - np.mean(line.y))) ** 2
-    return np.fft.rfftfreq(len(line.y), line.dx), power
-
-
-def half_a_minute(signal: np.ndarray) -> Windows:
-    """A window of 30 s at 100 Hz."""
-    return Windows(signal[None, None], fs=100.0)
-
-
-RHYTHM = half_a_minute(np.sin(2 * np.pi * 10 * np.arange(3000) / 100))
-NOISE = half_a_minute(np.random.default_rng(0).normal(size=3000))
-
-
-@pytest.mark.parametrize("points", [24, 240])
-def test_a_plotted_band_shows_no_spurious_rhythm(points):
-    # What is too fast for the band fills it from edge to edge.
-    low, high = plot.signals(RHYTHM, 0, points).data
-    assert np.var(low.y) < 0.001 > np.var(high.y)
-    assert np.mean(high.y) - np.mean(low.y) == pytest.approx(0.9, abs=0.03)
-    for edge in plot.signals(NOISE, 0, points).data:
-        frequency, power = spectrum(edge)
-        assert power[frequency > 0.5 * frequency[-1]].sum() < 0.5 * power.sum()  # no zigzag
-        assert np.std(edge.y) < 0.3 * abs(np.mean(edge.y))
-
-
-def test_a_band_has_the_lowest_and_the_highest_of_every_place():
-    line = np.random.default_rng(0).normal(size=1000)
-    drawn = outlines(line[None, None], 80)
-    assert (drawn.first, drawn.step) == (12.5, 25)
-    low, high = drawn.values[0, 0] * drawn.spread[0] + np.median(line)
-    for place in range(40):
-        around = line[max(0, 25 * (place - 1)) : 25 * (place + 2)]
-        assert (low[place], high[place]) == pytest.approx((around.min(), around.max()))
+    drawn = np.array([trace.y for trace in plot.signals(Windows(X, 64.0), [0, 1]).data]).reshape(X.shape)
+    assert np.array_equal(np.isnan(drawn), np.isnan(X))
 
 
 def test_confusions_are_counted_by_hand():
@@ -262,27 +219,3 @@ def test_a_timeline_has_a_cell_for_each_window_in_the_row_of_its_class():
         assert found == expected
     assert list(figure.layout.yaxis.ticktext) == ["W", "N2", "N3"]
     assert figure.layout.yaxis.domain[0] > figure.layout.yaxis2.domain[1]  # the true class stands below
-
-
-# ------------------------------------------------------------------- notebooks
-
-
-def test_a_notebook_shows_scikit_learns_diagram_before_the_fit_and_components_after_it(model):
-    from sklearn.pipeline import make_pipeline
-
-    assert "sk-container" in paper(ATD, rank=2)._repr_mimebundle_()["text/html"]
-    shown = model._repr_mimebundle_()["text/html"]
-    assert "polyadic-model" in shown
-    assert shown.count("<svg") == 3 * 4  # two heads, for amplitude and phase, and two curves
-    assert model._repr_html_() == shown
-    assert "sk-container" in make_pipeline(model)._repr_html_()
-
-
-def test_sketches_are_sound_svg_and_names_are_escaped(model, windows):
-    for mode, factor in zip(model.axes(windows), model.factors_, strict=True):
-        for r in range(3):
-            ElementTree.fromstring(f"<p>{picture(mode, factor[:, r])}</p>")
-    heads = picture(model.axes(windows)[0], model.factors_[0][:, 0])
-    assert heads.count("<svg") == 2
-    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["<b>", "x", "y"])
-    assert "<b>" not in model_html(paper(SALS, rank=2, max_sweeps=1).fit(frame))

@@ -19,6 +19,7 @@ from polyadic.data import Windows, synthetic
 from polyadic.evaluate import WindowClassifier, labels_of
 
 METHODS = ["polyadic", "statistics", "PCA", "ATD, paper"]
+NAME = "[red]<img src=x>|`*a*\x1b[31m.npz"
 HEADS = {"3": "3 labels", "10": "10 labels", "all": "all labels", "dead": "one sensor dead"}
 SIGNALS = synthetic(96, n_channels=3, length=64)
 SUBJECT = np.array([f"s{number % 8}" for number in range(96)])
@@ -33,10 +34,10 @@ def write(path, **changes):
 def finished(tmp_path_factory):
     """The output of a run, and the folder with what it wrote."""
     folder = tmp_path_factory.mktemp("run")
-    words = ["--data", str(write(folder / "windows.npz")), "--out", str(folder / "out"), "--rank", "4", "--quiet"]
+    words = ["--data", str(write(folder / NAME)), "--out", str(folder / "out"), "--rank", "4", "--quiet"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("polyadic.explain.components"), "_RANKS", (2,))  # fewer than by default
-        patch.setattr("polyadic.report.figures._MAPPED", 30)
+        patch.setattr("polyadic.report.page._MAPPED", 30)
         result = CliRunner().invoke(app, ["run", *words], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     return result.stdout, folder / "out", json.loads((folder / "out" / "results.json").read_text())
@@ -56,6 +57,12 @@ def test_run_writes_a_table_the_results_a_model_with_a_probe_and_a_report(finish
         assert f" {line} " in " ".join(printed.split())
     assert load(out / "model.safetensors").rank == 4
     assert WindowClassifier.load(out / "model.safetensors").predict(SIGNALS.X[:3]).shape == (3,)
+
+
+def test_the_name_of_a_file_is_text_in_the_table_and_the_page_of_a_run(finished):
+    printed, out, _ = finished
+    assert "[red]<img src=x>|`*a*\ufffd[31m.npz: balanced accuracy" in printed
+    assert "<img src=x>" not in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_run_says_where_another_method_is_ahead_and_only_there(finished):
@@ -96,10 +103,10 @@ def test_a_row_has_the_scores_of_a_classifier_on_half_of_the_subjects():
     [
         ("--data no.npz", "does not exist"),
         ("--data damaged.npz", "damaged.npz cannot be read"),
-        ("--data unlabelled.npz", "compares methods by labels of at least two classes, but there are none"),
-        ("--data one.npz", "compares methods by labels of at least two classes"),
-        ("--data nobody.npz", "trains on half of the subjects and tests on the others, but knows 0"),
-        ("--data three.npz", "but knows 3: name the subject of every window"),
+        ("--data unlabelled.npz", "run needs labels of at least two classes"),
+        ("--data one.npz", "run needs labels of at least two classes"),
+        ("--data nobody.npz", "and at least four, but knows 0"),
+        ("--data three.npz", "and at least four, but knows 3"),
         ("--data good.npz --device cuda:99", "cuda"),
         ("--data good.npz --out good.npz", "good.npz"),
     ],

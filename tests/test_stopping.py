@@ -86,6 +86,8 @@ def test_a_stopped_fit_resumes_to_the_bit_by_the_command_it_prints(number, code,
     assert (here / "m.safetensors").read_bytes() == b""
     command = said_command(said)
     assert command == [*words, "--sweeps", "100000", "--resume"]
+    if number != signal.SIGINT:  # what is left is the same, whatever the signal
+        return
     refused = polyadic(*words, cwd=here, code=1).stderr
     assert "m.safetensors.checkpoint already contains the checkpoint of a fit" in refused
     said = polyadic(*command, "--sweeps", "12", cwd=here).stderr
@@ -124,7 +126,8 @@ def test_a_stopped_prepare_leaves_nothing(tmp_path):
         edfio.Edf(signals).write(tmp_path / "own" / f"{person}.edf")
     words = ("prepare", "folder", "own", "s.store", "--seconds", "2")
     process = Piped(words, tmp_path)
-    said = stopped(process, signal.SIGTERM, (tmp_path / ".s.store.writing" / "samples.npy").exists)
+    samples = tmp_path / ".s.store.writing" / "samples.npy"
+    said = stopped(process, signal.SIGTERM, lambda: samples.exists() and samples.stat().st_size > 1000)
     assert process.returncode == 143, said
     assert said.strip() == "polyadic: stopped; no partial output is left"
     assert names(tmp_path) == ["own"]
@@ -139,6 +142,6 @@ def test_a_stopped_tune_ends_with_the_code_of_its_signal_and_says_how_to_resume(
     said = stopped(process, signal.SIGHUP, lambda: journal.exists() and len(journal.read_bytes().splitlines()) > 2)
     assert process.returncode == 129
     assert said_command(said) == [*words, "--resume"]
-    assert load(tmp_path / "t.safetensors").n_sweeps_ > 0
+    assert not (tmp_path / "t.safetensors").exists()
     refused = " ".join(polyadic(*words, cwd=tmp_path, code=1).stderr.split())
     assert "has the tries of a search that still runs or was interrupted" in refused

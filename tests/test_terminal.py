@@ -59,8 +59,7 @@ def test_a_reader_that_goes_away_does_not_cost_the_model(here):
 )
 def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
     lines = [
-        f"{FIT} --probe",
-        "polyadic evaluate m.safetensors w.npz --repeats 2",
+        f"{FIT} --probe plain",
         "polyadic info m.safetensors",
         "polyadic fit --help",
     ]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from polyadic import load, tune
+from polyadic import tune
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import labels_of
-from polyadic.tuning import journal, run, search
+from polyadic.tuning import run, search
 from polyadic.tuning.search import Search, Settings, Try, best_try, choices, score_subjects
 
 
@@ -130,44 +130,25 @@ def test_a_journal_of_other_data_or_options_is_refused_with_the_difference(windo
         return Windows(**{**kept, "recording": windows.recording, "start": windows.start, **values})
 
     for given, options, said in (
-        (changed(X=noise), {}, r"\(other samples\)"),
-        (changed(label=1 - windows.label), {}, r"\(other labels\)"),
-        (changed(subject=[f"other {name}" for name in windows.subject]), {}, r"\(other subjects\)"),
-        (changed(start=windows.start + 1), {}, r"\(other recordings\)"),
-        (changed(fs=32.0), {}, r"\(sampling rate 64\.0 then, 32\.0 now\)"),
-        (windows[:80], {}, r"\(shape \[96, 3, 64\] then, \[80, 3, 64\] now, other samples, "),
-        (windows, {"folds": 3}, r"\(folds 2 then, 3 now\): use the same data and options"),
-        (windows, {"random_state": 1}, r"\(random_state 0 then, 1 now\)"),
+        (changed(X=noise), {}, r"\(samples was \"\w+\" and is \"\w+\" now\)"),
+        (changed(label=1 - windows.label), {}, r"\(labels was"),
+        (changed(subject=[f"other {name}" for name in windows.subject]), {}, r"\(subjects was"),
+        (changed(start=windows.start + 1), {}, r"\(recordings was"),
+        (changed(fs=32.0), {}, r"\(fs was 64\.0 and is 32\.0 now\)"),
+        (windows[:80], {}, r"; shape was \[96, 3, 64\] and is \[80, 3, 64\] now; "),
+        (windows, {"folds": 3}, r"\(folds was 2 and is 3 now\): use the same data and options"),
+        (windows, {"random_state": 1}, r"\(random_state was 0 and is 1 now\)"),
     ):
         with pytest.raises(PolyadicError, match=said):
             tune(given, **{"tries": 1, "folds": 2, "journal": path, **options})
     tune(windows, tries=2, folds=2, journal=path)  # a longer search of the same kind
 
 
-def test_an_interrupt_keeps_the_best_so_far_and_claims_no_score_of_left_out_subjects(windows):
-    done = []
-
-    def stop(number, count, tried):
-        done.append(number)
-        if len(done) == 3 or number == 2:
-            raise KeyboardInterrupt
-
-    early = tune(windows, tries=50, folds=2, on_try=stop)
-    assert len(early.tries) == 3
-    assert early.model.predict(windows[:3]).shape == (3,)
-    late = tune(windows, tries=2, folds=2, on_try=stop)
-    assert done[-1] == 2
-    for tuning in (early, late):
-        assert tuning.interrupted
-        assert (tuning.nested, str(tuning.nested_score)) == ({}, "nan")
-        assert tuning.reason.startswith("Stopped before the search could be validated on left-out subjects")
-
-
-def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_force(windows, tmp_path, monkeypatch):
+def test_the_command_keeps_its_journal_when_interrupted_and_resumes(windows, tmp_path, monkeypatch):
     np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
     monkeypatch.chdir(tmp_path)
     words = ["tune", "w.npz", "--folds", "2", "--device", "cpu"]
-    real, written = journal.Journal.record, []
+    real, written = run._Journal.record, []
 
     def stop_at_the_third(self, search, tried):
         real(self, search, tried)
@@ -175,14 +156,14 @@ def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_forc
         if len(written) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(journal.Journal, "record", stop_at_the_third)
+    monkeypatch.setattr(run._Journal, "record", stop_at_the_third)
     stopped = CliRunner().invoke(app, [*words, "--tries", "3"])
-    assert "Stopped before the search could be validated" in stopped.output
-    assert load(tmp_path / "model.safetensors").rank == 4
+    assert "the tries so far are saved in model.tries.jsonl. To resume:" in " ".join(stopped.output.split())
+    assert not (tmp_path / "model.safetensors").exists()
     assert len((tmp_path / "model.tries.jsonl").read_text().splitlines()) == 1 + 3
     other = CliRunner().invoke(app, ["tune", "w.npz", "--folds", "3", "--device", "cpu", "--resume"])
     assert other.exit_code == 1
-    assert "(folds 2 then, 3 now)" in other.output
+    assert "(folds was 2 and is 3 now)" in other.output
     again = CliRunner().invoke(app, [*words, "--tries", "3", "--resume"])
     assert again.exit_code == 0, again.output
     assert not (tmp_path / "model.tries.jsonl").exists()
@@ -205,7 +186,7 @@ def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_setti
     few = windows.label.copy()
     few[24:] = -1
     unvalidated = tune(relabelled(windows, few))  # without some of the subjects, fewer than 20 labels are left
-    assert "a search could not be validated, because without some of the subjects only" in unvalidated.reason
+    assert "a search cannot be validated, because without some of the subjects only" in unvalidated.reason
     assert "0 tries" not in unvalidated.summary()
     assert (unvalidated.settings, unvalidated.tries, unvalidated.nested) == (unvalidated.recommended, [], {})
     with pytest.raises(PolyadicError, match="all labels are of one class; a classifier needs"):
@@ -250,4 +231,4 @@ def test_the_command_writes_a_model_and_the_result(windows, tmp_path, monkeypatc
 def test_without_time_only_the_recommended_settings_are_tried(windows):
     tuning = tune(windows, minutes=0.0, folds=2)
     assert (len(tuning.tries), tuning.settings) == (1, tuning.recommended)
-    assert tuning.reason == "Kept the recommended settings: ended before any other was tried."
+    assert tuning.reason == "Kept the recommended settings: the search ended before any other was tried."

@@ -15,8 +15,7 @@ from polyadic.data import Windows, synthetic
 from polyadic.data.labels import known_labels
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate
 from polyadic.evaluate import probe as module
-from polyadic.evaluate.classifier import partly_labelled
-from polyadic.evaluate.probe import TEMPERATURE, _temperature, train_probe
+from polyadic.evaluate.probe import TEMPERATURE, _temperature
 from polyadic.evaluate.unlabelled import FEWEST, MOST, neighbour_graph, pool_rows, spread, trusted_labels
 
 
@@ -285,14 +284,9 @@ def test_all_marks_of_a_missing_label_are_the_same(marks):
     assert probe.classes_.tolist() == (["c0", "c1", "c2"] if text else [0, 1, 2])
 
 
-def test_class_weights_and_booleans_work_with_unlabelled_rows():
+def test_booleans_work_with_unlabelled_rows():
     Z, y = blobs(600, 0.8)
-    names = np.array([*"abc", ""])[few_labels(y, 6)]
-    groups = np.array(["", "p1", "p2", "p3"])[np.arange(600) // 5 % 4]
-    probe = Probe(class_weight={"a": 1.0, "b": 5.0, "c": 1.0}).fit(Z, names, groups)
-    assert probe.unlabelled_ == 582
-    assert (probe.predict(Z) == "b").sum() > (Probe().fit(Z, names, groups).predict(Z) == "b").sum()
-    yes = Probe().fit(Z, partly_labelled(y[:40] > 0, np.arange(600) < 40))
+    yes = Probe().fit(Z, [*(y[:40] > 0).tolist(), *[None] * 560])
     assert yes.classes_.tolist() == [False, True]
     assert yes.unlabelled_ == 560
 
@@ -306,17 +300,6 @@ def test_a_class_of_one_subject_does_not_spoil_the_temperature():
     only = Probe(C=1.0).fit(Z[y < 2], y[y < 2], np.where(y[y < 2] == 0, np.arange(400) % 2, 2))
     assert np.isfinite(only.coef_).all()
     assert 0.1 < only.temperature_ < 3
-
-
-def test_classifiers_other_than_a_probe_are_given_labelled_rows_only():
-    class Watching(BaseEstimator):
-        def fit(self, Z: Any, y: Any, groups: Any = None) -> Watching:
-            self.told_ = len(Z), len(y), list(groups)
-            return self
-
-    Z, y = blobs(9)
-    told = train_probe(Watching(), Z, np.where(np.arange(9) < 4, y, -1), np.arange(9)).told_
-    assert told == (4, 4, [0, 1, 2, 3])
 
 
 def test_few_labels_or_subjects_get_the_fixed_temperature():

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from paper.baselines.networks import AutoEncoderNetwork, BYOLNetwork, ClassifierNetwork, Learner, SimCLRNetwork
-from paper.baselines.shared import PaperBaseline, labels_of
+from paper.baselines.shared import labels_of
 from polyadic._util.random_streams import integer_seed, uniform, window_keys
+from polyadic.baselines import Baseline
 from polyadic.errors import PolyadicError
 
 _IMPROVEMENT = 1e-3
+_HELD_OUT = 0.1
+"""Share of the windows that is held out."""
 _MEASURED_WINDOWS = 1024
 _HELD_OUT_SWEEP = -1
 _SPLIT, _WEIGHTS = 0x5B117, 0x3E16475
@@ -35,25 +37,14 @@ def train(network: Learner, source: Any, codes: Tensor | None, settings: DeepBas
     """Train until the loss on held-out windows has not fallen by 0.1 % for `patience` epochs; keep the best weights.
 
     Each epoch has its own order of windows and its own augmentations; the held-out windows have the same augmentations
-    in every epoch.
-
-    Parameters
-    ----------
-    source : batches of the windows, as `Baseline._source` returns them
-    codes : (N,), classes of the windows, if the loss needs them
-    settings : the fitted baseline's parameters and its `seed_`
-
-    Returns
-    -------
-    `loss`, `held_out` and `seconds` of each epoch; the network has the weights with the lowest `held_out`, or its
-    initial weights if there is no epoch
+    in every epoch. `codes` (N,) are the classes of the windows, if the loss needs them.
     """
     network.to(source.device)
     codes = None if codes is None else codes.to(source.device)
-    kept, held = hold_out(source.n_windows, settings.holdout, settings.seed_)
-    _measure(network, source, kept, settings.batch_size)
-    for_training = torch.ones(source.n_windows, dtype=torch.bool)
-    for_training[held] = False
+    kept, held = hold_out(source.n_windows, settings.seed_)
+    measured = torch.linspace(0, len(kept) - 1, min(len(kept), _MEASURED_WINDOWS), dtype=torch.float64).long()
+    plain = replace(source, augment=None)
+    network.measure(T for _, T in plain.batches(torch.split(kept[measured], settings.batch_size), 0))
     weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
     fused = source.device.type == "cuda" or None  # one kernel launch for all weights
     optimizer = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
@@ -63,30 +54,29 @@ def train(network: Learner, source: Any, codes: Tensor | None, settings: DeepBas
     for epoch in range(settings.max_epochs):
         begun = time.perf_counter()
         order = source.order(settings.seed_, epoch)
-        order = order[for_training[order]]
+        parts = batches_of(order[~torch.isin(order, held)], settings.batch_size)
         network.train()
-        loss = _mean_loss(network, source, codes, batches_of(order, settings.batch_size), epoch, optimizer)
+        loss = _mean_loss(network, source, codes, parts, epoch, optimizer)
         network.eval()
         with torch.no_grad():
             parts = batches_of(held, settings.batch_size)
             held_out = _mean_loss(network, source, codes, parts, _HELD_OUT_SWEEP)
         if not (math.isfinite(loss) and math.isfinite(held_out)):
             raise PolyadicError(
-                f"the loss did not stay finite: it is {loss:g} in epoch {epoch + 1}, and {held_out:g} on held-out "
-                f"windows; learning_rate={settings.learning_rate:g} may be too large"
+                f"the loss is not finite after epoch {epoch + 1}: learning_rate={settings.learning_rate:g} may be too "
+                "large"
             )
         if held_out < min(history["held_out"], default=math.inf):
             best = {name: value.detach().clone() for name, value in network.state_dict().items()}
         for name, value in (("loss", loss), ("held_out", held_out), ("seconds", time.perf_counter() - begun)):
             history[name].append(value)
-        if held_out < mark - _IMPROVEMENT * abs(mark) or math.isinf(mark):
+        if epoch == 0 or held_out < mark - _IMPROVEMENT * abs(mark):
             mark, waited = held_out, 0
         else:
             waited += 1
         if waited >= settings.patience:
             break
-    if best:
-        network.load_state_dict(best)
+    network.load_state_dict(best)
     return history
 
 
@@ -111,50 +101,28 @@ def _mean_loss(
     return float(total) / sum(len(ids) for ids in parts)
 
 
-def _measure(network: Learner, source: Any, kept: Tensor, batch_size: int) -> None:
-    """Compute the scale of the channels from training windows, without augmentations."""
-    rows = torch.linspace(0, len(kept) - 1, min(len(kept), _MEASURED_WINDOWS), dtype=torch.float64).long()
-    plain = replace(source, augment=None)
-    network.standardize.measure(T for _, T in plain.batches(torch.split(kept[rows], batch_size), 0))
-
-
-def hold_out(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the training windows and the held-out windows, at least two of each, both in order.
+def hold_out(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the training windows and the held-out windows, a tenth but at least two, both in order.
 
     Each window has its own random number; those with the lowest are held out.
-
-    Examples
-    --------
-    >>> [len(part) for part in hold_out(50, 0.1, seed=0)]
-    [45, 5]
     """
     if count < 4:
         raise PolyadicError(f"X must have at least 4 windows, two to train on and two to hold out, but has {count}")
-    held = min(max(round(share * count), 2), count - 2)
+    held = max(round(_HELD_OUT * count), 2)
     draws = uniform(window_keys(integer_seed(seed, _SPLIT), 0, torch.arange(count)), (1,))[:, 0]
     order = torch.argsort(draws, stable=True)
     return order[held:].sort().values, order[:held].sort().values
 
 
 def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
-    """Split windows into as few batches as `batch_size` allows, of nearly equal size, none with one window.
-
-    If that is impossible, because `batch_size` is 2 and the number of windows is odd, one batch has three windows.
-
-    Examples
-    --------
-    >>> [len(part) for part in batches_of(torch.arange(129), 128)], [len(p) for p in batches_of(torch.arange(5), 2)]
-    ([65, 64], [3, 2])
-    """
+    """Split windows into as few batches as `batch_size` allows, of nearly equal size, none with one window."""
     count = min(-(-len(ids) // batch_size), len(ids) // 2)
     return list(torch.tensor_split(ids, max(count, 1)))
 
 
 @dataclass(eq=False, repr=False)
-class DeepBaseline(PaperBaseline):
-    """Base class of the deep baselines, with the parameters of all.
-
-    A subclass builds its network in `_network_for`.
+class DeepBaseline(Baseline):
+    """Base class of the deep baselines, with the parameters of all; `dim` is the number of features.
 
     Parameters
     ----------
@@ -164,15 +132,9 @@ class DeepBaseline(PaperBaseline):
     learning_rate, weight_decay : parameters of Adam
     batch_size : maximum number of windows in a batch, not counting their views
     max_epochs, patience : stop when the loss on held-out windows has not fallen by 0.1 % for `patience` epochs, or
-        after `max_epochs`; the weights with the lowest loss are kept. With 0 epochs, only the input scale is learned
-    holdout : fraction of the windows that is held out, window by window
+        after `max_epochs`; the weights with the lowest loss are kept
     device : "auto", "cpu", "cuda", …
     random_state : seed of the weights, the held-out windows, the order of windows and the augmentations
-
-    Attributes
-    ----------
-    history_ : `loss`, `held_out` and `seconds`, one number per epoch
-    n_parameters_ : number of trainable weights: not the input scale, running averages of batch norm or BYOL's target
     """
 
     _: KW_ONLY
@@ -183,28 +145,24 @@ class DeepBaseline(PaperBaseline):
     batch_size: int = 128
     max_epochs: int = 100
     patience: int = 5
-    holdout: float = 0.1
     device: str | torch.device = "auto"
     random_state: Any = 0
+
+    @property
+    def n_parameters_(self) -> int:
+        """Trainable weights: not the input scale, batch norm's running averages or BYOL's target."""
+        return self._network.n_parameters()
 
     @abstractmethod
     def _network_for(self, shape: Sequence[int]) -> Learner:
         """Build a new network for tensors of this shape; its weights come from torch's seeded generator."""
 
-    def _codes(self, y: Any, source: Any) -> Tensor | None:
-        """Return the classes of the windows, for supervised baselines: (N,)."""
-        return None
-
     def _needs_views(self) -> bool:
-        """Return whether training needs an augmentation."""
-        return False
+        return True
 
     def _learn(self, X: Any, y: Any) -> None:
         if self._needs_views() and self.augment is None:
-            raise PolyadicError(
-                f"augment is None, but {type(self).__name__} learns from windows and their augmented views: pass an "
-                "augmentation"
-            )
+            raise PolyadicError(f"{type(self).__name__} learns from windows and their views: pass augment")
         source = self._source(X)
         codes = self._codes(y, source)
         with torch.random.fork_rng(devices=[]):
@@ -214,39 +172,22 @@ class DeepBaseline(PaperBaseline):
         self.history_ = train(network, source, codes, self)
         self._network = network.cpu().eval()
 
-    def _ready(self, T: Tensor) -> Learner:
-        """Return the network on the device of these tensors, which must have the shape of the training data."""
-        if T.shape[1:] != self._network.shape:
-            raise PolyadicError(
-                f"tensorize must return tensors of shape {self._network.shape} as in fit, but returned "
-                f"{tuple(T.shape[1:])}"
-            )
-        return self._network.to(T.device)
+    def _codes(self, y: Any, source: Any) -> Tensor | None:
+        """Return the classes of the windows, for supervised baselines: (N,)."""
+        return None
 
     def _features(self, T: Tensor) -> Tensor:
         with torch.no_grad():
-            Z: Tensor = self._ready(T)(T)
+            Z: Tensor = self._network.to(T.device)(T)
         return Z.to(T.dtype)
 
     def _width(self) -> int:
         return self._network.n_features
 
-    @property
-    def n_parameters_(self) -> int:
-        """Trainable weights: not the input scale, batch norm's running averages or BYOL's target."""
-        check_is_fitted(self)
-        return self._network.n_parameters()
-
 
 @dataclass(eq=False, repr=False)
 class SimCLR(DeepBaseline):
     """SimCLR: pulls features of a window and its augmented view together, and apart from the others in the batch.
-
-    Parameters
-    ----------
-    dim : number of features
-    temperature : temperature of the loss; see `nce_loss`
-    others : as for `DeepBaseline`; an augmentation is required
 
     Examples
     --------
@@ -263,11 +204,8 @@ class SimCLR(DeepBaseline):
     _: KW_ONLY
     temperature: float = 0.5
 
-    def _needs_views(self) -> bool:
-        return True
-
     def _network_for(self, shape: Sequence[int]) -> Learner:
-        return SimCLRNetwork(shape, int(self.dim), float(self.temperature))
+        return SimCLRNetwork(shape, self.dim, self.temperature)
 
 
 @dataclass(eq=False, repr=False)
@@ -277,40 +215,25 @@ class BYOL(DeepBaseline):
     Targets come from a second encoder, whose weights are a running average of the encoder's. Its features are
     standardised over the batch, without learned weights; otherwise all features would collapse to one point. (In the
     original BYOL, batch norm in larger projection and prediction heads prevents this; the sizes in Table 2 leave no
-    room for them.) As the target changes, `held_out` is not strictly comparable between epochs.
-
-    Parameters
-    ----------
-    dim : number of features
-    momentum : fraction of the target's weights that is kept at each step
-    others : as for `DeepBaseline`; an augmentation is required
+    room for them.) As the target changes, `held_out` is not strictly comparable between epochs. `momentum` is the
+    fraction of the target's weights that is kept at each step.
     """
 
     dim: int = 32
     _: KW_ONLY
     momentum: float = 0.99
 
-    def _needs_views(self) -> bool:
-        return True
-
     def _network_for(self, shape: Sequence[int]) -> Learner:
-        return BYOLNetwork(shape, int(self.dim), float(self.momentum))
+        return BYOLNetwork(shape, self.dim, self.momentum)
 
 
 @dataclass(eq=False, repr=False)
 class AutoEncoder(DeepBaseline):
     """An autoencoder: features from which tensors are reconstructed with minimum mean squared error.
 
-    The error is computed on tensors standardised by channel: predicting their mean has error 1.
-
-    Parameters
-    ----------
-    dim : number of features
-    contrastive : add SimCLR's loss between the features of windows and of their augmented views, as in the paper's
-        AE_ss
-    weight, temperature : weight and temperature of SimCLR's loss
-    others : as for `DeepBaseline`; an augmentation is required if `contrastive`. With one, views are reconstructed as
-        well as windows; the paper's AE has none
+    The error is computed on tensors standardised by channel: predicting their mean has error 1. `contrastive` adds
+    SimCLR's loss, times `weight`, between the features of windows and of their augmented views, as in the paper's
+    AE_ss; views are then reconstructed as well as windows.
     """
 
     dim: int = 32
@@ -323,40 +246,33 @@ class AutoEncoder(DeepBaseline):
         return self.contrastive
 
     def _network_for(self, shape: Sequence[int]) -> Learner:
-        weight = float(self.weight) if self.contrastive else 0.0
-        return AutoEncoderNetwork(shape, int(self.dim), weight, float(self.temperature))
+        return AutoEncoderNetwork(shape, self.dim, self.weight if self.contrastive else 0.0, self.temperature)
 
 
 class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
     """A CNN trained end to end on labelled windows; its features are those of the backbone.
 
-    With an augmentation, the view of each window is trained with the label of the window. `classes_` are the class
-    labels.
+    With an augmentation, the view of each window is trained with the label of the window.
     """
 
     classes_: np.ndarray
 
+    def _needs_views(self) -> bool:
+        return False
+
     def _codes(self, y: Any, source: Any) -> Tensor:
-        self.classes_, codes = labels_of(y, source.n_windows, type(self).__name__)
-        return torch.from_numpy(codes.astype(np.int64))
+        self.classes_, codes = labels_of(y)
+        return torch.from_numpy(codes)
 
     def _network_for(self, shape: Sequence[int]) -> Learner:
         return ClassifierNetwork(shape, len(self.classes_))
 
-    def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each class: (N, classes), the same kind of array as X."""
-        check_is_fitted(self)
-        samples = self._samples(X, reset=False)
-        rows = []
-        with torch.no_grad():
-            for T in self._tensors(samples):
-                network = self._ready(T)
-                assert isinstance(network, ClassifierNetwork)
-                rows.append(network.probabilities(T).to(T.dtype))
-        return samples.like_input(torch.cat(rows))
-
     def predict(self, X: Any) -> np.ndarray:
         """Predict the most probable class of each window: (N,)."""
-        probabilities = torch.as_tensor(self.predict_proba(X))
-        chosen: np.ndarray = self.classes_[probabilities.argmax(dim=1).cpu().numpy()]
+        Z = torch.as_tensor(self.transform(X))
+        network = self._network.to(Z.device)
+        assert isinstance(network, ClassifierNetwork)
+        with torch.no_grad():
+            best = torch.softmax(network.linear(Z.float()), dim=1).argmax(dim=1)
+        chosen: np.ndarray = self.classes_[best.cpu().numpy()]
         return chosen

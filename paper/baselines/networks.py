@@ -16,33 +16,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
-from polyadic.errors import PolyadicError
-
-_ROWS = 3
-_FIRST, _WIDEST, _MULTIPLE, _NARROWEST = 16, 64, 4, 4
+# ------------------------------------------------------------------------------------------------------------- layers
 
 
 def grids(shape: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the numbers of frequencies and frames before the first block and after each block.
+    """Return the numbers of frequencies and frames of tensors (I, J, K) before the first block and after each block.
 
     A block halves both, rounding up. There is at least one block, and as many as needed until neither exceeds 3.
-
-    Parameters
-    ----------
-    shape : (I, J, K), or (I, K) for tensors without frequencies
 
     Examples
     --------
     >>> grids((18, 33, 33))
     [(33, 33), (17, 17), (9, 9), (5, 5), (3, 3)]
     """
-    if len(shape) not in (2, 3):
-        raise PolyadicError(
-            f"tensorize must return tensors of channels × frequencies × frames, or channels × frames, for a "
-            f"convolutional network, but returned shape {tuple(shape)}"
-        )
-    sizes = [(1 if len(shape) == 2 else int(shape[1]), int(shape[-1]))]
-    while len(sizes) == 1 or max(sizes[-1]) > _ROWS:
+    _, rows, columns = shape
+    sizes = [(int(rows), int(columns))]
+    while len(sizes) == 1 or max(sizes[-1]) > 3:
         rows, columns = sizes[-1]
         sizes.append((-(-rows // 2), -(-columns // 2)))
     return sizes
@@ -59,47 +48,13 @@ def widths(n_blocks: int) -> list[int]:
     >>> widths(4), widths(6)
     ([16, 24, 32, 32], [16, 24, 32, 44, 64, 64])
     """
-    last = min(_FIRST * 2 ** ((n_blocks - 2) / 2), _WIDEST)
-    exact = [max(_FIRST, last * 2 ** (-max(n_blocks - 2 - block, 0) / 2)) for block in range(n_blocks)]
-    return [_MULTIPLE * round(width / _MULTIPLE) for width in exact]
+    last = min(16 * 2 ** ((n_blocks - 2) / 2), 64)
+    exact = [max(16, last * 2 ** (-max(n_blocks - 2 - block, 0) / 2)) for block in range(n_blocks)]
+    return [4 * round(width / 4) for width in exact]
 
 
-class Standardize(nn.Module):
-    """Standardises tensors by channel, to mean 0 and standard deviation 1, in float32.
-
-    Mean and standard deviation are computed once, before training. They are buffers: saved with the model, but not
-    learnable parameters.
-    """
-
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self, n_channels: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(n_channels, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones(n_channels, dtype=torch.float64))
-
-    def measure(self, batches: Iterable[Tensor]) -> None:
-        """Compute mean and standard deviation from some batches (b, I, …)."""
-        seen = 0
-        mean, squares = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
-        for T in batches:
-            values = T.to(mean).transpose(0, 1).flatten(1)
-            variance, centre = torch.var_mean(values, dim=1, correction=0)
-            new = values.shape[1]
-            squares += variance * new + (centre - mean).square() * (seen * new / (seen + new))
-            mean += (centre - mean) * (new / (seen + new))
-            seen += new
-        deviation = (squares / seen).sqrt()
-        self.mean.copy_(mean)
-        # The standard deviation of a constant channel is only rounding error.
-        silent = deviation <= 1e-12 * mean.abs()
-        self.scale.copy_(torch.where(silent, torch.ones_like(deviation), deviation))
-
-    def forward(self, T: Tensor) -> Tensor:
-        """Map (b, I, J, K) or (b, I, K) to (b, I, J, K) float32, with one frequency if there was none."""
-        T = T[:, :, None] if T.ndim == 3 else T
-        return ((T - self.mean.to(T)[:, None, None]) / self.scale.to(T)[:, None, None]).float()
+def _convolution(n_in: int, n_out: int, size: int = 3, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(n_out)]
 
 
 class ResidualBlock(nn.Module):
@@ -107,25 +62,15 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
-        self.branch = nn.Sequential(
-            nn.Conv2d(n_in, n_out, 3, stride=2, padding=1, bias=False, dtype=torch.float32),
-            nn.BatchNorm2d(n_out, dtype=torch.float32),
-            nn.ReLU(),
-            nn.Conv2d(n_out, n_out, 3, padding=1, bias=False, dtype=torch.float32),
-            nn.BatchNorm2d(n_out, dtype=torch.float32),
-        )
-        self.shortcut = nn.Sequential(
-            nn.AvgPool2d(2, ceil_mode=True),
-            nn.Conv2d(n_in, n_out, 1, bias=False, dtype=torch.float32),
-            nn.BatchNorm2d(n_out, dtype=torch.float32),
-        )
+        self.branch = nn.Sequential(*_convolution(n_in, n_out, stride=2), nn.ReLU(), *_convolution(n_out, n_out))
+        self.shortcut = nn.Sequential(nn.AvgPool2d(2, ceil_mode=True), *_convolution(n_in, n_out, size=1))
 
     def forward(self, T: Tensor) -> Tensor:
         return torch.relu(self.branch(T) + self.shortcut(T))
 
 
 class Backbone(nn.Module):
-    """A convolution, residual blocks, and the mean over the remaining frames, for tensors (I, J, K) or (I, K).
+    """A convolution, residual blocks, and the mean over the remaining frames, for tensors (I, J, K).
 
     Examples
     --------
@@ -135,18 +80,12 @@ class Backbone(nn.Module):
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
-        sizes = grids(shape)
-        channels = widths(len(sizes) - 1)
-        self.grids = sizes
+        self.grids = grids(shape)
+        channels = widths(len(self.grids) - 1)
         self.n_channels = channels[-1]
-        self.n_features = channels[-1] * sizes[-1][0]
-        self.stem = nn.Sequential(
-            nn.Conv2d(int(shape[0]), channels[0], 3, padding=1, bias=False, dtype=torch.float32),
-            nn.BatchNorm2d(channels[0], dtype=torch.float32),
-            nn.ReLU(),
-        )
-        pairs = zip([channels[0], *channels[:-1]], channels, strict=True)
-        self.blocks = nn.Sequential(*(ResidualBlock(n_in, n_out) for n_in, n_out in pairs))
+        self.n_features = channels[-1] * self.grids[-1][0]
+        self.stem = nn.Sequential(*_convolution(int(shape[0]), channels[0]), nn.ReLU())
+        self.blocks = nn.Sequential(*(ResidualBlock(*pair) for pair in pairwise([channels[0], *channels])))
 
     def forward(self, T: Tensor) -> Tensor:
         """Map standardised tensors (b, I, J, K) to features (b, n_features)."""
@@ -154,21 +93,15 @@ class Backbone(nn.Module):
         return maps.mean(dim=3).flatten(1)
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Sequential):
     """The backbone and one linear layer to `dim` features."""
 
     def __init__(self, shape: Sequence[int], dim: int) -> None:
-        super().__init__()
-        self.backbone = Backbone(shape)
-        self.linear = nn.Linear(self.backbone.n_features, dim, dtype=torch.float32)
-
-    def forward(self, T: Tensor) -> Tensor:
-        """Map standardised tensors (b, I, J, K) to features (b, dim)."""
-        features: Tensor = self.linear(self.backbone(T))
-        return features
+        backbone = Backbone(shape)
+        super().__init__(backbone, nn.Linear(backbone.n_features, dim))
 
 
-class Decoder(nn.Module):
+class Decoder(nn.Sequential):
     """The decoder: a linear layer to the backbone's last feature map, then a deconvolution for each block.
 
     All deconvolutions have half as many channels as the tensor, but at least 4. The decoder mirrors the encoder's
@@ -181,34 +114,26 @@ class Decoder(nn.Module):
     """
 
     def __init__(self, backbone: Backbone, dim: int, n_channels: int) -> None:
-        super().__init__()
-        width = max(n_channels // 2, _NARROWEST)
+        width = max(n_channels // 2, 4)
         sizes = backbone.grids[::-1]
         rows, columns = sizes[0]
-        self.linear = nn.Sequential(
-            nn.Linear(dim, backbone.n_features, dtype=torch.float32),
+        layers = [
+            nn.Linear(dim, backbone.n_features),
             nn.ReLU(),
             nn.Unflatten(1, (backbone.n_channels, rows, 1)),
-        )
-        frames = nn.ConvTranspose2d(backbone.n_channels, width, (1, columns), bias=False, dtype=torch.float32)
-        layers: list[nn.Module] = [frames, nn.BatchNorm2d(width, dtype=torch.float32), nn.ReLU()]
+            nn.ConvTranspose2d(backbone.n_channels, width, (1, columns), bias=False),
+        ]
         for number, (small, large) in enumerate(pairwise(sizes)):
+            layers += [nn.BatchNorm2d(width), nn.ReLU()]
             last = number == len(sizes) - 2
             # A block maps 2n − 1 or 2n to n; the deconvolution restores the original size.
             odd = (large[0] - 2 * small[0] + 1, large[1] - 2 * small[1] + 1)
             n_out = n_channels if last else width
-            layers.append(
-                nn.ConvTranspose2d(
-                    width, n_out, 3, stride=2, padding=1, output_padding=odd, bias=last, dtype=torch.float32
-                )
-            )
-            layers += [] if last else [nn.BatchNorm2d(width, dtype=torch.float32), nn.ReLU()]
-        self.layers = nn.Sequential(*layers)
+            layers.append(nn.ConvTranspose2d(width, n_out, 3, 2, padding=1, output_padding=odd, bias=last))
+        super().__init__(*layers)
 
-    def forward(self, Z: Tensor) -> Tensor:
-        """Map features (b, dim) to standardised tensors (b, I, J, K)."""
-        T: Tensor = self.layers(self.linear(Z))
-        return T
+
+# ------------------------------------------------------------------------------------------------------------- losses
 
 
 def nce_loss(A: Tensor, B: Tensor, temperature: float = 0.5) -> Tensor:
@@ -244,22 +169,24 @@ def byol_loss(P: Tensor, Z: Tensor) -> Tensor:
     return 2 - 2 * (normalize(P, dim=1) * normalize(Z, dim=1)).sum(dim=1).mean()
 
 
+# ----------------------------------------------------------------------------------------------------------- learners
+
+
 class Learner(nn.Module):
-    """A trainable network for tensors of shape (I, J, K) or (I, K): features of standardised tensors, and a loss."""
+    """A trainable network: features of tensors (I, J, K), standardised by channel, and a loss.
 
-    encoder: nn.Module
-    """Maps standardised tensors (b, I, J, K) to features (b, n_features)."""
+    Mean and standard deviation of the channels are measured once, before training; they are buffers, not parameters.
+    """
 
-    def __init__(self, shape: Sequence[int], n_features: int) -> None:
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, encoder: nn.Module, n_channels: int, n_features: int) -> None:
         super().__init__()
-        self.shape = tuple(int(size) for size in shape)
+        self.encoder = encoder
         self.n_features = n_features
-        self.standardize = Standardize(self.shape[0])
-
-    def encode(self, S: Tensor) -> Tensor:
-        """Map standardised tensors (b, I, J, K) to features (b, n_features)."""
-        Z: Tensor = self.encoder(S)
-        return Z
+        self.register_buffer("mean", torch.zeros(n_channels, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(n_channels, dtype=torch.float64))
 
     @abstractmethod
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
@@ -271,12 +198,33 @@ class Learner(nn.Module):
         codes : (b,), classes of the windows, if known
         """
 
-    def forward(self, T: Tensor) -> Tensor:
-        """Map tensors (b, I, J, K) to features (b, n_features)."""
-        return self.encode(self.standardize(T))
-
     def after_step(self) -> None:
         """Run after each step of the optimiser; by default, do nothing."""
+
+    def forward(self, T: Tensor) -> Tensor:
+        """Map tensors (b, I, J, K) to features (b, n_features)."""
+        Z: Tensor = self.encoder(self.standardize(T))
+        return Z
+
+    def standardize(self, T: Tensor) -> Tensor:
+        """Return tensors with mean 0 and standard deviation 1 in each channel, in float32."""
+        return ((T - self.mean.to(T)[:, None, None]) / self.scale.to(T)[:, None, None]).float()
+
+    def measure(self, batches: Iterable[Tensor]) -> None:
+        """Compute mean and standard deviation of the channels from some batches (b, I, J, K)."""
+        seen = 0
+        mean, squares = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
+        for T in batches:
+            values = T.to(mean).transpose(0, 1).flatten(1)
+            variance, centre = torch.var_mean(values, dim=1, correction=0)
+            new = values.shape[1]
+            squares += variance * new + (centre - mean).square() * (seen * new / (seen + new))
+            mean += (centre - mean) * (new / (seen + new))
+            seen += new
+        deviation = (squares / seen).sqrt()
+        self.mean.copy_(mean)
+        # The standard deviation of a constant channel is only rounding error.
+        self.scale.copy_(torch.where(deviation <= 1e-12 * mean.abs(), 1.0, deviation))
 
     def n_parameters(self) -> int:
         """Return the number of trainable parameters."""
@@ -285,31 +233,27 @@ class Learner(nn.Module):
 
 class SimCLRNetwork(Learner):
     def __init__(self, shape: Sequence[int], dim: int, temperature: float) -> None:
-        super().__init__(shape, dim)
-        self.encoder = Encoder(shape, dim)
+        super().__init__(Encoder(shape, dim), shape[0], dim)
         self.temperature = temperature
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
-        plain, augmented = self.encode(S).chunk(2)
+        plain, augmented = self.encoder(S).chunk(2)
         return nce_loss(plain, augmented, self.temperature)
 
 
 class BYOLNetwork(Learner):
     def __init__(self, shape: Sequence[int], dim: int, momentum: float) -> None:
-        super().__init__(shape, dim)
-        self.encoder = Encoder(shape, dim)
+        super().__init__(Encoder(shape, dim), shape[0], dim)
         half = max(dim // 2, 1)
-        self.predictor = nn.Sequential(
-            nn.Linear(dim, half, dtype=torch.float32), nn.ReLU(), nn.Linear(half, dim, dtype=torch.float32)
-        )
+        self.predictor = nn.Sequential(nn.Linear(dim, half), nn.ReLU(), nn.Linear(half, dim))
         self.target = copy.deepcopy(self.encoder).requires_grad_(False)
-        self.spread = nn.BatchNorm1d(dim, affine=False, dtype=torch.float32)
+        self.spread = nn.BatchNorm1d(dim, affine=False)
         self.momentum = momentum
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         with torch.no_grad():
             plain, augmented = self.spread(self.target(S)).chunk(2)
-        return byol_loss(self.predictor(self.encode(S)), torch.cat([augmented, plain]))
+        return byol_loss(self.predictor(self.encoder(S)), torch.cat([augmented, plain]))
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -318,14 +262,16 @@ class BYOLNetwork(Learner):
 
 class AutoEncoderNetwork(Learner):
     def __init__(self, shape: Sequence[int], dim: int, weight: float, temperature: float) -> None:
-        super().__init__(shape, dim)
-        self.encoder = encoder = Encoder(shape, dim)
-        self.decoder = Decoder(encoder.backbone, dim, int(shape[0]))
+        encoder = Encoder(shape, dim)
+        backbone = encoder[0]
+        assert isinstance(backbone, Backbone)
+        super().__init__(encoder, shape[0], dim)
+        self.decoder = Decoder(backbone, dim, int(shape[0]))
         self.weight = weight
         self.temperature = temperature
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
-        Z = self.encode(S)
+        Z = self.encoder(S)
         loss = mse_loss(self.decoder(Z), S)
         if self.weight > 0:
             plain, augmented = Z.chunk(2)
@@ -336,14 +282,9 @@ class AutoEncoderNetwork(Learner):
 class ClassifierNetwork(Learner):
     def __init__(self, shape: Sequence[int], n_classes: int) -> None:
         backbone = Backbone(shape)
-        super().__init__(shape, backbone.n_features)
-        self.encoder = backbone
-        self.linear = nn.Linear(backbone.n_features, n_classes, dtype=torch.float32)
+        super().__init__(backbone, shape[0], backbone.n_features)
+        self.linear = nn.Linear(backbone.n_features, n_classes)
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         assert codes is not None
-        return cross_entropy(self.linear(self.encode(S)), codes.repeat(len(S) // len(codes)))
-
-    def probabilities(self, T: Tensor) -> Tensor:
-        """Compute the class probabilities (b, classes) of unstandardised tensors."""
-        return torch.softmax(self.linear(self(T)), dim=1)
+        return cross_entropy(self.linear(self.encoder(S)), codes.repeat(len(S) // len(codes)))

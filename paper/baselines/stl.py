@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from paper.baselines.shared import SupervisedTensorBaseline, labels_of
@@ -43,9 +42,7 @@ class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
     ----------
     factors_ : the vectors as columns, matrices of shapes (I, C), (J, C), … for C classes
     bias_ : (C,)
-    classes_ : the classes, in the order of the columns
     history_ : `loss`, one number per iteration
-    n_parameters_ : C · (I + J + …) + C
     """
 
     _: KW_ONLY
@@ -58,10 +55,10 @@ class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any) -> None:
         source = self._source(X)
-        self.classes_, codes = labels_of(y, source.n_windows, "STL")
+        self.classes_, codes = labels_of(y)
         mean, scale = _moments(self._passes(source.samples, most=0))
         passes = self._passes(source.samples, lambda T: (T - mean.to(T)) / scale)
-        problem = _Problem(passes, torch.nn.functional.one_hot(torch.as_tensor(codes)), float(self.alpha))
+        problem = _Problem(passes, torch.eye(len(self.classes_))[torch.as_tensor(codes)], self.alpha)
         self.history_["loss"] = losses = []
         result = minimize(
             problem,
@@ -69,21 +66,10 @@ class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
             jac=True,
             method="L-BFGS-B",
             callback=lambda theta: losses.append(problem.value),
-            options={
-                "maxiter": int(self.max_iter),
-                "maxfun": 10**9,
-                "gtol": float(self.tol),
-                "ftol": float(self.tol) ** 2,
-            },
+            options={"maxiter": self.max_iter, "maxfun": 10**9, "gtol": self.tol, "ftol": self.tol**2},
         )
         if result.nit >= self.max_iter:
-            steepest = abs(result.jac).max()
-            warnings.warn(
-                f"STL stopped after max_iter={self.max_iter} iterations with a gradient of {steepest:.1e}, above "
-                f"tol={self.tol:g}: increase max_iter, alpha or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warnings.warn(f"STL stopped after max_iter={self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
         factors, bias = problem.parts(torch.as_tensor(result.x))
         factors[0] = factors[0] / scale
         self.bias_ = (bias - mean.cpu().flatten() @ khatri_rao(factors)).numpy()
@@ -91,18 +77,15 @@ class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each window: (N,)."""
-        check_is_fitted(self)
         best = torch.as_tensor(self.transform(X)).argmax(dim=1).cpu().numpy()
         chosen: NDArray[Any] = self.classes_[best]
         return chosen
 
     def _features(self, T: Tensor) -> Tensor:
-        factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
-        return project(T, factors) + torch.as_tensor(self.bias_, dtype=T.dtype, device=T.device)
+        return super()._features(T) + torch.as_tensor(self.bias_, dtype=T.dtype, device=T.device)
 
     @property
     def n_parameters_(self) -> int:
-        """Number of learned parameters."""
         return super().n_parameters_ + len(self.bias_)
 
 

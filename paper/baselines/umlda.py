@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from scipy import linalg
 from torch import Tensor
 
 from paper.baselines.shared import SupervisedTensorBaseline, labels_of
-from polyadic.core.algebra import khatri_rao, project
+from polyadic.core.algebra import khatri_rao
 from polyadic.errors import PolyadicError
 
 _Vectors = list[NDArray[np.float64]]
@@ -35,8 +35,7 @@ class UMLDA(SupervisedTensorBaseline):
 
     The p-th projection has p - 1 constraints. A mode with p - 1 entries or fewer has no vector that meets them all: its
     vector is then optimised once without constraints, and only the larger modes meet them. `dim` is therefore at most
-    the size of the largest mode (33 for HAR's 18 × 33 × 33), less than the number of windows and, for vectors as input,
-    less than the number of classes.
+    the size of the largest mode (33 for HAR's 18 × 33 × 33) and less than the number of windows.
 
     Parameters
     ----------
@@ -50,12 +49,9 @@ class UMLDA(SupervisedTensorBaseline):
 
     Attributes
     ----------
-    factors_ : the vectors u⁽¹⁾, u⁽²⁾, … as columns, matrices of shapes (I, dim), (J, dim), …; all but the last have
-        norm 1, and the last is scaled so that the features have variance 1 within the classes, the ridge included
-    criterion_ : (dim,), Fisher's criterion of every feature, with the ridge
-    classes_ : the classes
-    history_ : `criterion` and `rounds`, one number per projection
-    n_parameters_ : dim · (I + J + …)
+    factors_ : the vectors as columns, matrices of shapes (I, dim), (J, dim), …; all but the last have norm 1, and the
+        last is scaled so that the features have variance 1 within the classes, the ridge included
+    history_ : `criterion`, Fisher's criterion with the ridge, and `rounds`, one number per projection
 
     Examples
     --------
@@ -77,85 +73,55 @@ class UMLDA(SupervisedTensorBaseline):
 
     def _learn(self, X: Any, y: Any) -> None:
         source = self._source(X)
-        self.classes_, codes = labels_of(y, source.n_windows, "UMLDA")
-        passes = self._passes(source.samples)
-        problem = _Fisher(passes, codes, len(self.classes_), float(self.ridge))
-        self._check_dim(problem.shape, len(codes), len(self.classes_))
+        self.classes_, codes = labels_of(y)
+        problem = _Fisher(self._passes(source.samples), np.eye(len(self.classes_))[codes], self.ridge)
+        limit = min(max(problem.shape), len(codes) - 1)
+        if self.dim > limit:
+            raise PolyadicError(f"dim must be at most {limit} for tensors {problem.shape}, but is {self.dim}")
         found: list[_Projection] = []
         for _ in range(self.dim):
             found.append(_climb(problem, found, self.max_iter, self.tol))
-        scales = np.array([projection.spread for projection in found]) ** -0.5
-        columns = [np.stack(vectors, axis=1) for vectors in zip(*(p.vectors for p in found), strict=True)]
-        columns[-1] = columns[-1] * scales
-        self.factors_ = columns
+        self.factors_ = [np.stack(vectors, axis=1) for vectors in zip(*(one.vectors for one in found), strict=True)]
+        self.factors_[-1] *= np.array([one.spread for one in found]) ** -0.5
         self.history_ = {
-            "criterion": [projection.criterion for projection in found],
-            "rounds": [float(projection.rounds) for projection in found],
+            "criterion": [one.criterion for one in found],
+            "rounds": [float(one.rounds) for one in found],
         }
 
-    def _check_dim(self, shape: tuple[int, ...], count: int, n_classes: int) -> None:
-        limits = {f"the largest mode of tensors {shape}": max(shape), f"{count} windows minus one": count - 1}
-        if len(shape) == 1:
-            limits[f"{n_classes} classes minus one, for vectors"] = n_classes - 1
-        reason, limit = min(limits.items(), key=lambda item: item[1])
-        if self.dim > limit:
-            raise PolyadicError(
-                f"dim must be at most {limit} ({reason}), the maximum number of uncorrelated projections, "
-                f"but is {self.dim}"
-            )
 
-    @property
-    def criterion_(self) -> NDArray[np.float64]:
-        """Fisher's criterion of every feature: (dim,)."""
-        return np.array(self.history_["criterion"])
+class _Projection(NamedTuple):
+    """A rank-one projection with its training coordinates, of mean 0 and norm 1, and its within-class scatter."""
 
-    def _features(self, T: Tensor) -> Tensor:
-        factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
-        return project(T, factors)
-
-
-class _Projection:
-    """A rank-one projection with its training coordinates, of mean 0 and norm 1, its criterion and rounds."""
-
-    def __init__(self, vectors: _Vectors, coordinates: _Matrix, criterion: float, spread: float, rounds: int) -> None:
-        self.vectors = vectors
-        self.coordinates = coordinates / max(float(np.linalg.norm(coordinates)), np.finfo(float).tiny)
-        self.criterion = criterion
-        self.spread = spread
-        self.rounds = rounds
+    vectors: _Vectors
+    coordinates: _Matrix
+    criterion: float
+    spread: float
+    rounds: int
 
 
 class _Fisher:
     """Computes the scatter of partial projections, the only access of the search to the data."""
 
-    def __init__(
-        self, passes: Callable[[], Iterable[Tensor]], codes: NDArray[np.intp], n_classes: int, ridge: float
-    ) -> None:
+    def __init__(self, passes: Callable[[], Iterable[Tensor]], members: _Matrix, ridge: float) -> None:
         self.passes = passes
-        self.members = np.zeros((len(codes), n_classes))
-        self.members[np.arange(len(codes)), codes] = 1.0
-        self.shares = self.members.mean(axis=0)
+        self.members = members
+        self.shares = members.mean(axis=0)
         self.shape, variance = self._variance_within()
         self.added = ridge * variance
 
     def _variance_within(self) -> tuple[tuple[int, ...], float]:
         """Return the tensors' shape, and the within-class variance averaged over all entries."""
-        sums: Tensor | None = None
         members = torch.as_tensor(self.members)
-        done = 0
+        sums, total, done = torch.zeros(1, dtype=torch.float64), 0.0, 0
         for T in self.passes():
-            part = members[done : done + len(T)].to(T).T @ T.flatten(1)
-            sums = part.double() if sums is None else sums + part
+            sums = sums.to(T.device) + (members[done : done + len(T)].to(T).T @ T.flatten(1)).double()
             done += len(T)
-            shape = tuple(T.shape[1:])
-        assert sums is not None
-        means = sums / members.sum(dim=0).to(sums)[:, None]
-        total, done = 0.0, 0
+        means, done = sums / members.sum(dim=0).to(sums)[:, None], 0
         for T in self.passes():
             own = members[done : done + len(T)].to(T) @ means.to(T)
             total += float((T.flatten(1) - own).square().sum(dtype=torch.float64))
             done += len(T)
-        return shape, total / (len(members) * means.shape[1])
+        return tuple(T.shape[1:]), total / (len(members) * means.shape[1])
 
     def partial(self, vectors: _Vectors, mode: int) -> _Matrix:
         """Contract every tensor with all vectors but one, and centre the result: (N, size of the mode)."""
@@ -200,7 +166,9 @@ def _climb(problem: _Fisher, found: list[_Projection], max_iter: int, tol: float
         criteria.append(criterion)
         if any(new - old <= tol * new for old, new in pairwise(criteria[-2:])):
             break
-    return _Projection(vectors, Y @ vectors[mode], criterion, spread, len(criteria))
+    coordinates = Y @ vectors[mode]
+    coordinates /= max(float(np.linalg.norm(coordinates)), np.finfo(float).tiny)
+    return _Projection(vectors, coordinates, criterion, spread, len(criteria))
 
 
 def _uncorrelated(Y: _Matrix, earlier: _Matrix | None) -> _Matrix:
@@ -217,9 +185,7 @@ def _best(between: _Matrix, within: _Matrix, allowed: _Matrix) -> tuple[float, _
     try:
         values, solutions = linalg.eigh(allowed.T @ between @ allowed, allowed.T @ within @ allowed)
     except linalg.LinAlgError as error:
-        raise PolyadicError(
-            "the within-class scatter is singular: there are too few windows, or constant entries. Increase ridge"
-        ) from error
+        raise PolyadicError("the within-class scatter is singular: increase ridge") from error
     vector = allowed @ solutions[:, -1]
     vector /= np.linalg.norm(vector)
     vector *= np.sign(vector[np.abs(vector).argmax()])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from polyadic.data import Header, StoreWriter, Windows, WindowStore
 from polyadic.errors import DataError
@@ -20,13 +20,7 @@ _FOLDER, _LEGEND = "UCI HAR Dataset", "activity_labels.txt"
 
 
 def har(root: str | Path, store: str | Path) -> WindowStore:
-    """Write a store of UCI HAR, with the official split as parts "train" and "test".
-
-    Parameters
-    ----------
-    root : as for `read_har`
-    store : folder of the store
-    """
+    """Write a store of UCI HAR, with the official split as parts "train" and "test"; `root` is as for `read_har`."""
     windows = read_har(root)
     header = Header(FS, CHANNELS, UNITS, LENGTH, windows.classes, "har")
     with StoreWriter(store, header) as writer:
@@ -46,29 +40,23 @@ def read_har(root: str | Path) -> Windows:
     root : the folder `UCI HAR Dataset`, its parent folder, its zip file, or the published zip file that contains that
     """
     base = _open(Path(root))
-    columns: dict[str, list[NDArray[Any]]] = {"X": [], "label": [], "subject": [], "part": []}
+    signals, tables = [], []
     for part in ("train", "test"):
-        label, subject = (_table(base, f"{part}/{name}_{part}.txt", 1)[:, 0].astype(int) for name in ("y", "subject"))
-        signals = [_table(base, f"{part}/Inertial Signals/{name}_{part}.txt", LENGTH) for name in CHANNELS]
-        if {len(values) for values in (subject, *signals)} != {len(label)}:
-            raise DataError(f"{_FOLDER}: the files of {part} must have the same number of lines")
-        values = (np.stack(signals, axis=1), label - 1, subject, np.full(len(label), part))
-        for column, rows in zip(columns.values(), values, strict=True):
-            column.append(rows)
-    joined = {key: np.concatenate(values) for key, values in columns.items()}
-    classes = tuple(line.split()[1] for line in (base / _LEGEND).read_text().splitlines() if line.strip())
-    if not (joined["label"].min() >= 0 and joined["label"].max() < len(classes)):
-        raise DataError(f"{_FOLDER}: labels must be from 1 to {len(classes)}, as in {_LEGEND}")
-    recording = np.char.add(np.char.add(joined["part"], "-"), np.char.zfill(joined["subject"].astype(str), 2))
+        label, subject = (_numbers(base / part / f"{name}_{part}.txt")[:, 0].astype(int) for name in ("y", "subject"))
+        files = [base / part / "Inertial Signals" / f"{name}_{part}.txt" for name in CHANNELS]
+        signals.append(np.stack([_numbers(file) for file in files], axis=1))
+        tables.append(pd.DataFrame({"label": label - 1, "subject": subject, "part": part}))
+    table = pd.concat(tables, ignore_index=True)
+    recording = table["part"] + "-" + table["subject"].astype(str).str.zfill(2)
     return Windows(
-        joined["X"],
+        np.concatenate(signals),
         FS,
-        subject=joined["subject"],
-        recording=recording,
-        start=_counts_within(recording) * (LENGTH // 2),
-        label=joined["label"],
-        part=joined["part"],
-        classes=classes,
+        subject=table["subject"].to_numpy(),
+        recording=recording.to_numpy(str),
+        start=table.groupby(recording).cumcount().to_numpy() * (LENGTH // 2),
+        label=table["label"].to_numpy(),
+        part=table["part"].to_numpy(str),
+        classes=tuple(line.split()[1] for line in (base / _LEGEND).read_text().splitlines() if line.strip()),
         channels=CHANNELS,
         units=UNITS,
         dataset="har",
@@ -77,41 +65,19 @@ def read_har(root: str | Path) -> Windows:
 
 def _open(root: Path) -> Any:
     """Return the folder of the data set, as a path on disk or inside a zip file."""
-    if not root.exists():
-        raise DataError(f"{root} does not exist")
-    try:
-        candidates: list[Any] = [root, root / _FOLDER] if root.is_dir() else _in_archive(zipfile.ZipFile(root))
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{root.name} cannot be read as a zip file: {error}") from error
-    for folder in candidates:
-        if (folder / _LEGEND).is_file():
-            return folder
-    raise DataError(f"{root.name or root} must contain {_LEGEND}, {_FOLDER} or {_FOLDER}.zip, but does not")
+    folder: Any = root
+    if zipfile.is_zipfile(root):
+        archive, inner = zipfile.ZipFile(root), f"{_FOLDER}.zip"
+        if inner in archive.namelist():
+            archive = zipfile.ZipFile(io.BytesIO(archive.read(inner)))
+        folder = zipfile.Path(archive)
+    for place in (folder, folder / _FOLDER):
+        if (place / _LEGEND).is_file():
+            return place
+    raise DataError(f"{root} must be the folder or the zip file of {_FOLDER}, with {_LEGEND}")
 
 
-def _in_archive(archive: zipfile.ZipFile) -> list[Any]:
-    inner = f"{_FOLDER}.zip"
-    if inner in archive.namelist():
-        archive = zipfile.ZipFile(io.BytesIO(archive.read(inner)))
-    root = zipfile.Path(archive)
-    return [root, root / _FOLDER]
-
-
-def _table(base: Any, name: str, columns: int) -> NDArray[np.float32]:
+def _numbers(file: Any) -> np.ndarray:
     """Read a file of numbers, one window per line: (windows, columns)."""
-    try:
-        with (base / name).open("r") as file:
-            values = np.loadtxt(file, np.float32, ndmin=2)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"{_FOLDER}/{name} cannot be read: {error}") from error
-    if values.shape[1] != columns or not np.isfinite(values).all():
-        raise DataError(f"{_FOLDER}/{name} must have {columns} finite numbers on each line")
-    return values
-
-
-def _counts_within(group: NDArray[Any]) -> NDArray[np.int64]:
-    """Return for each entry the number of earlier entries of the same group: (N,)."""
-    order = np.argsort(group, kind="stable")
-    places = np.empty(len(group), np.int64)
-    places[order] = np.concatenate([np.arange(size) for size in np.unique(group, return_counts=True)[1]])
-    return places
+    with file.open("r") as lines:
+        return np.loadtxt(lines, np.float32, ndmin=2)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 
+from paper.baselines import HandFeatures
 from paper.labels.people import LabelSet
 from paper.scoring import statistic_columns
 from polyadic import ATD, CPD, SALS
 from polyadic.augment import Jitter
-from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
+from polyadic.baselines import MiniRocket, PCAFeatures
 from polyadic.errors import PolyadicError
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft

@@ -33,7 +33,11 @@ FILES = {
     "eegmat": "eegmat.npz",
     "ludb": "ludb.npz",
 }
-"""File name of each set."""
+"""File name of each complete set."""
+PTB_XL = "ptb-xl"
+"""The printed layout of PTB-XL, in which most of every window is missing: a set beside the others."""
+_INVALID = -32.0
+"""Values below this one are missing in the file of PTB-XL."""
 
 _TITLES = {
     "har": "HAR",
@@ -41,6 +45,7 @@ _TITLES = {
     "sisfall": "SisFall",
     "eegmat": "EEGMAT",
     "ludb": "LUDB heart axis",
+    PTB_XL: "PTB-XL, first 1,987 records, 100 Hz, 2.5 s per lead: sex",
 }
 _UNITS = {
     "har": ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3,
@@ -48,6 +53,7 @@ _UNITS = {
     "sisfall": ("g",) * 3 + ("deg/s",) * 3 + ("g",) * 3,
     "eegmat": ("uV",) * 20,
     "ludb": ("count",) * 12,
+    PTB_XL: ("mV",) * 12,
 }
 _N_SPLITS = {"geotec": 30, "ludb": 30}
 _MOST_REDRAWS = 1000
@@ -142,20 +148,20 @@ def drawn(label: NDArray[Any], rows: NDArray[np.intp], count: Count, seed: list[
 # ------------------------------------------------------------------------ sets
 
 
-@lru_cache(maxsize=len(FILES))
+@lru_cache(maxsize=len(FILES) + 1)
 def read_set(folder: Path, name: str) -> LabelSet:
     """Read a set from its file in a folder.
 
     Parameters
     ----------
     folder : folder with the files of `FILES`
-    name : a name in `FILES`; or "synthetic", which needs no file
+    name : a name in `FILES`, `PTB_XL`, or "synthetic", which needs no file
     """
     if name == "synthetic":
         return _synthetic()
-    path = folder / FILES[name]
+    path = folder / (FILES | {PTB_XL: "ptbxl100.npz"})[name]
     if not path.exists():
-        raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --data must be the folder that contains it")
+        raise DataError(f"{path.name} is not in {folder.name or folder}: --data must be the folder that contains it")
     with np.load(path) as file:
         arrays = dict(file)
     if name == "har":
@@ -169,6 +175,11 @@ def read_set(folder: Path, name: str) -> LabelSet:
     if name == "ludb":  # a person has one window, and those without a known heart axis (-1) are left out
         known = arrays["y"] >= 0
         arrays |= {key: arrays[key][known] for key in ("X", "y", "subject", "recording", "start")}
+    if name == PTB_XL:  # a patient without an id is a person of their own
+        patient, number = arrays["patient_id"], np.arange(len(arrays["X"]))
+        arrays |= {"X": np.where(arrays["X"] < _INVALID, np.float32(np.nan), arrays["X"]), "y": arrays["sex"]}
+        arrays |= {"subject": np.where(patient >= 0, patient, 10**8 + number), "recording": arrays["ecg_id"]}
+        arrays |= {"start": np.zeros(len(number), int), "channels": arrays["leads"]}
     if name != "har":
         development = _share_of(arrays["subject"], _DEVELOPMENT_SHARE)
     windows = Windows(
@@ -198,6 +209,8 @@ def _settings(name: str) -> Preset:
         return replace(sleep, name=name, shape=(20, 400), tensorize=replace(sleep.tensorize, n_fft=128, hop=16))
     if name == "ludb":  # as PTB-XL, 12-lead ECG of 10 s, with frames of the same duration at 250 Hz
         return preset("ptb_xl", 250.0)
+    if name == PTB_XL:
+        return preset("ptb_xl_100hz")
     return har
 
 

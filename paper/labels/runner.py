@@ -21,14 +21,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels.methods import DEFAULT, FROZEN, RELEASE, Method, features_of, method
-from paper.labels.people import COUNTS, FILES, Half, LabelSet, drawn, halves, read_set
+from paper.labels.people import COUNTS, FILES, PTB_XL, Half, LabelSet, drawn, halves, read_set
 from paper.labels.tables import draw, page
 from paper.results import choose_device, provenance, publish, run_cells
-from paper.scoring import train_probe, unthreaded
+from paper.scoring import make_probe, train_probe, unthreaded
 from polyadic.core.persist import encode
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe, calibration, make_probe
+from polyadic.evaluate import Probe, calibration
 
 Row = dict[str, Any]
 
@@ -39,6 +39,10 @@ _DRAWS = 3
 _MOST_UNLABELLED = 3500
 """Maximum number of unlabelled windows that features were learned from and that the probe uses."""
 _CLIP = 6.0
+_DEAD = 6
+"""Maximum number of channels that fail in turn, spread evenly over all."""
+_ALSO_DEAD = (DEFAULT, "PCA-32", "hand features")
+"""Methods that are also scored with a dead sensor; rivals get the mean signal of the windows they learned from."""
 _WIDEST, _AXES = 2000, 256
 """Features wider than this (MiniRocket) have a semi-supervised probe on this many principal axes, which is feasible."""
 _STEM = "labels"
@@ -53,6 +57,8 @@ _NOTES = {
     "MiniRocket with unlabelled windows is on 256 principal axes of its features",
     "ece, ece_before": "expected calibration error in points (10 bins, classes of equal weight) with and without the "
     "temperature of the probe",
+    "one sensor dead": "mean over up to six channels, each missing in all test windows in turn; polyadic is told NaN, "
+    "rivals get the mean signal of the windows that they learned from, as with what PTB-XL lacks",
     "frozen": "methods whose score, with a plain probe, is that of 0.2.0.json",
 }
 """Description of the parts of the result, written into its file."""
@@ -65,7 +71,7 @@ class LabelRequest:
 
     out: Path
     folder: Path | None = None
-    sets: tuple[str, ...] = tuple(FILES)
+    sets: tuple[str, ...] = (*FILES, PTB_XL)
     methods: tuple[str, ...] = ()
     seeds: int = 3
     splits: int | None = None
@@ -169,7 +175,7 @@ def _cells(request: LabelRequest) -> list[_Cell]:
     for data in (read_set(folder, name) for name in sets):
         splits = data.n_splits if request.splits is None else min(request.splits, data.n_splits)
         for one in chosen:
-            frozen = one.name in request.reuses
+            frozen = one.name in request.reuses and data.name in FILES
             # Nothing is left to compute for a frozen method with a fixed probe.
             seeds = range(min(request.seeds, one.most_seeds)) if one.is_available and not _is_done(one, frozen) else ()
             about = (str(choose_device(request.device)), request.development)
@@ -191,6 +197,8 @@ def _learn(cell: _Cell, path: Path) -> Row:
     """
     one, model, windows, begun = cell.one, cell.build(), cell.labelled(), time.perf_counter()
     learned = windows[cell.half().train] if cell.development else cell.set.unlabelled()
+    typical = None if one.name == DEFAULT else _typical(learned)
+    learned, windows = (_filled(part, typical) for part in (learned, windows))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(learned)
@@ -199,10 +207,16 @@ def _learn(cell: _Cell, path: Path) -> Row:
     predicted = time.perf_counter()
     sample = np.sort(np.random.default_rng(0).permutation(len(learned))[:_MOST_UNLABELLED])
     others = features_of(one, model, learned[sample]).Z
+    dead = []
+    if one.name in _ALSO_DEAD and cell.data in FILES:
+        for channel in np.unique(np.linspace(0, windows.shape[1] - 1, _DEAD).round().astype(int)):
+            X = np.array(windows.X, np.float32)
+            X[:, channel] = np.nan
+            dead.append(features_of(one, model, _filled(_with_samples(windows, X), typical)).Z)
     if one.standardised:
         mean, scale = others.mean(axis=0), others.std(axis=0)
         scale[scale == 0] = 1.0
-        others, Z = (np.clip((F - mean) / scale, -_CLIP, _CLIP) for F in (others, found.Z))
+        others, Z, *dead = (np.clip((F - mean) / scale, -_CLIP, _CLIP) for F in (others, found.Z, *dead))
         found = replace(found, Z=Z)
     narrow = found.Z
     if narrow.shape[1] > _WIDEST:
@@ -211,7 +225,7 @@ def _learn(cell: _Cell, path: Path) -> Row:
     # The windows of the training half are the others already.
     kept = sample[:0] if cell.development else sample
     unlabelled: Row = {"narrow": narrow, "others": others[: len(kept)], "who": learned.subject[kept]}
-    np.savez(path, Z=found.Z, statistics=found.statistics, **unlabelled)
+    np.savez(path, Z=found.Z, statistics=found.statistics, dead=np.array(dead, np.float32), **unlabelled)
     classes = len(np.unique(windows.label))
     return {
         "device": cell.device,
@@ -220,6 +234,26 @@ def _learn(cell: _Cell, path: Path) -> Row:
         "numbers": int(model.n_parameters_),
         "probe_numbers": (1 if classes == 2 else classes) * (found.Z.shape[1] + 1),
     }
+
+
+def _typical(windows: Windows) -> NDArray[Any]:
+    """Return the mean signal (channels, time); 0 where every window lacks a value, as in the layout of PTB-XL."""
+    known = ~np.isnan(windows.X)
+    mean: NDArray[Any] = np.nansum(windows.X, axis=0) / np.maximum(known.sum(axis=0), 1)
+    return mean
+
+
+def _filled(windows: Windows, typical: NDArray[Any] | None) -> Windows:
+    """Return windows whose missing values are those of a typical window (channels, time), if there is one."""
+    if typical is None or not np.isnan(windows.X).any():
+        return windows
+    return _with_samples(windows, np.where(np.isnan(windows.X), typical, windows.X).astype(np.float32))
+
+
+def _with_samples(windows: Windows, X: NDArray[Any]) -> Windows:
+    """Return other samples of the same windows, with labels and subjects."""
+    names: Any = {"units": windows.units, "channels": windows.channels, "recording": windows.recording}
+    return Windows(X, windows.fs, label=windows.label, subject=windows.subject, **names)
 
 
 def _score(cell: _Cell, path: Path) -> Row:
@@ -259,6 +293,8 @@ def _probes(
             classifier = Probe(unlabelled=False) if one.probe == "auto" else make_probe(one.probe)
             plain = train_probe(classifier, Z[rows], label[rows], subject[rows], columns)
             yield "labelled only" if is_default else "score", score(plain, Z)
+            if len(features["dead"]) and not is_default:
+                yield "one sensor dead", _mean_score(score, plain, features["dead"])
         if one.probe != "auto" or one.group == "less":
             return
         rest = np.setdiff1d(half.train, rows)
@@ -269,7 +305,14 @@ def _probes(
         trained = train_probe(Probe(), whole, marks, groups, columns)
         yield "score" if is_default else "with unlabelled", score(trained, F)
         if is_default:
+            if len(features["dead"]):
+                yield "one sensor dead", _mean_score(score, trained, features["dead"])
             yield from _calibration_errors(trained, Z[half.test], truth)
+
+
+def _mean_score(score: Any, probe: Any, features: NDArray[np.float32]) -> float:
+    """Return the mean score over features with one channel or another dead."""
+    return float(np.mean([score(probe, Z.astype(np.float64)) for Z in features]))
 
 
 def _calibration_errors(probe: Probe, Z: NDArray[np.float64], truth: NDArray[Any]) -> Iterator[tuple[str, float]]:
@@ -290,7 +333,7 @@ def _frozen(request: LabelRequest, cells: Any) -> Row:
     """Return the scores of 0.2.0, after a check that subjects, splits and draws are the same."""
     frozen: Row = json.loads(_FROZEN_FILE.read_text())
     rows = {(row["set"], row["split"], row["labels"], row["draw"]): row["rows"] for row in frozen["drawn"]}
-    for cell in {(cell.data, cell.split): cell for cell in cells}.values():
+    for cell in {(cell.data, cell.split): cell for cell in cells if cell.data in FILES}.values():
         label, half = cell.labelled().label, cell.half()
         for count, number in product(COUNTS[:-1], range(_DRAWS)):
             if (

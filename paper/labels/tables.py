@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from paper.labels.methods import DEFAULT
-from paper.labels.people import COUNTS
+from paper.labels.people import COUNTS, PTB_XL
 from paper.results import machine_name, new_figure, plain_text, table
 from paper.significance import corrected_resampled, holm
 
@@ -24,7 +24,6 @@ _GROUPS = {
     "less": "Ablation: the default without one ingredient",
 }
 _CLAIM = 0.05
-_TIMES = ("fit, s", "probe, s", "features, s")
 _DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space",
           "the paper's ATD, plain probe", "statistics",
           "polyadic 0.2.0")  # fmt: skip
@@ -72,25 +71,29 @@ def page(result: Result) -> str:
         f"({len(result['seeds'])} for most methods, 1 for MiniRocket). The probe of polyadic also uses "
         "unlabelled windows: those that features were learned from, and those "
         "of the training half without a label. Rivals have a plain validated probe; lines called *with unlabelled* "
-        "have the probe of polyadic. The standard error accounts for subjects shared between splits. ▲ and ▼ mark "
+        "have the probe of polyadic. *One sensor dead*: the mean over channels that are missing in all test windows in "
+        "turn; rivals get the mean signal instead. The standard error accounts for subjects shared between splits. ▲ "
+        "and ▼ mark "
         f"methods that are better or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects "
-        "and, by Holm, for all comparisons on the set). *numbers* is the size of the model without its probe; *fit* "
-        "is the seconds to learn features without labels, *probe* to train the probe with all labels of the first "
-        "split, *features* to compute features of all labelled windows.",
+        "and, by Holm, for all comparisons on the set). *numbers* is the size of the model without its probe.",
         "",
         f"Written by `{result['command']}` on {result['date']}, commit {result['commit']}, "
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
         "",
     ]
     comparisons = paired_tests(result)
-    lines += ["## All sets", "", *_rank_lines(result), "", *_calibration_lines(result), ""]
+    lines += ["## All sets", "", *_rank_lines(result, list(result["sets"])), ""]
+    complete = [data for data in result["sets"] if data != PTB_XL]
+    if len(complete) < len(result["sets"]):
+        lines += ["### Without PTB-XL, which 0.2.0 did not have", "", *_rank_lines(result, complete), ""]
+    lines += [*_calibration_lines(result), ""]
     for name, about in result["sets"].items():
         lines += [f"## {about['title']}", "", _describe(about, development), ""]
         for groups, title in ((("default", "rivals", "paper"), ""), (("less",), _GROUPS["less"])):
             names = _methods(result, name, ("default", *groups))
             if len(names) > 1:
                 lines += [f"### {title}", ""] if title else []
-                lines += [_table(result, name, names, comparisons, timed=not title), ""]
+                lines += [_table(result, name, names, comparisons), ""]
     lines += ["## Differences", "", *_difference_lines(result, comparisons)]
     return "\n".join(lines) + "\n"
 
@@ -108,31 +111,27 @@ def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _table(
-    result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any], timed: bool
-) -> str:
+def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]) -> str:
     share = result["sets"][data]["test_share"]
     counts = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "score")]
-    heads = ["labels per class", *counts]
     lines = []
     for name, column in _lines(result, data, names):
         if column != "score":
             values = [split_scores(result, data, name, count, column) for count in counts]
-            cells = [_cell(value, share) for value in values] + [""] * (4 if timed else 1)
-            lines.append([plain_text(f"{name}, {column}"), *cells])
+            lines.append([plain_text(f"{name}, {column}"), *(_cell(value, share) for value in values), ""])
             continue
         cells = [
             _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
             for count in counts
         ]
-        lines.append([plain_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
-    return table([*heads, "numbers", *(_TIMES if timed else ())], lines).rstrip()
+        lines.append([plain_text(name), *cells, _size(result, data, name)])
+    return table(["labels per class", *counts, "numbers"], lines).rstrip()
 
 
 def _lines(result: Result, data: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each method, and after it its variants with or without unlabelled windows in the probe."""
     for name in names:
-        for column in ("score", "labelled only", "with unlabelled"):
+        for column in ("score", "labelled only", "with unlabelled", "one sensor dead"):
             if _known(result, data, [name], "all", column):
                 yield name, column
 
@@ -154,17 +153,11 @@ def _mark(comparisons: dict[tuple[str, str, str], Any], data: str, name: str, co
     return "" if not p < _CLAIM else " ▼" if gap > 0 else " ▲"
 
 
-def _size_and_time(result: Result, data: str, name: str) -> list[str]:
-    """Return numbers learned without labels, and seconds for fit, probe and features, as means over seeds."""
-    own = [row for row in result["fits"] if (row["set"], row["method"]) == (data, name) and "numbers" in row]
-    if not own:
-        return ["–"] * 4
-    where = "" if own[0].get("device", "cpu") == "cpu" else " (GPU)"
-    seconds = [
-        f"{np.mean([row[key] for row in own]):.2f}{where if key != 'probe_seconds' else ''}" if key in own[0] else "–"
-        for key in ("fit_seconds", "probe_seconds", "predict_seconds")
-    ]
-    return [f"{own[0]['numbers']:,}", *seconds]
+def _size(result: Result, data: str, name: str) -> str:
+    """Return how many numbers were learned without labels."""
+    own = [row for row in result["fits"] if (row["set"], row["method"]) == (data, name)]
+    sizes = [row["numbers"] for row in own if "numbers" in row]
+    return f"{sizes[0]:,}" if sizes else "–"
 
 
 # ----------------------------------------------------------------------- tests
@@ -186,32 +179,32 @@ def paired_tests(result: Result) -> dict[tuple[str, str, str], tuple[float, floa
     return found
 
 
-def _rank_lines(result: Result) -> list[str]:
+def _rank_lines(result: Result, sets: list[str]) -> list[str]:
     """Return the mean of each method over sets by labels, its mean rank over all cells, and a test against the default.
 
     A cell is a set and a number of labels; methods that lack one are left out.
     """
-    cells = [(data, str(count)) for data in result["sets"] for count in COUNTS]
+    cells = [(data, str(count)) for data in sets for count in COUNTS]
     scores: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(row["method"] for row in result["rows"] if row["group"] != "less"):
-        for column in ("score", "labelled only", "with unlabelled"):
+        for column in ("score", "labelled only", "with unlabelled", "one sensor dead"):
             means = [split_scores(result, data, name, count, column) for data, count in cells]
             if all(len(values) for values in means):
                 scores[name if column == "score" else f"{name}, {column}"] = np.array([v.mean() for v in means])
-    if DEFAULT not in scores or len(scores) < 2:
+    if not cells or DEFAULT not in scores or len(scores) < 2:
         return ["Too few methods for ranks."]
     ranks = dict(zip(scores, stats.rankdata(-np.array(list(scores.values())), axis=0).mean(axis=1), strict=True))
     lines = []
     for name in sorted(scores, key=ranks.__getitem__):
         gaps = (scores[DEFAULT] - scores[name]).round(9)
-        means = scores[name].reshape(len(result["sets"]), -1).mean(axis=0)
+        means = scores[name].reshape(len(sets), -1).mean(axis=0)
         test = "" if name == DEFAULT else f"{stats.wilcoxon(gaps).pvalue:.2g}" if gaps.any() else "1"
         wins = "" if name == DEFAULT else f"{int((gaps > 0).sum())} of {len(cells)}"
         lines.append([plain_text(name), *(f"{mean:.1f}" for mean in means), f"{ranks[name]:.1f}", wins, test])
     about = (
-        f"Mean over the sets by labels per class; mean rank over all {len(cells)} pairs of set and labels; in how many "
-        f"{DEFAULT} is ahead, and p of a Wilcoxon signed-rank test over them, not corrected for the number of methods. "
-        "Cells of a set share subjects, so this p is too small."
+        f"Mean over {len(sets)} sets by labels per class; mean rank over all {len(cells)} pairs of set and labels; in "
+        f"how many {DEFAULT} is ahead, and p of a Wilcoxon signed-rank test over them, not corrected for the number of "
+        "methods. Cells of a set share subjects, so this p is too small."
     )
     heads = ["labels per class", *map(str, COUNTS), "rank", f"{DEFAULT} ahead", "p"]
     return [about, "", table(heads, lines).rstrip()]

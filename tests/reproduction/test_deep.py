@@ -44,25 +44,11 @@ ALL: dict[str, Callable[..., DeepBaseline]] = {
 X = np.random.default_rng(0).normal(size=(24, 3, 64)).astype(np.float32)
 
 
-class Contract(BaselineContract):
-    """What the baselines of the paper keep: they have no model files."""
-
-    test_file_gives_back_what_was_saved = test_damaged_files_are_refused = None
-
-
-class TestSimCLR(Contract):
+class TestSimCLR(BaselineContract):
     baseline = ALL["SimCLR"]()
 
 
-class TestBYOL(Contract):
-    baseline = ALL["BYOL"]()
-
-
-class TestAutoEncoder(Contract):
-    baseline = ALL["AE"]()
-
-
-class TestReferenceCNN(Contract):
+class TestReferenceCNN(BaselineContract):
     baseline = ALL["CNN"]()
 
 
@@ -90,11 +76,9 @@ def slow_nce(A: Tensor, B: Tensor, temperature: float) -> float:
     return total / (2 * count)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 2.0])
-@pytest.mark.parametrize("count", [1, 7])
-def test_nce_is_the_double_sum_of_its_definition(count: int, temperature: float) -> None:
-    A, B = views(count)
-    assert float(nce_loss(A, B, temperature)) == pytest.approx(slow_nce(A, B, temperature), rel=1e-12, abs=1e-12)
+def test_nce_is_the_double_sum_of_its_definition() -> None:
+    A, B = views(7)
+    assert float(nce_loss(A, B, 0.1)) == pytest.approx(slow_nce(A, B, 0.1), rel=1e-12)
 
 
 def test_byol_loss_is_the_squared_distance_between_unit_vectors() -> None:
@@ -106,24 +90,14 @@ def test_byol_loss_is_the_squared_distance_between_unit_vectors() -> None:
     assert float(byol_loss(P, Z)) == pytest.approx(total / 6, rel=1e-12)
 
 
-def network_of(model: DeepBaseline, shape: tuple[int, ...] = (2, 5, 6)) -> Any:
-    if isinstance(model, ReferenceCNN):
-        model.classes_ = np.arange(3)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = model._network_for(shape)
-    # Batch norm makes finite differences of ReLUs jump; its averages do not.
-    return network.eval()
-
-
 def test_byol_predicts_the_targets_features_of_the_other_view() -> None:
     T = torch.randn((6, 2, 5, 6), generator=torch.Generator().manual_seed(1))
-    network = network_of(ALL["BYOL"]())
+    network: Any = ALL["BYOL"]()._network_for((2, 5, 6)).eval()
     with torch.no_grad():
         for weight in network.target.parameters():
             weight += 0.1
         network.spread.running_mean += 0.2
-        P = network.predictor(network.encode(T))
+        P = network.predictor(network.encoder(T))
         Z = network.spread(network.target(T))
         there, back = byol_loss(P[:3], Z[3:]), byol_loss(P[3:], Z[:3])
         assert float(network.objective(T, None)) == pytest.approx(float(there + back) / 2, rel=1e-5)
@@ -134,7 +108,7 @@ def test_byol_predicts_the_targets_features_of_the_other_view() -> None:
 SHAPES = {"sleep_edf": (14, 129, 86), "har": (18, 33, 33), "ptb_xl": (24, 129, 75), "mgh": (12, 257, 43)}
 
 
-@pytest.mark.parametrize("name", [f"{kind}-{dim}" for kind in ("SimCLR", "BYOL", "AE", "AE_ss") for dim in (32, 128)])
+@pytest.mark.parametrize("name", ["SimCLR-32", "BYOL-128", "AE-32", "AE-128"])
 def test_sizes_are_within_a_tenth_of_those_in_table_2(name: str) -> None:
     kind, _, dim = name.partition("-")
     for data, expected in reference.PARAMETERS[name].items():
@@ -149,14 +123,11 @@ class Scripted(Learner):
     """A network of one weight whose held-out losses are given beforehand."""
 
     def __init__(self, held_out: list[float]) -> None:
-        super().__init__((3, 64), 1)
+        super().__init__(torch.nn.Identity(), 3, 1)
         self.weight = torch.nn.Parameter(torch.zeros(()))
         self.script = iter(held_out)
         self.sizes: list[int] = []
         self.steps = 0
-
-    def encode(self, S: Tensor) -> Tensor:
-        return self.weight * S.mean(dim=(1, 2, 3))[:, None]
 
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
         if not self.training:
@@ -168,21 +139,13 @@ class Scripted(Learner):
         self.steps += 1
 
 
-def settings(**changes: Any) -> Any:
-    """Return the parameters of training, as a baseline has them."""
-    model = SimCLR(**changes)
-    model.seed_ = 0
-    return model
-
-
-def source_of(data: np.ndarray, augment: Any = None, seed: int = 0) -> WindowSource:
-    return WindowSource(Samples(data), None, augment, seed, torch.device("cpu"), torch.float32)
-
-
 def test_training_stops_on_a_plateau_and_keeps_the_best_weights() -> None:
     losses = [3.0, 2.0, 1.9999, 2.5, 2.0]
     network = Scripted([*losses, 0.1, 0.1])
-    history = train(network, source_of(X), None, settings(batch_size=64, max_epochs=50, patience=3))
+    source = WindowSource(Samples(X[..., None]), None, None, 0, torch.device("cpu"), torch.float32)
+    model = SimCLR(batch_size=64, max_epochs=50, patience=3)
+    model.seed_ = 0
+    history = train(network, source, None, model)
     assert history["held_out"] == pytest.approx(losses)
     assert len(history["loss"]) == len(history["seconds"]) == 5
     # One step of 1e-3 upwards in each epoch, and the third was the best.

@@ -11,8 +11,6 @@ import numpy as np
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["Readable", "check_integer", "check_number"]
-
 
 @runtime_checkable
 class Readable(Protocol):

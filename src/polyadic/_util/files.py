@@ -19,18 +19,6 @@ from polyadic.errors import DataError, PolyadicError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "check_output",
-    "check_regular_file",
-    "digest",
-    "harmless",
-    "open_atomically",
-    "sync_folder",
-    "write_array",
-    "write_atomically",
-    "write_json",
-]
-
 
 def harmless(text: str) -> str:
     """Escape a text so that no spreadsheet runs it as a formula: prefix an apostrophe if it begins like one.
@@ -49,20 +37,17 @@ def digest(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _irregular(path: Path) -> str | None:
-    """Return what a path is that exists, but is not a regular file."""
-    if not path.exists() or path.is_file():
-        return None
-    known = {"folder": path.is_dir(), "named pipe": path.is_fifo(), "socket": path.is_socket()}
-    return next((name for name, holds in known.items() if holds), "device")
+def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] = DataError) -> None:
+    """Raise if a path exists but is not a regular file: opening a named pipe would block."""
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        raise error(f"{target.name or path} is {'a folder' if target.is_dir() else 'not a regular file'}")
 
 
 def _output_path(path: str | os.PathLike[str]) -> Path:
     """Return the regular file that writing to `path` creates or replaces; symbolic links are followed."""
-    target = Path(os.path.realpath(path))
-    if kind := _irregular(target):
-        raise PolyadicError(f"{path} cannot be written: it is a {kind}, not a regular file")
-    return target
+    check_regular_file(path, PolyadicError)
+    return Path(os.path.realpath(path))
 
 
 @contextmanager
@@ -121,13 +106,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 def write_array(
     path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dtype[Any], parts: Iterable[np.ndarray]
 ) -> None:
-    """Write an array to a `.npy` file, atomically and part by part, so that it need not fit into memory.
-
-    Parameters
-    ----------
-    shape, dtype : of the whole array (N, …)
-    parts : arrays (n, …) in order, N rows in all
-    """
+    """Write an array (N, …) to a `.npy` file, atomically, from parts (n, …) in order: it need not fit into memory."""
     import numpy as np
 
     with open_atomically(path) as file:
@@ -135,16 +114,3 @@ def write_array(
         np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
-
-
-def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] = DataError) -> None:
-    """Raise if a path exists but is not a regular file; a missing file is left to the caller.
-
-    Opening a named pipe would block until another process writes to it, in some libraries uninterruptibly.
-    """
-    target = Path(path)
-    name = target.name or str(path)
-    if target.is_symlink() and not target.exists():
-        raise error(f"{name} is a link to a file that does not exist")
-    if kind := _irregular(target):
-        raise error(f"{name} is a {kind}, but must be a regular file")

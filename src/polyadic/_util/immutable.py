@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from polyadic.errors import PolyadicError
-
-__all__ = ["Immutable"]
 
 
 class Immutable:
@@ -53,7 +51,7 @@ class Immutable:
         return self
 
     def __repr__(self) -> str:
-        """Show only fields that differ from their defaults, like scikit-learn, and long arrays by their shape.
+        """Show only fields that differ from their defaults, like scikit-learn, and arrays by their shape.
 
         Examples
         --------
@@ -61,20 +59,13 @@ class Immutable:
         >>> STFT(64, 16), STFT(4, 2, mean=np.zeros((20, 3)))
         (STFT(n_fft=64, hop=16), STFT(n_fft=4, hop=2, mean=<20 × 3 numbers>))
         """
-        shown = []
+        shown: list[str] = []
         known: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        for field in known:
-            value, default = getattr(self, field.name), field.default
-            is_default = default is not MISSING and type(value) is type(default) and repr(value) == repr(default)
-            if field.repr and not is_default:
-                shown.append(f"{field.name}={_value_repr(value)}")
+        for item in known:
+            value = getattr(self, item.name)
+            if item.repr and repr(value) != repr(item.default):
+                array = np.asarray(value if isinstance(value, tuple | list | np.ndarray) else ())
+                many = array.dtype.kind in "iuf" and array.size > 4
+                text = f"<{' × '.join(map(str, array.shape))} numbers>" if many else repr(value)
+                shown.append(f"{item.name}={text}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def _value_repr(value: Any) -> str:
-    try:
-        array = np.asarray(value if isinstance(value, tuple | list | np.ndarray) else ())
-    except ValueError:  # nested sequences of different lengths
-        return repr(value)
-    few = array.dtype.kind not in "iuf" or array.size <= 4
-    return repr(value) if few else f"<{' × '.join(map(str, array.shape))} numbers>"

@@ -1,8 +1,7 @@
 """Process-wide memory settings that make fits faster.
 
 Every batch of a fit allocates the same amount of memory, and clearing a new page takes the system as long as a filter
-takes to fill it. The `polyadic` command calls `reuse_memory` at start; a library must not change global settings by
-itself, so in Python you call it.
+takes to fill it. The `polyadic` command calls `reuse_memory`; a library must not change global settings by itself.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 from contextlib import suppress
-
-__all__ = ["reuse_memory"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 _KEPT_BYTES = 2**25 - 2**14

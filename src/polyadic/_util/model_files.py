@@ -15,8 +15,6 @@ from safetensors.numpy import save as to_bytes
 from polyadic._util.files import check_regular_file, write_atomically
 from polyadic.errors import ModelFileError
 
-__all__ = ["SCHEMA", "read", "write"]
-
 SCHEMA = 4
 """Version of the header layout; others are refused."""
 
@@ -25,10 +23,10 @@ _KEY, _CHECKSUM = "polyadic", "sha256"
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
     """Write arrays and JSON-serialisable metadata atomically; on failure, an existing file stays untouched."""
-    whole = {"schema": SCHEMA, **header}
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    text = json.dumps({**whole, _CHECKSUM: _checksum(contiguous, whole)})
-    write_atomically(path, to_bytes(contiguous, metadata={_KEY: text}))
+    content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    described = {"schema": SCHEMA, **header}
+    text = json.dumps({**described, _CHECKSUM: _checksum(content, described)})
+    write_atomically(path, to_bytes(content, metadata={_KEY: text}))
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:
@@ -37,7 +35,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> st
     for name in sorted(arrays):
         array = arrays[name]
         state.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        state.update(array.reshape(-1).view(np.uint8).data)
     return state.hexdigest()
 
 
@@ -51,26 +49,17 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     check_regular_file(path, ModelFileError)
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
-            text = (file.metadata() or {}).get(_KEY)
+            header = json.loads((file.metadata() or {})[_KEY])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        schema, checksum = header["schema"], header.pop(_CHECKSUM, None)
     except FileNotFoundError:
         raise
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{path} is damaged, truncated or not a model file: {error}") from error
-    if text is None:
-        raise ModelFileError(
-            f"{path} is a safetensors file, but not a polyadic model: its header has no {_KEY!r} entry"
-        )
-    try:
-        header = dict(json.loads(text))
-        schema = header["schema"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
-    if not isinstance(schema, int) or schema < 1:
-        raise ModelFileError(f"{path} has a damaged header: its schema must be a whole number, but is {schema!r}")
     if schema != SCHEMA:
-        remedy = "a later version: upgrade" if schema > SCHEMA else "version 0.2 or earlier: fit the model again"
+        later = isinstance(schema, int) and schema > SCHEMA
+        remedy = "a later version: upgrade" if later else "version 0.2 or earlier: fit the model again"
         raise ModelFileError(f"{path} was written by polyadic of {remedy}")
-    if header.pop(_CHECKSUM, None) != _checksum(arrays, header):
+    if checksum != _checksum(arrays, header):
         raise ModelFileError(f"{path} is damaged: its checksum does not match")
     return arrays, header

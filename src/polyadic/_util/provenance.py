@@ -15,8 +15,6 @@ from typing import Any
 
 from polyadic._util.version import __version__
 
-__all__ = ["commit", "provenance", "versions"]
-
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, polyadic and the main dependencies."""
@@ -33,7 +31,7 @@ def commit() -> str | None:
         return os.environ["POLYADIC_COMMIT"]
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(Path(__file__).resolve().parent), *words]
+        command = ["git", "-C", str(Path(__file__).parent), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()  # noqa: S603
 
     try:
@@ -56,13 +54,14 @@ def provenance(device: str) -> dict[str, Any]:
         words[:1] = ["polyadic"] if module == "polyadic" else ["python", "-m", module]
     details = Path("/proc/cpuinfo")
     models = re.findall(r"model name\s*:\s*(.+)", details.read_text("utf-8", "replace")) if details.exists() else []
-    processor = models[0].strip() if models else platform.processor() or platform.machine()
-    machine = {"processor": processor, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    machine = {"processor": models[0].strip() if models else platform.processor() or platform.machine()}
+    machine |= {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
     if device.startswith("cuda"):
         machine["gpu"] = torch.cuda.get_device_name()
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
     return {
         "command": shlex.join(words),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "date": date,
         "commit": commit(),
         "machine": machine,
         "versions": versions(),

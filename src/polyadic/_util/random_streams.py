@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
-
-__all__ = ["derive", "integer_seed", "permutation", "stream_constant", "uniform", "window_keys"]
 
 _MASK64 = (1 << 64) - 1
 
@@ -81,26 +78,14 @@ def stream_constant(stream: int) -> int:
 
 def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Sample uniform numbers in [0, 1) with 24 random bits, on the device of the keys: (b,) int32 to (b, *shape)."""
-    count, on_cpu = math.prod(shape), keys.device.type == "cpu"
-    # No cache on a GPU: a CUDA graph must not use memory that a cache may free.
-    counters = _cached_counters(count) if on_cpu else _counters(count, keys.device)
+    counters = _scramble(torch.arange(1, math.prod(shape) + 1, dtype=torch.int32, device=keys.device))
     bits = _scramble(keys[:, None] ^ counters[None, :])
-    if on_cpu:
+    if keys.device.type == "cpu":
         words = bits.numpy().view(np.uint32)
         words >>= 8
     else:
         bits = (bits >> 8).bitwise_and_(0xFFFFFF)
     return bits.to(dtype).mul_(2.0**-24).reshape(len(keys), *shape)
-
-
-def _counters(count: int, device: torch.device) -> Tensor:
-    """Return hashed counters that distinguish the numbers of one window: (count,) int32."""
-    return _scramble(torch.arange(1, count + 1, dtype=torch.int32, device=device))
-
-
-@lru_cache(maxsize=32)
-def _cached_counters(count: int) -> Tensor:
-    return _counters(count, torch.device("cpu"))
 
 
 def permutation(count: int, seed: int, sweep: int) -> Tensor:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from pandas import DataFrame
 
-__all__ = ["console", "echo", "print_json", "print_notes", "print_table", "printable"]
+_LISTED = 12
+"""Maximum number of items of a list that are shown; JSON has all."""
 
 
 def printable(name: str) -> str:
@@ -48,36 +49,45 @@ def print_notes(*notes: str) -> None:
 
 def print_json(outcome: Any) -> None:
     """Print a result as ASCII JSON; NaN and infinity become null."""
-    for line in json.dumps(_finite(outcome), indent=1, allow_nan=False).split("\n"):
+    finite = json.loads(json.dumps(outcome), parse_constant=lambda _: None)
+    for line in json.dumps(finite, indent=1).split("\n"):
         echo(line)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+def described(facts: Mapping[str, Any]) -> list[str]:
+    """Return the entries of a result that are known as lines; long lists are cut off."""
+    lines = []
+    for name, value in facts.items():
+        if value not in (None, "", [], {}, ()):
+            several = isinstance(value, Mapping)
+            first, *rest = [f"{key}: {_shown('', value[key])}" for key in value] if several else [_shown(name, value)]
+            lines += [f"{name.replace('_', ' '):<18}  {first}", *(f"{'':<18}  {line}" for line in rest)]
+    return lines
+
+
+def _shown(name: str, value: Any) -> str:
+    if name in ("shape", "window"):
+        return " × ".join(f"{side:,}" for side in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_shown('', item)}" for key, item in value.items() if item not in (None, "", [], {}))
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        if value and isinstance(value[0], list):
+            return f"{len(value):,} × {len(value[0]):,} values"
+        more = f", … ({len(value):,} in all)" if len(value) > _LISTED else ""
+        return ", ".join(_shown("", item) for item in value[:_LISTED]) + more
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if name.endswith("bytes"):
+        return f"{value / 1e6:,.1f} MB" if value >= 1e6 else f"{value / 1e3:,.1f} kB"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return text + {"fs": " Hz", "seconds": " s"}.get(name, "")
 
 
-def console(*, err: bool = False) -> Console:
-    """Return a rich console on standard output or standard error; pipes are wide, so that tables are whole."""
-    from rich.console import Console
-
+def print_table(frame: DataFrame, title: str = "", err: bool = False) -> None:
+    """Print a table; one that is wider than the terminal continues below, with the names of its rows."""
     stream = sys.stderr if err else sys.stdout
-    return Console(stderr=err, width=None if stream is not None and stream.isatty() else 200)
-
-
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", err: bool = False) -> None:
-    """Print a table; the first column is aligned left, the others right. Long cells continue on the next line."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    heading = Text(printable(title), "table.title") if title else None
-    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-    for number, head in enumerate(heads):
-        table.add_column(Text(printable(head)), justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    console(err=err).print(table)
+    width = get_terminal_size().columns if stream is not None and stream.isatty() else None
+    plain = frame.rename(index=lambda name: printable(str(name)), columns=printable)
+    text = plain.to_string(line_width=width, float_format="{:,.1f}".format, max_colwidth=None)
+    for line in ("", *([title] if title else []), *text.split("\n"), ""):
+        echo(line, err=err)

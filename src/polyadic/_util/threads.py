@@ -16,8 +16,6 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["for_each", "in_pool", "one_torch_thread", "row_slices", "start", "thread_pool"]
-
 _SMALLEST_SLICE = 2**14
 """Minimum number of values in a slice for which waking a thread pays."""
 
@@ -39,8 +37,7 @@ _CURRENT = _Current()
 def thread_pool() -> Iterator[None]:
     """Run a pool with as many threads as torch uses in this thread; torch itself uses one meanwhile.
 
-    Does nothing if torch has only one thread, as in scikit-learn's workers, or if there already is a pool. Threads that
-    first use torch while the pool runs also get one torch thread.
+    Does nothing if torch has only one thread, as in scikit-learn's workers, or if there already is a pool.
     """
     threads = torch.get_num_threads()
     if threads == 1 or in_pool():
@@ -52,15 +49,13 @@ def thread_pool() -> Iterator[None]:
         _CURRENT.pool, _CURRENT.size = pool, max(threads - 1, 2)
 
     pool: ThreadPoolExecutor = ThreadPoolExecutor(threads - 1, "polyadic-pool", join)
-    try:
-        torch.set_num_threads(1)
+    with one_torch_thread():
         _CURRENT.pool, _CURRENT.size = pool, threads
-        yield
-    finally:
-        _CURRENT.pool, _CURRENT.size = None, 1
-        pool.shutdown()
-        # Only after the workers have ended: new threads inherit the last number set in any thread.
-        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            _CURRENT.pool, _CURRENT.size = None, 1
+            pool.shutdown()  # before torch gets its threads back: new threads inherit the last number set in any
 
 
 @contextmanager
@@ -104,9 +99,8 @@ def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None
     finally:
         # A helper that has not begun would find no piece left. All must end before an error is raised.
         errors = [future.exception() for future in futures if not future.cancel()]
-    for error in errors:
-        if error is not None:
-            raise error
+    for error in filter(None, errors):
+        raise error
 
 
 def row_slices(count: int, size: int, fewest: int = 1) -> list[slice]:

@@ -7,8 +7,6 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-__all__ = ["plain_torch"]
-
 
 @contextmanager
 def plain_torch() -> Iterator[None]:

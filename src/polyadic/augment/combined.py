@@ -96,8 +96,7 @@ class Pairing(Augmentation):
     """Base class of augmentations whose view of a window is another window; subclasses implement `partners`.
 
     The code that reads the windows also reads their partners; see `split_pairing`. Because views are other rows of the
-    data, a CUDA graph cannot capture this step. `polyadic.testing.PairingContract` contains the tests that every
-    pairing should pass.
+    data, a CUDA graph cannot capture this step.
     """
 
     @abstractmethod

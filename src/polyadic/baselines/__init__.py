@@ -1,9 +1,9 @@
-"""Features to compare with on your own windows: principal components, hand-crafted features and MiniRocket."""
+"""Features to compare with on your own windows: principal components, statistics and MiniRocket."""
 
 from __future__ import annotations
 
 from polyadic.baselines.base import Baseline
 from polyadic.baselines.rocket import MiniRocket
-from polyadic.baselines.simple import HandFeatures, PCAFeatures
+from polyadic.baselines.simple import PCAFeatures, StatisticsFeatures
 
-__all__ = ["Baseline", "HandFeatures", "MiniRocket", "PCAFeatures"]
+__all__ = ["Baseline", "MiniRocket", "PCAFeatures", "StatisticsFeatures"]

@@ -1,12 +1,12 @@
-"""The base class of baselines: the input of ATD, a parameter count, and model files."""
+"""The base class of baselines, which take the same windows as `CPD`."""
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -18,17 +18,19 @@ from polyadic.data.batches import Samples, WindowSource, choose_device
 from polyadic.errors import PolyadicError
 from polyadic.estimators import WindowEstimator, all_or_nothing, labelled_windows
 
-__all__ = ["Baseline", "RawBaseline"]
+__all__ = ["Baseline"]
 
 _KEPT_BYTES = 2**30
 
 
 class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
-    """A feature extractor for windows other than ATD.
+    """A feature extractor for windows to compare with; it has no model files.
 
-    A subclass stores its parameters (`tensorize`, `device`, `random_state` and its own), and implements `_learn`,
-    `_features`, `_arrays` (all learned arrays) and `_restore` (which loads them).
+    A subclass stores its parameters (`device`, `random_state` and its own, `tensorize` unless it takes raw windows),
+    and implements `_learn`, `_features`, `_width` and `n_parameters_`.
     """
+
+    tensorize: Any = None
 
     @plain_torch()
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -57,22 +59,16 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         return samples.like_input(torch.cat([self._features(T) for T in self._tensors(samples)]))
 
     @property
+    @abstractmethod
     def n_parameters_(self) -> int:
         """Number of learned parameters."""
-        check_is_fitted(self)
-        return sum(array.size for array in self._arrays().values())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Raise: only the decompositions have model files."""
+        raise PolyadicError(f"{type(self).__name__} is a baseline, which cannot be saved")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
-
-    @classmethod
-    def _from_file(
-        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
-    ) -> WindowEstimator:
-        model = super()._from_file(arrays, header, tensorize, augment)
-        assert isinstance(model, Baseline)
-        model._n_features_out = model._width()
-        return model
 
     @abstractmethod
     def _learn(self, X: Any, y: Any) -> None:
@@ -85,6 +81,16 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     @abstractmethod
     def _width(self) -> int:
         """Return the number of features."""
+
+    def _raw_windows(self, X: Any, least: int) -> WindowSource:
+        """Return the source of raw windows, which must have at least this many samples."""
+        source = self._source(X)
+        if len(self._sample_shape) != 2 or self._sample_shape[1] < least:
+            raise PolyadicError(
+                f"X must hold raw windows (N, channels, time) of at least {least} samples, but has shape "
+                f"{source.samples.shape}"
+            )
+        return source
 
     def _passes(
         self, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
@@ -105,22 +111,3 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
             return anew
         kept = list(anew())
         return lambda: kept
-
-
-class RawBaseline(Baseline):
-    """A baseline whose features are computed from raw windows, without `tensorize`."""
-
-    def _tensorizer(self, shape: tuple[int, ...]) -> None:
-        return None
-
-    def _raw_windows(self, X: Any, least: int) -> WindowSource:
-        """Return the source of raw windows; raise unless all are finite and have at least this many samples."""
-        source = self._source(X)
-        if len(self._sample_shape) != 2 or self._sample_shape[1] < least:
-            raise PolyadicError(
-                f"X must hold raw windows (N, channels, time) of at least {least} samples, but has shape "
-                f"{source.samples.shape}"
-            )
-        for _ in self._tensors(source.samples):
-            pass  # Validates that all windows are finite.
-        return source

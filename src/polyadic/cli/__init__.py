@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -11,23 +12,8 @@ import typer
 from polyadic._util.memory import reuse_memory
 from polyadic._util.terminal import echo
 from polyadic._util.version import __version__
-from polyadic.cli import (
-    compare,
-    evaluate,
-    export,
-    fit,
-    info,
-    label,
-    moments,
-    predict,
-    prepare,
-    rank,
-    report,
-    run,
-    transform,
-    tune,
-)
-from polyadic.cli.options import Command, Group, flowing
+from polyadic.cli import prepare
+from polyadic.cli.options import Command, Group, flag, flowing
 
 __all__ = ["app", "main"]
 
@@ -72,10 +58,10 @@ and --quiet (no progress bar; warnings and errors are still shown).
 """
 
 _PANELS = {
-    "Start here": (run,),
-    "From recordings to a model": (label, fit, tune, moments),
-    "Use a model": (transform, predict, evaluate, export),
-    "Inspect": (report, compare, rank, info),
+    "Start here": ("run",),
+    "From recordings to a model": ("label", "fit", "tune", "moments"),
+    "Use a model": ("transform", "predict", "evaluate", "export"),
+    "Inspect": ("report", "compare", "rank", "info"),
 }
 
 app = typer.Typer(
@@ -89,28 +75,20 @@ app = typer.Typer(
 )
 
 
-def _show_version(value: bool) -> None:
-    if value:
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, flag("Show the version and exit.", "--version")] = False) -> None:
+    if version:
         echo(f"polyadic {__version__}")
         raise typer.Exit
 
 
-@app.callback()
-def _root(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    pass
-
-
 app.add_typer(prepare.app, name="prepare", rich_help_panel="From recordings to a model")
-for _panel, _modules in _PANELS.items():
-    for _module in _modules:
-        _function = getattr(_module, _module.__name__.rpartition(".")[2])
-        _help, _epilog = flowing(_function.__doc__), flowing(_module.EXAMPLES)
-        app.command(cls=Command, help=_help, epilog=_epilog, rich_help_panel=_panel)(_function)
+for _panel, _names in _PANELS.items():
+    for _name in _names:
+        _module = import_module(f"polyadic.cli.{_name}")
+        _function = getattr(_module, _name)
+        _epilog = "[bold]Examples[/bold]\n\n" + flowing(_module.EXAMPLES)
+        app.command(cls=Command, help=flowing(_function.__doc__), epilog=_epilog, rich_help_panel=_panel)(_function)
 
 
 def main() -> None:

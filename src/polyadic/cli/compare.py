@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.files import write_json
-from polyadic._util.terminal import echo, print_json
-from polyadic.cli import options
+from polyadic._util.terminal import echo
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.fit import found_components, tell_components
-from polyadic.cli.options import option, out_option
-from polyadic.cli.windows import are_recordings, open_model, opened
+from polyadic.cli.options import Common, Data, flag, option, out_option, with_options
+from polyadic.cli.windows import open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 Patients and controls, by the column group of participants.tsv, in sleep stage N2, adjusted for age:
   polyadic compare my.store --by group --within N2 --covariate age
 
@@ -33,14 +29,15 @@ With components of a model, and groups from the labels of the windows:
 """
 
 
-@options.with_options("seed force json quiet")
+@with_options("seed force json quiet")
 def compare(
-    data: options.Data,
+    common: Common,
+    data: Data,
     by: Annotated[
         str,
         option(
-            "What to compare: a column of participants.tsv or of --table; label, for the labels of windows; or a "
-            "regular expression with a group, for the names of recordings.",
+            "A column of participants.tsv or --table; label, for the labels of windows; or a regular expression with a "
+            "group, for the names of recordings.",
             metavar="NAME",
         ),
     ],
@@ -49,12 +46,10 @@ def compare(
         Path | None, option("Table (.csv, .tsv); first column: subject.", metavar="FILE", exists=True)
     ] = None,
     within: Annotated[str | None, option("Only windows with this label, such as N2.", metavar="LABEL")] = None,
-    paired: Annotated[bool, option("Compare two conditions within the subjects that have both.", "--paired")] = False,
+    paired: Annotated[bool, flag("Compare two conditions within the subjects that have both.", "--paired")] = False,
     covariate: Annotated[list[str] | None, option("Numeric column to adjust for; repeatable.", metavar="NAME")] = None,
     out: Annotated[Path | None, out_option("Also write the result as .json, or a report as .html.")] = None,
     permutations: Annotated[int, option("Number of permutations.", min=1, metavar="N")] = 10_000,
-    *,
-    common: options.Common,
 ) -> None:
     """Compare groups of subjects, or two conditions of each subject.
 
@@ -72,21 +67,22 @@ def compare(
     loaded = None if model is None else open_model(model)
     people = _read_people(data, table)
     with opened(data, common, model=loaded, labels=None) as windows:
-        chosen = windows if within is None else windows[_rows_with(windows, within)]
+        chosen = windows
+        if within is not None:
+            name = within.rpartition("=")[2]
+            if name not in windows.classes:
+                labels = ", ".join(windows.classes) or "(none)"
+                raise PolyadicError(f"--within {within!r} must be one of the labels {labels}")
+            chosen = windows[windows.label == windows.classes.index(name)]
         group = _groups(chosen, by, people)
-        _check_conditions(chosen.subject.tolist(), group, by, paired, are_recordings(data) and loaded is None)
         columns = {name: _numbers(name, _column(chosen, name, people)) for name in covariate or ()}
         if loaded is None:
-            if windows.index.n_subjects < 2:
-                raise PolyadicError(
-                    "a comparison needs subjects, but fewer than two are known: set them with --subject"
-                )
             loaded = CPD(random_state=common.seed)
             collected = loaded.fit_with_moments(windows, windows.subject)
             loaded.components_ = found_components(collected, common.seed, common.hidden)
         if not common.json and hasattr(loaded, "components_"):
             only = "; only the level is compared" if loaded.components_.model is None else ""
-            echo(tell_components(loaded.components_) + only)
+            echo(f"components: {tell_components(loaded.components_)}{only}")
         settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": common.seed}
         result = explain.compare(loaded, chosen, group, covariates=columns or None, **settings)
         if out is not None and out.suffix == ".html":
@@ -95,35 +91,28 @@ def compare(
     content = {**result.to_dict(), "by": by, "within": within, **provenance("cpu")}
     if out is not None and out.suffix == ".json":
         write_json(out, content)
-    if common.json:
-        print_json(content)
-        return
-    for line in repr(result).splitlines():
-        echo(line)
+    common.tell(content, shown=repr(result).splitlines())
 
 
 def _read_people(data: Path, table: Path | None) -> dict[str, dict[str, str]]:
     """Return the row of each subject in a table, or in the participants.tsv of a folder."""
     from polyadic.data.folders import read_participants
+    from polyadic.data.readers.tables import read_texts
 
     if table is None:
         return read_participants(data) if data.is_dir() else {}
-    import pandas as pd
-
-    frame = pd.read_csv(table, sep="\t" if table.suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
-    rows = {str(row[frame.columns[0]]): row for row in frame.to_dict("records")}
-    if len(rows) < len(frame):
+    frame = read_texts(table)
+    if not frame.iloc[:, 0].is_unique:
         raise DataError(f"{table.name} must have one row per subject, but {frame.columns[0]!r} has values twice")
-    return {name: {str(key): str(value) for key, value in row.items()} for name, row in rows.items()}
+    return {row[frame.columns[0]]: row for row in frame.to_dict("records")}
 
 
 def _groups(windows: Windows, by: str, people: dict[str, dict[str, str]]) -> list[str]:
     """Return the group of each window, "" if it has none."""
-    if any(by in row for row in people.values()):
-        return _column(windows, by, people)
-    if by == "label":
+    is_column = any(by in row for row in people.values())
+    if by == "label" and not is_column:
         return [windows.classes[code] if code >= 0 else "" for code in windows.label.tolist()]
-    if "(" not in by:
+    if "(" not in by or is_column:
         return _column(windows, by, people)
     try:
         pattern = re.compile(by)
@@ -132,27 +121,8 @@ def _groups(windows: Windows, by: str, people: dict[str, dict[str, str]]) -> lis
     found = {name: pattern.search(name) for name in set(windows.recording.tolist())}
     if not any(found.values()):
         raise PolyadicError(f"--by {by!r} matches no recording, such as {next(iter(found))!r}")
-    groups = {name: match[1] if match and pattern.groups else "" for name, match in found.items()}
-    return [groups[name] or "" for name in windows.recording.tolist()]
-
-
-def _check_conditions(subjects: list[str], groups: list[str], by: str, paired: bool, takes_class: bool) -> None:
-    """Raise if subjects are in several groups without --paired, or if --paired has more than two conditions."""
-    known = {(subject, group) for subject, group in zip(subjects, groups, strict=True) if subject and group}
-    names = sorted({group for _, group in known})
-    if not paired and len(known) > len({subject for subject, _ in known}):
-        what = "some subjects have windows in several groups: compare within subjects with --paired"
-    elif paired and len(names) > 2:
-        what = f"--paired compares two conditions, but there are {len(names)}: {', '.join(names)}"
-    else:
-        return
-    if len(names) > 2 and by == "label":
-        where = "" if takes_class else " in polyadic prepare"
-        options = " ".join(f"--class {shlex.quote(name)}" for name in names[:2])
-        what += f"{';' if paired else ', and'} choose two, such as {options}{where}"
-    elif len(names) > 2 and "(" in by:
-        what += f"{';' if paired else ', and'} choose two with --by, such as {shlex.quote(f'({names[0]}|{names[1]})')}"
-    raise PolyadicError(what)
+    groups = {name: match[1] or "" if match and pattern.groups else "" for name, match in found.items()}
+    return [groups[name] for name in windows.recording.tolist()]
 
 
 def _column(windows: Windows, name: str, people: dict[str, dict[str, str]]) -> list[str]:
@@ -162,13 +132,13 @@ def _column(windows: Windows, name: str, people: dict[str, dict[str, str]]) -> l
         have = f"the columns are {', '.join(known)}" if known else "there is no participants.tsv and no --table"
         raise PolyadicError(f"{name!r} is not a column of a table of subjects ({have}), nor label, nor a pattern")
     subjects = windows.subject.tolist()
-    named = {subject: people.get(subject) or people.get(f"sub-{subject}") or {} for subject in set(subjects)}
-    values = {subject: row.get(name, "") for subject, row in named.items()}
-    if not any(values.values()):
+    rows = {subject: people.get(subject) or people.get(f"sub-{subject}") or {} for subject in set(subjects)}
+    if not any(rows.values()):
         raise PolyadicError(
             f"the table describes no subject of these windows: it has {next(iter(people))!r}, the windows "
             f"{subjects[0]!r} (set subjects with --subject)"
         )
+    values = {subject: row.get(name, "") for subject, row in rows.items()}
     return ["" if values[subject].lower() in ("n/a", "nan") else values[subject] for subject in subjects]
 
 
@@ -177,13 +147,3 @@ def _numbers(name: str, values: list[str]) -> list[float]:
         return [float(value or "nan") for value in values]
     except ValueError as error:
         raise PolyadicError(f"--covariate {name} must be a column of numbers: {error}") from error
-
-
-def _rows_with(windows: Windows, within: str) -> Any:
-    """Return the windows with a label, given as LABEL or NAME=LABEL."""
-    import numpy as np
-
-    name = within.rpartition("=")[2]
-    if name not in windows.classes:
-        raise PolyadicError(f"--within {within!r} must be one of the labels {', '.join(windows.classes) or '(none)'}")
-    return np.flatnonzero(windows.label == windows.classes.index(name))

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +24,11 @@ STEP, _STEP_BYTES = 4096, 2**24
 
 def require(package: str, what: str, extra: str) -> None:
     """Raise if a package is not installed, before any work."""
-    from importlib.util import find_spec
-
     if find_spec(package) is None:
         raise MissingExtraError(f"{what} {package}, which is not installed: pip install 'polyadic[{extra}]'")
 
 
-def check_out_file(
-    out: Path, *inputs: Path | None, endings: Sequence[str] = (), force: bool = True, option: str = "--out"
-) -> None:
+def check_out_file(out: Path, *inputs: Path | None, endings: Sequence[str] = (), force: bool = True) -> None:
     """Raise if an output file cannot be written, or would overwrite an input or, without `force`, another file.
 
     `endings` are the allowed extensions, or none for any.
@@ -40,25 +37,18 @@ def check_out_file(
         if given is not None:
             _check_apart(out, given)
     if out.is_dir():
-        raise PolyadicError(f"{option} must be a file, but {out} is a folder")
+        raise PolyadicError(f"--out must be a file, but {out} is a folder")
     if not out.resolve().parent.is_dir():
-        raise PolyadicError(f"{option} must be in an existing folder, but {out.parent} does not exist")
+        raise PolyadicError(f"--out must be in an existing folder, but {out.parent} does not exist")
     if endings and out.suffix.lower() not in endings:
-        named = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
-        raise PolyadicError(f"{option} must end in {named}, but is {out.name}")
+        raise PolyadicError(f"--out must end in {' or '.join(endings)}, but is {out.name}")
     check_output(out)
     if out.exists() and not force:
-        raise PolyadicError(f"{option}: {out.name} already exists: use --force to overwrite it, or choose another name")
+        raise PolyadicError(f"--out: {out.name} already exists: use --force to overwrite it, or choose another name")
 
 
 def names_folder(out: str) -> bool:
-    """Return whether an output path is a folder: it exists, ends in a slash, or has no extension.
-
-    Examples
-    --------
-    >>> names_folder("derivatives/v1.0/"), names_folder("derivatives"), names_folder("labels.csv")
-    (True, True, False)
-    """
+    """Return whether an output path is a folder: it exists, ends in a slash, or has no extension."""
     return out.endswith(("/", os.sep)) or not Path(out).suffix or Path(out).is_dir()
 
 
@@ -111,13 +101,7 @@ def parts_of(windows: Windows) -> Iterator[Windows]:
 
 
 def write_table(
-    out: Path,
-    windows: Windows,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    fs: float | None,
-    clock: bool = False,
+    out: Path, windows: Windows, heads: Sequence[str], rows: Iterable[Sequence[str]], fs: float | None, clock: bool
 ) -> None:
     """Write one row per window: subject, recording, start in seconds, and further columns, the first of them labels.
 

@@ -5,28 +5,26 @@ from __future__ import annotations
 import getpass
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from polyadic._util.terminal import echo, print_notes
-from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
-from polyadic.cli.options import option, out_option
+from polyadic.cli.options import Common, Data, flag, option, out_option, with_options
 from polyadic.cli.windows import are_recordings, counted, open_model, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
+    from polyadic.data import Windows
     from polyadic.label import Session
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-Label a folder of EDF files in windows of 30 s, in the browser:
+Label a folder of EDF files in windows of 30 s, in the browser; then a classifier from the labels:
   polyadic label recordings --seconds 30
-
-With features of a model that was fitted before; then a classifier from the labels:
-  polyadic label recordings --seconds 30 --model model.safetensors
   polyadic fit recordings --seconds 30 --labels labels.csv --probe
+
+With features of a model that was fitted before:
+  polyadic label recordings --seconds 30 --model model.safetensors
 
 The labels as BIDS events, a file for each recording in the folder labels-events:
   polyadic label recordings --seconds 30 -o labels.csv --export tsv
@@ -35,25 +33,20 @@ The labels as BIDS events, a file for each recording in the folder labels-events
 _LOCAL = "127.0.0.1"
 
 
-@options.with_options("seed device quiet")
+@with_options("seed device quiet")
 def label(
-    data: options.Data,
+    common: Common,
+    data: Data,
     out: Annotated[Path, out_option("The .csv file of labels; answers are appended to it.")] = Path("labels.csv"),
     model: Annotated[Path | None, option("Model to use. Default: fit one.", metavar="MODEL", exists=True)] = None,
     who: Annotated[str | None, option("Who labels, for the file. Default: your user name.", metavar="NAME")] = None,
     export: Annotated[
         Literal["tsv", "edf", "bdf"] | None,
-        option(
-            "Instead of labelling, write the labels so far: tsv (BIDS events) or edf or bdf (annotated copies), a file "
-            "for each recording in a folder named after the .csv file.",
-            metavar="KIND",
-        ),
+        option("Instead, write the labels as tsv (BIDS events), or edf or bdf (annotated copies).", metavar="KIND"),
     ] = None,
     host: Annotated[str, option("Address to listen on. Default: this machine only.", metavar="ADDRESS")] = _LOCAL,
     port: Annotated[int, option("Port; 0 for any free one.", min=0, max=65535, metavar="N")] = 0,
-    browser: Annotated[bool, option("Open the page in the browser.", "--browser/--no-browser")] = True,
-    *,
-    common: options.Common,
+    browser: Annotated[bool, flag("Open the page in the browser.", "--browser/--no-browser")] = True,
 ) -> None:
     """Label windows in the browser: the program chooses which, and shows what the labels predict.
 
@@ -61,6 +54,7 @@ def label(
     unsure of, and every fifth is drawn at random to estimate the accuracy on new subjects. Every answer is on disk
     before the page says so; run the command again to continue. Ctrl-C ends it. The page has help (?).
     """
+    from polyadic import CPD
     from polyadic._util.progress import window_bar
     from polyadic.evaluate.probe import features_of
     from polyadic.label import Journal, Session
@@ -75,17 +69,14 @@ def label(
             return
         journal = Journal(out)
         if loaded is None:
-            from polyadic import CPD
-
             loaded = CPD(device=common.device, random_state=common.seed, verbose=int(not common.quiet)).fit(windows)
         with window_bar("features", len(windows), common.quiet) as on_rows:
             Z = features_of(loaded, windows, on_rows)
-        name = who or ""
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers
-                name = getpass.getuser()
+                who = getpass.getuser()
         readout = getattr(loaded, "readout_", None)
-        session = Session(windows, Z, journal, readout=readout, who=name, random_state=common.seed)
+        session = Session(windows, Z, journal, readout=readout, who=who or "", random_state=common.seed)
         if len(journal.rows):
             echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')} so far")
         _serve(session, host, port, browser)
@@ -94,31 +85,30 @@ def label(
 
 def _serve(session: Session, host: str, port: int, browser: bool) -> None:
     """Serve the page until Ctrl-C."""
+    import secrets
     import socket
     import threading
     import webbrowser
 
     import uvicorn
 
-    from polyadic.label.server import build_app, new_token
+    from polyadic.label.server import build_app
     from polyadic.label.session import follow
 
-    token = new_token()
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    token = secrets.token_urlsafe(24)
     try:
-        listener = socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise PolyadicError(f"--host {host} --port {port}: cannot listen there: {error}") from error
-    port = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}/{token}/"
+    address = f"http://{shown}:{listener.getsockname()[1]}/{token}/"
     if host != _LOCAL:
         print_notes(
             "Warning: other machines of the network can reach this address. Whoever has it sees the recordings and "
             "can label; it is not encrypted."
         )
-    app = build_app(session, token, (host.lower(),))
     follow(session, lambda problem: echo(problem, err=True, colour="red"))
+    app = build_app(session, token, (host.lower(),))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, server_header=False))
     echo(f"Label at {address}")
     echo(f"Ctrl-C ends. Every answer is saved at once in {session.journal.path}.")
@@ -132,14 +122,12 @@ def _serve(session: Session, host: str, port: int, browser: bool) -> None:
         session.journal.close()
 
 
-def _export(out: Path, data: Path, windows: Any, kind: str) -> None:
+def _export(out: Path, data: Path, windows: Windows, kind: str) -> None:
     """Write the labels of each recording as BIDS events, or as an annotated copy."""
-    from polyadic.data import Windows
     from polyadic.label import apply_labels
 
     if not are_recordings(data):
         raise PolyadicError(f"--export writes beside recordings, but {data.name} holds windows: pass the recordings")
-    labelled: Windows
     labelled, note = apply_labels(out, windows)
     print_notes(note)
     folder = out.with_name(f"{out.stem}-events")
@@ -148,14 +136,13 @@ def _export(out: Path, data: Path, windows: Any, kind: str) -> None:
     known = labelled[labelled.label >= 0]
     for name in sorted(set(known.recording.tolist())):
         own = known.select(recording=name)
-        order = own.start.argsort()
-        texts = [own.classes[code] for code in own.label[order].tolist()]
-        labels = zip(own.start[order].tolist(), texts, strict=True)
-        found = [Labelled(start / fs, length / fs, text, 1.0, None) for start, text in labels]
+        pairs = sorted(zip(own.start.tolist(), own.label.tolist(), strict=True))
+        found = [Labelled(start / fs, length / fs, own.classes[code], 1.0, None) for start, code in pairs]
         source = data if data.is_file() else _file_of(data, name)
         target = folder / f"{Path(name.replace('/', '_')).stem}_events.{kind}"
-        check_label_file(target, source)
-        check_label_texts(target, texts)
+        if kind != "tsv":
+            check_label_file(target, source)
+        check_label_texts(target, [label.text for label in found])
         write_labels(target, source, found, labelled.classes)
         echo(f"{target}: {counted(len(found), 'label')}")
 

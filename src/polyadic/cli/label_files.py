@@ -16,7 +16,6 @@ from polyadic.cli.windows import are_recordings
 from polyadic.errors import DataError, PolyadicError
 
 LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf", ".atr")
-"""File extensions for predictions."""
 _LONGEST_NOTE = 254
 """Maximum length of a label in a WFDB annotation: a note has at most 255 characters, and begins with a parenthesis."""
 
@@ -33,21 +32,19 @@ class Labelled(NamedTuple):
 
 def check_label_file(out: Path, data: Path) -> None:
     """Raise before any work if annotations cannot be written for this recording, or a package is missing."""
-    ending, source = out.suffix.lower(), data.suffix.lower()
-    if ending == ".csv":
-        return
-    if data.is_dir() or source in (".npz", ".npy"):
+    ending = out.suffix.lower()
+    if ending != ".csv" and (data.is_dir() or not are_recordings(data)):
         raise PolyadicError(
             f"--out {out.name} holds the labels of one recording, but {data.name} is not a single recording: use .csv"
         )
-    if ending == ".tsv":
+    if ending in (".csv", ".tsv"):
         return
     wanted, package, extra = (".hea", "wfdb", "wfdb") if ending == ".atr" else (ending, "edfio", "edf")
-    if source != wanted:
+    if data.suffix.lower() != wanted:
         raise PolyadicError(f"--out {out.name} is for {wanted} recordings, but DATA is {data.name}: use .tsv")
     require(package, f"{ending} files need the package", extra)
     with data.open("rb") as file:
-        if package == "edfio" and file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D"):
+        if ending != ".atr" and file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D"):
             raise PolyadicError(f"{data.name} has gaps (EDF+D), which an annotated copy would lose: use .tsv")
 
 
@@ -75,52 +72,45 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
             mark = "n/a" if unusual is None else int(unusual)
             content += f"{onset:.10g}\t{duration:.10g}\t{harmless(text)}\t{confidence:.6g}\t{mark}\n"
         write_atomically(out, content.encode())
-    elif out.suffix.lower() == ".atr":
-        _write_wfdb(out, data, labels)
-    else:
-        _write_edf(out, data, labels, classes)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if out.suffix.lower() == ".atr":
+            write_atomically(out, _as_wfdb(data, labels))
+        else:
+            write_atomically(out, _as_edf(data, labels, classes))
 
 
-def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> None:
-    """Write a copy of an EDF file with the labels as annotations, which replace existing annotations of classes."""
+def _as_edf(data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> bytes:
+    """Return a copy of an EDF file with the labels as annotations, which replace existing annotations of classes."""
     import edfio
 
     from polyadic.data.readers.edf import mark_copy
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            copy: Any = edfio.read_edf(data) if out.suffix.lower() == ".edf" else edfio.read_bdf(data)
-            replaced = {*classes, *(label.text for label in labels)}
-            kept = [annotation for annotation in copy.annotations if annotation.text not in replaced]
-            added = [edfio.EdfAnnotation(label.onset, label.duration, label.text) for label in labels]
-            copy.set_annotations([*kept, *added])
-            content = mark_copy(copy.to_bytes())
+        copy: Any = edfio.read_edf(data) if data.suffix.lower() == ".edf" else edfio.read_bdf(data)
+        replaced = {*classes, *(label.text for label in labels)}
+        kept = [annotation for annotation in copy.annotations if annotation.text not in replaced]
+        added = [edfio.EdfAnnotation(label.onset, label.duration, label.text) for label in labels]
+        copy.set_annotations([*kept, *added])
+        return mark_copy(copy.to_bytes())
     except Exception as error:
         raise DataError(f"{data.name}: edfio cannot write an annotated copy: {error}. Use a .tsv file") from error
-    write_atomically(out, content)
 
 
-def _write_wfdb(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
-    """Write annotations in the MIT format: rhythm changes (+) with the labels as notes."""
+def _as_wfdb(data: Path, labels: Sequence[Labelled]) -> bytes:
+    """Return annotations in the MIT format: rhythm changes (+) with the labels as notes."""
     import numpy as np
+    import wfdb
 
-    from polyadic.data.readers.common import import_package
     from polyadic.data.readers.wfdb import read_header
 
-    wfdb, fs = import_package("wfdb", data.name), read_header(data).fs
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wfdb.wrann(
-            "r",
-            "atr",
-            sample=np.array([round(label.onset * fs) for label in labels]),
-            symbol=["+"] * len(labels),
-            aux_note=[label.text if label.text.startswith("(") else f"({label.text}" for label in labels],
-            fs=fs,
-            write_dir=folder,
-        )
-        write_atomically(out, (Path(folder) / "r.atr").read_bytes())
+    fs = read_header(data).fs
+    notes = [label.text if label.text.startswith("(") else f"({label.text}" for label in labels]
+    samples = np.array([round(label.onset * fs) for label in labels])
+    with tempfile.TemporaryDirectory() as folder:
+        wfdb.wrann("r", "atr", samples, ["+"] * len(labels), aux_note=notes, fs=fs, write_dir=folder)
+        return (Path(folder) / "r.atr").read_bytes()
 
 
 # ------------------------------------------------------------------------------------------------ BIDS derivatives
@@ -139,16 +129,10 @@ def check_derivatives(out: Path, data: Path, force: bool) -> None:
     if are_recordings(data) and not is_bids(data):
         raise PolyadicError(f"--out {out.name} is a folder, but {data.name} has no {_DESCRIPTION}: {_USE_A_TABLE}")
     if is_bids(out):
-        if b'"Name": "polyadic"' not in (out / _DESCRIPTION).read_bytes():
-            raise PolyadicError(
-                f"--out: the folder {out.name} is a data set that polyadic did not write: choose another, such as "
-                "derivatives/polyadic"
-            )
+        if b"predicted by polyadic" not in (out / _DESCRIPTION).read_bytes():
+            raise PolyadicError(f"--out: {out.name} is a data set that polyadic did not write: choose another folder")
     elif out.is_dir() and any(out.iterdir()) and not force:
-        raise PolyadicError(
-            f"--out: the folder {out.name} exists and has no derivatives of polyadic: use --force to write into it, or "
-            "choose another name"
-        )
+        raise PolyadicError(f"--out: the folder {out.name} exists and has other files: use --force to write into it")
 
 
 def table_of(recording: str) -> str:

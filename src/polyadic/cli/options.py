@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import errno
 import functools
 import inspect
 import re
 import shlex
 import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -21,18 +19,12 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import typer
 import typer.core
 
-from polyadic._util.terminal import echo, print_notes
-from polyadic.data.reading import Reading, option_name, parse_classes, parse_renames
+from polyadic._util.terminal import described, echo, print_json, print_notes
+from polyadic.data.reading import Reading, option_name
 from polyadic.errors import PolyadicError
 
-_RECORDINGS = "Reading recordings (not for stores and arrays)"
-"""Heading of the options that apply only to recordings."""
-
 ProbeKind = Literal["auto", "plain", "standardised"]
-PROBE_KINDS = (
-    "auto: a logistic regression tuned by cross-validation over subjects; plain or standardised: a logistic regression "
-    "with fixed settings, as in the paper's tables."
-)
+PROBE_KINDS = "auto: settings chosen by leaving subjects out; plain, standardised: fixed, as in the paper's tables."
 
 
 def check_data(path: Path | None) -> Any:
@@ -48,16 +40,11 @@ def check_data(path: Path | None) -> Any:
 
 
 def _check_model(ctx: typer.Context, path: Path) -> Path:
-    from polyadic.data.folders import ENDINGS
-    from polyadic.data.readers.arrays import ARRAYS
-    from polyadic.data.readers.common import ending_of
-
     check_data(path)
-    if path.is_dir() or ending_of(path) in (*ARRAYS, *ENDINGS):
-        kind = "folder" if path.is_dir() else f"{ending_of(path)} file"
+    if path.suffix.lower() != ".safetensors":
         raise typer.BadParameter(
-            f"{str(path)!r} is a {kind}, not a model file. The model comes first: polyadic {ctx.info_name} "
-            "model.safetensors; polyadic fit writes one."
+            f"{str(path)!r} is not a model file. The model comes first: polyadic {ctx.info_name} model.safetensors; "
+            "polyadic fit writes one."
         )
     return path
 
@@ -65,6 +52,11 @@ def _check_model(ctx: typer.Context, path: Path) -> Path:
 def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """Declare an option: help first, then its names, if they are not that of the parameter."""
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+def flag(text: str, *names: str, panel: str | None = None) -> Any:
+    """Declare an option without a value."""
+    return option(text, *names, panel=panel, metavar="")
 
 
 def out_option(text: str, metavar: str = "FILE") -> Any:
@@ -75,30 +67,16 @@ def out_option(text: str, metavar: str = "FILE") -> Any:
 Fs = Annotated[float | None, option("Sampling rate, if the file does not contain it.", min=0.0, metavar="HZ")]
 Prior = Annotated[
     Literal["balanced", "training"] | None,
-    option(
-        "Class frequencies that predictions assume: balanced (all classes equally frequent) or training (as among "
-        "the training labels: more accurate overall, less so for rare classes). Default: as the probe was trained; "
-        "auto is balanced."
-    ),
+    option("Class frequencies that predictions assume: equal, or those of training labels. Default: as in training."),
 ]
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
 Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
 Hop = Annotated[int | None, option("Hop of the STFT in samples.", min=1, metavar="N")]
-Probe = Annotated[
-    ProbeKind | None,
-    option(f"Probe: the classifier that scores the features. {PROBE_KINDS} Default: auto.", metavar="KIND"),
-]
-Transductive = Annotated[
-    bool, option("Do not refit the features in every fold, even if they have seen test subjects.", "--transductive")
-]
+Probe = Annotated[ProbeKind | None, option(f"The classifier on the features. {PROBE_KINDS}", metavar="KIND")]
+Transductive = Annotated[bool, flag("Keep features that have seen test subjects, without refits.", "--transductive")]
 ModelOut = Annotated[Path, out_option("The model file to write.")]
 Model = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODEL",
-        help="Model file written by [bold]polyadic fit[/bold] or [bold]tune[/bold].",
-        callback=_check_model,
-    ),
+    Path, typer.Argument(metavar="MODEL", help="A model file of [bold]fit[/bold] or tune.", callback=_check_model)
 ]
 Data = Annotated[
     Path,
@@ -115,7 +93,7 @@ DataOption = Annotated[
     option("A store, a file of windows, or recordings.", "--data", metavar="DATA", callback=check_data),
 ]
 
-
+_RECORDINGS = "Reading recordings (not for stores and arrays)"
 _READING = tuple(item.name for item in fields(Reading))
 _Function = Callable[..., None]
 
@@ -126,15 +104,24 @@ class Common:
 
     seed: Annotated[int, option("Random seed.", metavar="N")] = 0
     device: Annotated[str, option("Compute device: auto, cpu or cuda.", metavar="NAME")] = "auto"
-    force: Annotated[bool, option("Overwrite the output if it exists.", "--force")] = False
-    json: Annotated[bool, option("Print the result as JSON and nothing else.", "--json")] = False
-    quiet: Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
+    force: Annotated[bool, flag("Overwrite the output if it exists.", "--force")] = False
+    json: Annotated[bool, flag("Print the result as JSON and nothing else.", "--json")] = False
+    quiet: Annotated[bool, flag("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
+    on_error: Any = "raise"
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hidden(self) -> bool:
         """Whether to show no progress."""
         return self.quiet or self.json
+
+    def tell(self, outcome: Mapping[str, Any], *notes: str, shown: Iterable[str] | None = None) -> None:
+        """Print the result: as JSON with --json, else its entries, or the lines that are `shown`, and notes."""
+        if self.json:
+            print_json(outcome)
+        else:
+            for line in (*(described(outcome) if shown is None else shown), *notes):
+                echo(line)
 
 
 def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_Function], _Function]:
@@ -143,8 +130,8 @@ def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_
     The command receives their values as `common`.
     """
     kinds = get_type_hints(Reading) | dict.fromkeys(("channels", "classes", "rename"), list[str])
-    parse: dict[str, Callable[[Any], Any]] = {"channels": tuple, "rename": parse_renames, "classes": parse_classes}
-    options: dict[str, Any] = {}
+    hints = get_type_hints(Common, include_extras=True)
+    options: dict[str, Any] = {name: hints[name] for name in names.split()}
     for item in fields(Reading):
         if item.name in reading:
             about = {name: value for name, value in item.metadata.items() if name != "flag"}
@@ -153,26 +140,24 @@ def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_
     if reading == _READING:
         skip = option("Stop at a recording that cannot be read (default), or skip it.", panel=_RECORDINGS)
         options["on_error"] = Annotated[Literal["raise", "skip"] | None, skip]
-    common = {name: get_type_hints(Common, include_extras=True)[name] for name in names.split()}
 
     def decorate(function: _Function) -> _Function:
-        hints = get_type_hints(function, include_extras=True)
-        keyword = inspect.Parameter.KEYWORD_ONLY
+        own, keyword = get_type_hints(function, include_extras=True), inspect.Parameter.KEYWORD_ONLY
         parameters = [
-            parameter.replace(annotation=hints[name], kind=keyword)
+            parameter.replace(annotation=own[name], kind=keyword)
             for name, parameter in inspect.signature(function).parameters.items()
             if name != "common"
         ]
-        parameters += [
-            inspect.Parameter(name, keyword, default=getattr(Common, name, None), annotation=kind)
-            for name, kind in (common | options).items()
-        ]
+        for name, kind in options.items():
+            default = getattr(Common, name) if name in names.split() else None
+            parameters.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
 
         @functools.wraps(function)
         def command(**values: Any) -> None:
-            own, chosen = ({name: values.pop(name) for name in names} for names in (options, common))
-            given = {name: parse.get(name, lambda x: x)(own[name]) for name in own if own[name] not in (None, [])}
-            function(**values, common=Common(**chosen, given=given))
+            chosen = {name: value for name in options if (value := values.pop(name)) not in (None, [])}
+            given = {name: chosen.pop(name) for name in _READING if name in chosen}
+            parsed = Reading(**given)
+            function(**values, common=Common(**chosen, given={name: getattr(parsed, name) for name in given}))
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -184,18 +169,7 @@ def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_
 # ------------------------------------------------------------------------------------------ commands and their help
 
 
-class _PlainFlags:
-    """Help without the type of flags, which take no value."""
-
-    def get_params(self, ctx: Any) -> Any:
-        parameters = super().get_params(ctx)  # type: ignore[misc]
-        for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return parameters
-
-
-class Command(_PlainFlags, typer.core.TyperCommand):
+class Command(typer.core.TyperCommand):
     """A command that ends with a message and an exit code; the --probe of `fit` needs no value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
@@ -207,11 +181,11 @@ class Command(_PlainFlags, typer.core.TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with _exit_with_message(any("--sweeps" in parameter.opts for parameter in self.params)):
+        with _exit_with_message():
             return super().invoke(ctx)
 
 
-class Group(_PlainFlags, typer.core.TyperGroup):
+class Group(typer.core.TyperGroup):
     """A group of commands; typer would list a group such as prepare after all commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -219,13 +193,7 @@ class Group(_PlainFlags, typer.core.TyperGroup):
 
 
 def flowing(text: str | None) -> str:
-    """Join the lines of each paragraph, so that the terminal can wrap them; keep paragraphs with indented lines.
-
-    Examples
-    --------
-    >>> flowing("one\\ntwo\\n\\nthree:\\n  polyadic run")
-    'one two\\n\\nthree:\\n  polyadic run'
-    """
+    """Join the lines of each paragraph, so that the terminal can wrap them; keep paragraphs with indented lines."""
     parts = inspect.cleandoc(text or "").split("\n\n")
     return "\n\n".join(part if "\n " in part else part.replace("\n", " ") for part in parts)
 
@@ -234,7 +202,7 @@ def flowing(text: str | None) -> str:
 
 
 @contextmanager
-def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
+def _exit_with_message() -> Iterator[None]:
     """Turn errors and signals into a message and an exit code, and warnings into one line each.
 
     SIGTERM and SIGHUP act like Ctrl-C; ignored signals, as under `nohup`, stay ignored. PolyadicError, OSError and a
@@ -248,9 +216,6 @@ def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
         text = " ".join(str(message).split())
-        estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
-        if estimators is not None:
-            text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps." if has_sweeps else "").rstrip()
         # The same data may be read several times and in parts: dead channels are named once.
         parts = set(re.findall(r"[:,] ([^,:]+) in [\d,]*\d", text)) if category.__name__ == "MissingWarning" else {text}
         if not parts <= shown:
@@ -258,18 +223,17 @@ def _exit_with_message(has_sweeps: bool) -> Iterator[None]:
             print_notes(f"polyadic: warning: {text}")
 
     usual, warnings.showwarning = warnings.showwarning, show
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, stop)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, stop)
     try:
         yield
     except KeyboardInterrupt as interrupt:
         # Commands that can be resumed put the instructions into the exception.
         _exit(f"stopped; {str(interrupt) or 'no partial output is left'}", 128 + received[0], "yellow")
+    except BrokenPipeError:
+        raise  # ends quietly
     except (PolyadicError, OSError) as error:
-        if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            raise  # click ends quietly
         _exit(str(error))
     except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError
         text = str(error)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from polyadic._util.files import harmless
-from polyadic._util.terminal import echo, print_json
-from polyadic.cli import label_files, options
+from polyadic._util.terminal import echo
+from polyadic.cli import label_files
 from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
 from polyadic.cli.label_files import Labelled
-from polyadic.cli.options import option, out_option
-from polyadic.cli.windows import counted, open_model, opened
+from polyadic.cli.options import Common, Data, Model, Prior, flag, out_option, with_options
+from polyadic.cli.windows import open_model, opened
 from polyadic.errors import PolyadicError
 
-if TYPE_CHECKING:
-    from polyadic.data import Windows
-
 EXAMPLES = """
-[bold]Examples[/bold]
-
 New recordings of the same kind; and one recording, as an annotated copy or as events:
   polyadic predict model.safetensors new-recordings -o labels.csv
   polyadic predict model.safetensors night.edf -o scored.edf
@@ -30,30 +25,27 @@ A BIDS data set, as derivatives with one table of events per recording:
   polyadic predict model.safetensors bids -o bids/derivatives/polyadic/
 """
 
+_ALONG = "--along/--no-along"
 
-@options.with_options("device force json quiet")
+
+@with_options("device force json quiet")
 def predict(
-    model: options.Model,
-    data: options.Data,
+    common: Common,
+    model: Model,
+    data: Data,
     output: Annotated[
         str,
         out_option(
-            "Output file: .csv; for a single recording also .tsv (BIDS events), .edf or .bdf (annotated copy of the "
-            "recording) or .atr (WFDB annotations). For a BIDS data set also a folder, for BIDS derivatives.",
+            ".csv; for one recording .tsv (BIDS events), .edf or .bdf (annotated copy), .atr (WFDB annotations); for a "
+            "BIDS data set a folder of derivatives.",
             "PATH",
         ),
     ] = "labels.csv",
-    prior: options.Prior = None,
+    prior: Prior = None,
     along: Annotated[
         bool | None,
-        option(
-            "Predict along each recording, with what the probe learned about the order of classes, or each window by "
-            "itself. Default: along, if that was better on left-out subjects in training.",
-            "--along/--no-along",
-        ),
+        flag("Predict along each recording, or each window by itself. Default: the better in training.", _ALONG),
     ] = None,
-    *,
-    common: options.Common,
 ) -> None:
     """Predict the label of every window, and write a CSV file or annotations.
 
@@ -68,7 +60,7 @@ def predict(
 
     from polyadic._util.progress import window_bar
     from polyadic.evaluate import WindowClassifier
-    from polyadic.evaluate.unusual import QUANTILE, unusual_windows
+    from polyadic.evaluate.unusual import unusual_windows
 
     out, as_folder = Path(output), names_folder(output)
     if as_folder:
@@ -83,11 +75,7 @@ def predict(
     classes = [str(name) for name in classifier.classes_.tolist()]
     label_files.check_label_texts(Path("events.tsv") if as_folder else out, classes)
     if along and classifier.chain_ is None:
-        raise PolyadicError(
-            f"--along: {model.name} does not know the order of windows, because it was trained on windows without "
-            "recordings and positions: use --no-along"
-        )
-
+        raise PolyadicError(f"--along: {model.name} was trained on windows without an order: use --no-along")
     with (
         opened(data, common, model=classifier.features_, labels=False) as windows,
         window_bar("predicting", len(windows), common.hidden) as on_rows,
@@ -109,22 +97,27 @@ def predict(
             probabilities[rows], missing[rows] = classifier.probabilities_and_missing(part)
             on_rows(len(marks))
         alone = labels = [classes[code] for code in probabilities.argmax(axis=1)]
-        ordered = _has_order(classifier.chain_, windows, along)
+        chain = classifier.chain_
+        ordered = chain is not None and (chain.is_default if along is None else along)
         if ordered:
-            path, probabilities = classifier.label_sequence(probabilities, windows)
-            labels = [str(name) for name in path.tolist()]
+            try:
+                path, probabilities = classifier.label_sequence(probabilities, windows)
+                labels = path.astype(str).tolist()
+            except PolyadicError as error:  # windows that overlap, or without positions
+                if along:
+                    raise
+                ordered = False
+                echo(f"each window is predicted by itself: {error}", err=True)
         confidence = probabilities[np.arange(count), [classes.index(label) for label in labels]].tolist()
         if as_table:
-            own = ["label_window"] if ordered else []
-            heads = ["label", "confidence", "unusual", "missing", *own, *(f"p({name})" for name in classes)]
-            columns = zip(labels, confidence, marks, missing.tolist(), alone, probabilities.tolist(), strict=True)
-            cells = (
-                [label, f"{sure:.6g}", "" if mark is None else str(int(mark)), f"{share:.6g}"]
-                + [harmless(by_itself) for _ in own]
-                + [f"{value:.6g}" for value in row]
-                for label, sure, mark, share, by_itself, row in columns
-            )
-            write_table(out, windows, heads, cells, fs=fs, clock=True)
+            heads = ["label", "confidence", "unusual", "missing", *(f"p({name})" for name in classes)]
+            cells = [[f"{value:.6g}" for value in column] for column in (confidence, missing, *probabilities.T)]
+            unusual_cells = ["" if mark is None else str(int(mark)) for mark in marks]
+            columns = [labels, cells[0], unusual_cells, *cells[1:]]
+            if ordered:
+                heads.insert(4, "label_window")
+                columns.insert(4, [harmless(label) for label in alone])
+            write_table(out, windows, heads, zip(*columns, strict=True), fs, clock=True)
         else:
             onsets, seconds = (windows.start / (fs or 1.0)).tolist(), windows.shape[-1] / (fs or 1.0)
             scored = zip(onsets, labels, confidence, marks, strict=True)
@@ -134,32 +127,8 @@ def predict(
                 label_files.write_derivatives(out, recordings, found, model.name, classes)
             else:
                 label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
-    counts, rare = Counter(labels), sum(map(bool, marks))
+    counts = Counter(labels)
     numbers = {name: counts[name] for name in classes}
-    if common.json:
-        print_json({"labels": out.name, "windows": count, "classes": numbers, "along": ordered, "unusual": rare})
-        return
-    shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
-    echo(f"{out.name}: {counted(count, 'window')}{' along the recording' if ordered else ''}: {shares}")
-    if rare:
-        echo(
-            f"{rare:,} of {counted(count, 'window')} unusual (column unusual): flat, or more extreme than "
-            f"{100 * QUANTILE:g} % of the windows of the fit",
-            err=True,
-        )
-
-
-def _has_order(chain: Any, windows: Windows, along: bool | None) -> bool:
-    """Return whether to predict along the recording: as asked, else if the chain helps and fits the windows."""
-    from polyadic.evaluate.sequences import segments_of
-
-    if chain is None or not (chain.is_default if along is None else along):
-        return False
-    try:
-        segments_of(windows, chain.step)
-    except PolyadicError as error:
-        if along:
-            raise
-        echo(f"each window is predicted by itself: {error}", err=True)
-        return False
-    return True
+    outcome = {"labels": out.name, "windows": count, "classes": numbers, "along": ordered}
+    outcome["unusual"] = sum(map(bool, marks))
+    common.tell(outcome)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated, Any
 
-from polyadic._util.terminal import echo, print_json, print_table
-from polyadic.cli import options
-from polyadic.cli.options import option
+from polyadic._util.terminal import print_table
+from polyadic.cli.options import Common, Data, option, with_options
 from polyadic.cli.windows import opened
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 How many components replicate at each rank, and the rank to interpret:
   polyadic rank sleep.store
   polyadic rank recordings --seconds 30
@@ -21,32 +19,28 @@ Sums of [bold]polyadic moments[/bold], without reading the data again:
 """
 
 
-@options.with_options("seed json quiet")
+@with_options("seed json quiet")
 def rank(
-    data: options.Data,
+    common: Common,
+    data: Data,
     restarts: Annotated[int, option("Number of random starts whose consensus is taken.", min=1, metavar="N")] = 8,
     refits: Annotated[int, option("Number of fits to random halves of the subjects.", min=1, metavar="N")] = 4,
-    *,
-    common: options.Common,
 ) -> None:
     """Find the largest rank at which at least 70 % of the components replicate in halves of the subjects.
 
     The rank is the number of components: patterns over channels, frequencies and time. [bold]polyadic fit[/bold] finds
     the same components and stores them for reports; features for a classifier have a rank of their own, 32.
     """
+    import pandas as pd
+
     from polyadic._util.progress import stage_bar
     from polyadic.explain import components
     from polyadic.scale.moments import Moments
 
+    source: Any = nullcontext(Moments.load(data)) if data.suffix == ".moments" else opened(data, common)
     words: dict[str, Any] = {"restarts": restarts, "refits": refits, "replicates": 0, "random_state": common.seed}
-    with stage_bar("components", common.hidden, "parts") as show:
-        if data.suffix == ".moments":
-            found = components(Moments.load(data), **words, progress=show)
-        else:
-            with opened(data, common) as windows:
-                found = components(windows, **words, progress=show)
-    if common.json:
-        print_json({**found.to_dict(), "reason": repr(found)})
-        return
-    print_table(("rank", "components that replicate"), [[str(rank), str(count)] for rank, count in found.tried.items()])
-    echo(repr(found))
+    with source as windows, stage_bar("components", common.hidden, "parts") as show:
+        found = components(windows, **words, progress=show)
+    if not common.json:
+        print_table(pd.DataFrame({"components that replicate": found.tried}), "by rank")
+    common.tell({**found.to_dict(), "reason": repr(found)}, shown=[repr(found)])

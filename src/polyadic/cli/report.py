@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from polyadic._util.terminal import echo, print_json
-from polyadic.cli import options
 from polyadic.cli.files import check_out_file, require
-from polyadic.cli.options import option, out_option
+from polyadic.cli.options import Common, DataOption, Model, Probe, Transductive, option, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 A model, with the windows or recordings to show and to score it on:
   polyadic report model.safetensors --data sleep.store -o report.html
 
@@ -26,18 +22,17 @@ The model alone:
 """
 
 
-@options.with_options("seed device force json quiet")
+@with_options("seed device force json quiet")
 def report(
-    model: options.Model,
-    data: options.DataOption = None,
+    common: Common,
+    model: Model,
+    data: DataOption = None,
     out: Annotated[Path, out_option("The HTML file to write.")] = Path("report.html"),
-    probe: options.Probe = None,
-    transductive: options.Transductive = False,
+    probe: Probe = None,
+    transductive: Transductive = False,
     title: Annotated[str, option("Title of the page. Default: the name of the data.", metavar="TEXT")] = "",
-    *,
-    common: options.Common,
 ) -> None:
-    """Write an HTML report of a model: components, windows, scores and training.
+    """Write an HTML report of a model: components, windows and scores.
 
     The report is one file that works offline. Windows and scores need --data. The probe (a classifier on the features)
     is scored on subjects that neither it nor the features have seen: one subject is left out at a time or, with more
@@ -53,14 +48,11 @@ def report(
     require("plotly", "report needs", "report")
     check_out_file(out, model, data, endings=(".html", ".htm"), force=common.force)
     loaded = open_model(model, common.device)
-    with ExitStack() as stack:
-        windows = None
-        if data is not None:
-            windows = stack.enter_context(opened(data, common, model=loaded))
+    source: Any = nullcontext() if data is None else opened(data, common, model=loaded)
+    hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
+    with source as windows, stage_bar("report", common.hidden, "parts") as on_stage:
+        if windows is not None:
             describe(windows, hidden=True)
-            loaded._samples(windows)  # raises if the shape of the windows is wrong
-        hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
-        on_stage = stack.enter_context(stage_bar("report", common.hidden, "parts"))
         reports.write(
             out,
             loaded,
@@ -72,8 +64,5 @@ def report(
             transductive=transductive,
             on_stage=on_stage,
         )
-    size = out.stat().st_size
-    if common.json:
-        print_json({"report": out.name, "bytes": size})
-    elif not common.quiet:
-        echo(f"{out.name}: {size / 1e6:.1f} MB. Open it in a browser.")
+    outcome = {"report": out.name, "bytes": out.stat().st_size}
+    common.tell(outcome)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from polyadic._util.terminal import echo, print_json, print_table, printable
-from polyadic.cli import options
+from polyadic._util.terminal import echo, print_notes, print_table, printable
 from polyadic.cli.files import check_out_folder
 from polyadic.cli.fit import build_estimator, found_components
-from polyadic.cli.options import option, out_option
+from polyadic.cli.options import Common, Fs, Rank, option, out_option, with_options
 from polyadic.cli.windows import counted
-from polyadic.errors import MissingExtraError, PolyadicError
+from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from polyadic.data import Windows
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 Simulated nights; and your own windows, at 100 Hz:
   polyadic run
   polyadic run --data windows.npz --fs 100
@@ -42,24 +40,17 @@ _NEXT = """Next, with a folder of your own recordings (EDF, WFDB, BIDS, CSV, …
   polyadic report model.safetensors --data recordings                 # scores on new subjects, and what was learned"""
 
 
-@options.with_options("device json quiet", reading=())
+@with_options("device json quiet", reading=())
 def run(
+    common: Common,
     data: Annotated[
         Path | None,
-        option(
-            "Store or .npz file with X (windows, channels, time), y and subject. Default: simulated nights.",
-            metavar="DATA",
-            exists=True,
-        ),
+        option("Store or .npz file with X, y and subject. Default: simulated nights.", metavar="DATA", exists=True),
     ] = None,
     seeds: Annotated[int, option("Number of random splits of the subjects.", min=1, metavar="N")] = 1,
-    rank: options.Rank = None,
-    fs: options.Fs = None,
-    out: Annotated[Path, out_option("Output folder: model, results.json, report.html.", "FOLDER")] = Path(
-        "polyadic-run"
-    ),
-    *,
-    common: options.Common,
+    rank: Rank = None,
+    fs: Fs = None,
+    out: Annotated[Path, out_option("The folder to write.", "FOLDER")] = Path("polyadic-run"),
 ) -> None:
     """See it work: few labels, and a sensor that fails, on simulated nights or on your own windows.
 
@@ -67,21 +58,31 @@ def run(
     other half. Shows balanced accuracy with 3, 10 and all labels per class, and with each channel in turn set to zero
     in the test windows. Writes the model of all windows, the results as JSON, and a report.
     """
+    import pandas as pd
+
     from polyadic._util.files import write_json
     from polyadic._util.progress import stage_bar
     from polyadic._util.provenance import provenance
-    from polyadic.data import synthetic_nights
+    from polyadic.data import open_windows, synthetic_nights
     from polyadic.data.batches import choose_device
-    from polyadic.data.readers.arrays import open_windows
 
     check_out_folder(out, data)
     windows = synthetic_nights() if data is None else open_windows(data, fs=fs)
-    _check(windows)
-    methods, rows = _methods(windows, rank, common.device), list[dict[str, Any]]()
+    if len(set(windows.label[windows.label >= 0].tolist())) < 2:
+        raise PolyadicError(
+            "run needs labels of at least two classes; polyadic fit needs none, polyadic label makes some"
+        )
+    if windows.index.n_subjects < 4 or (windows.subject == "").any():
+        raise PolyadicError(
+            f"run needs the subject of every window, and at least four, but knows {windows.index.n_subjects}"
+        )
+    given = {"rank": rank, "device": common.device}
+    methods, rows = _methods(windows, given), list[dict[str, Any]]()
     with stage_bar("comparing", common.hidden, "fits") as show:
         for seed, name in itertools.product(range(seeds), methods):
             show(len(rows), seeds * len(methods), f"{name}, split {seed + 1}")
             rows.append({"method": name, "seed": seed, **score(windows, methods[name], seed)})
+    means = pd.DataFrame(rows).drop(columns="seed").groupby("method", sort=False).mean()
     result = {
         "title": "simulated nights" if data is None else printable(data.name),
         "shape": list(windows.shape),
@@ -89,47 +90,30 @@ def run(
         "subjects": windows.index.n_subjects,
         **provenance(str(choose_device(common.device))),
         "seeds": list(range(seeds)),
-        "summary": _summary(rows),
+        "summary": means.reset_index().to_dict("records"),
         "rows": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "results.json", result)
-    missing = _write_report(out, windows, result, {"rank": rank, "device": common.device}, common.hidden)
-    if common.json:
-        print_json(result)
-        return
-    _show(result)
-    echo(f"Wrote model.safetensors, {'' if missing else 'report.html and '}results.json to {out}/")
-    for line in (*filter(None, [missing]), *_NEXT.splitlines()):
-        echo(line)
+    _write_model(out, windows, result, given, common.hidden)
+    if not common.json:
+        _show(result)
+    wrote = ", ".join(sorted(path.name for path in out.iterdir()))
+    common.tell(result, shown=[f"Wrote {wrote} to {out}/", *_NEXT.splitlines()])
 
 
-def _check(windows: Windows) -> None:
-    """Raise if there are no labels or no subjects to compare methods with."""
-    if len(set(windows.label[windows.label >= 0].tolist())) < 2:
-        raise PolyadicError(
-            "run compares methods by labels of at least two classes, but there are none: polyadic fit needs no labels, "
-            "polyadic label makes some"
-        )
-    if windows.index.n_subjects < 4 or (windows.subject == "").any():
-        raise PolyadicError(
-            f"run trains on half of the subjects and tests on the others, but knows {windows.index.n_subjects}: name "
-            "the subject of every window (at least four)"
-        )
-
-
-def _methods(windows: Windows, rank: int | None, device: str) -> dict[str, Any]:
+def _methods(windows: Windows, given: dict[str, Any]) -> dict[str, Any]:
     """Return the unfitted methods by name."""
-    from polyadic.baselines import HandFeatures, PCAFeatures
+    from polyadic.baselines import PCAFeatures, StatisticsFeatures
     from polyadic.presets import settings_for
 
-    chosen, given = settings_for(windows), {"rank": rank, "device": device}
+    chosen, paper = settings_for(windows), settings_for(windows, paper_method=True)
     model = build_estimator("cpd", chosen, **given)
     return {
         "polyadic": model,
-        "statistics": HandFeatures(device=device),
-        "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=device),
-        "ATD, paper": build_estimator("atd", settings_for(windows, paper_method=True), **given, max_sweeps=10),
+        "statistics": StatisticsFeatures(device=given["device"]),
+        "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=given["device"]),
+        "ATD, paper": build_estimator("atd", paper, **given, max_sweeps=10),
     }
 
 
@@ -182,19 +166,11 @@ def _labelled(label: NDArray[Any], count: int | None, rng: np.random.Generator) 
     return known
 
 
-def _summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the means of each method over the splits."""
-    import pandas as pd
-
-    means = pd.DataFrame(rows).drop(columns="seed").groupby("method", sort=False).mean()
-    return [{str(key): value for key, value in row.items()} for row in means.reset_index().to_dict("records")]
-
-
 # ---------------------------------------------------------------------- output
 
 
-def _write_report(out: Path, windows: Windows, result: dict[str, Any], given: dict[str, Any], hidden: bool) -> str:
-    """Fit the model of all windows, and write it and its report; return a message if a package for it is missing."""
+def _write_model(out: Path, windows: Windows, result: dict[str, Any], given: dict[str, Any], hidden: bool) -> None:
+    """Fit the model of all windows, and write it and, if plotly is installed, its report."""
     from polyadic import report
     from polyadic._util.progress import stage_bar
     from polyadic.evaluate import WindowClassifier
@@ -207,35 +183,30 @@ def _write_report(out: Path, windows: Windows, result: dict[str, Any], given: di
     model.components_ = found_components(sums, 0, hidden, restarts=4, refits=2, replicates=40)
     model.save(out / "model.safetensors")
     origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
-    try:
-        with stage_bar("report", hidden, "parts") as on_stage:
-            report.write(out / "report.html", model, windows, origin=origin, on_stage=on_stage, title=result["title"])
-    except MissingExtraError as error:
-        return f"No report.html: {error}"
-    return ""
+    if find_spec("plotly") is None:
+        print_notes("There is no report.html, because plotly is not installed: pip install 'polyadic[report]'")
+        return
+    with stage_bar("report", hidden, "parts") as on_stage:
+        report.write(out / "report.html", model, windows, origin=origin, on_stage=on_stage, title=result["title"])
 
 
 def _show(result: dict[str, Any]) -> None:
     """Print the table, what it shows, and where another method wins."""
+    import pandas as pd
+
     heads = {column: f"{column} labels" for column in _LABELS} | {_DEAD: "one sensor dead"}
-    lines = [
-        [row["method"], *(f"{row[name]:.1f}" for name in heads), f"{row['parameters']:,.0f}", f"{row['seconds']:.1f}"]
-        for row in result["summary"]
-    ]
     title = (
         f"{result['title']}: balanced accuracy on new subjects, % ({counted(len(result['seeds']), 'split')}, "
         f"{result['subjects']} subjects)"
     )
-    print_table(("", *heads.values(), "parameters", "seconds to fit"), lines, title=title)
+    frame = pd.DataFrame(result["summary"]).set_index("method").rename_axis(None)[[*heads, "parameters", "seconds"]]
+    print_table(
+        frame.astype({"parameters": int}).rename(columns=heads | {"seconds": "seconds to fit"}), printable(title)
+    )
     ours, *others = result["summary"]
     for name, head in heads.items():
         best = max(others, key=lambda entry: entry[name])
         if best[name] > ours[name]:
             echo(f"{best['method']} is ahead with {head}, by {best[name] - ours[name]:.1f} points.")
-    lost = {entry["method"]: entry["all"] - entry[_DEAD] for entry in result["summary"]}
-    losses = ", ".join(f"{name} {loss:.1f}" for name, loss in lost.items() if name != "polyadic")
-    echo(
-        "Labels are per class; all methods have the same probe, which also uses windows without a label. A dead sensor "
-        f"costs polyadic {lost['polyadic']:.1f} points, mean over the channels ({losses})."
-    )
-    echo("The report leaves out fewer subjects at a time, so its score differs from that of the table.")
+    echo("Labels are per class; all methods have the same probe, which also uses windows without a label.")
+    echo("The report leaves out fewer subjects at a time, so its score differs.")

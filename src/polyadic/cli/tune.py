@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from polyadic._util.terminal import echo, print_json
-from polyadic.cli import options
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import option, resume_command
+from polyadic.cli.options import Common, Data, ModelOut, flag, option, resume_command, with_options
 from polyadic.cli.windows import describe, opened
 from polyadic.errors import PolyadicError
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 Search for ten minutes, or with a fixed number of tries, for reproducible results; resume an interrupted search:
   polyadic tune recordings --seconds 30 --minutes 10 -o model.safetensors
   polyadic tune windows.npz --tries 30
@@ -22,30 +18,29 @@ Search for ten minutes, or with a fixed number of tries, for reproducible result
 """
 
 
-@options.with_options("seed device force json quiet")
+@with_options("seed device force json quiet")
 def tune(
-    data: options.Data,
-    out: options.ModelOut = Path("model.safetensors"),
+    common: Common,
+    data: Data,
+    out: ModelOut = Path("model.safetensors"),
     minutes: Annotated[float, option("Time limit for everything.", min=0.0, metavar="X")] = 10.0,
     tries: Annotated[int | None, option("Number of settings to try, instead of --minutes.", min=1, metavar="N")] = None,
     folds: Annotated[int, option("Number of groups of subjects to score the choice on.", min=2, metavar="N")] = 3,
-    resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
-    *,
-    common: options.Common,
+    resume: Annotated[bool, flag("Resume an interrupted search.", "--resume")] = False,
 ) -> None:
     """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
     Tries frame lengths, the rank (number of components) and signs of the profiles. Writes the model and, next to it,
     the result with all tries (.tuning.json). The reported score is from subjects that took no part in the choice.
-    Ctrl-C keeps the best settings so far, and --resume resumes.
+    Ctrl-C keeps the tries, and --resume resumes.
     """
     from polyadic._util.files import write_json
     from polyadic._util.progress import stage_bar
+    from polyadic._util.provenance import provenance
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.tuning import tune as run
 
     result, journal = out.with_suffix(".tuning.json"), out.with_suffix(".tries.jsonl")
-    check_out_file(journal, data)
     if journal.exists() and not resume:
         raise PolyadicError(
             f"{journal.name} has the tries of a search that still runs or was interrupted. If it runs, wait for it or "
@@ -53,10 +48,8 @@ def tune(
         )
     if resume and not journal.exists():
         raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
-    # An interrupted search has written its best settings so far, which are replaced.
     for path, ending in ((out, ".safetensors"), (result, ".json")):
-        check_out_file(path, data, endings=(ending,), force=common.force or resume)
-    how_to_resume = f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}"
+        check_out_file(path, data, endings=(ending,), force=common.force)
     try:
         with opened(data, common) as windows:
             describe(windows, common.hidden)
@@ -77,25 +70,16 @@ def tune(
         write_json(result, found.to_dict())
     except KeyboardInterrupt as stop:
         if journal.exists():
-            stop.args = (how_to_resume,)
+            stop.args = (f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}",)
         raise
-    if not found.interrupted:
-        journal.unlink(missing_ok=True)
-    chain = found.model.chain_
-    if common.json:
-        from polyadic._util.provenance import provenance
-
-        print_json({**found.to_dict(), "along": getattr(chain, "reason", None), **provenance(str(common.device))})
-    else:
-        for line in found.summary().splitlines():
-            echo(line)
-        if chain is not None:
-            echo(f"along the recording: {chain.reason}")
-        if found.nested:
-            echo(
-                "Compare the score on left-out subjects with that of polyadic evaluate, which is usually a little "
-                "higher: it trains on more of the subjects at a time."
-            )
-        echo(f"wrote {out.name} (the model) and {result.name} (the result, with all tries)")
-    if found.interrupted:
-        raise KeyboardInterrupt(how_to_resume)
+    journal.unlink(missing_ok=True)
+    along, lines = getattr(found.model.chain_, "reason", None), found.summary().splitlines()
+    if along is not None:
+        lines.append(f"along the recording: {along}")
+    if found.nested:
+        lines.append(
+            "Compare the score on left-out subjects with that of polyadic evaluate, which is usually a little higher: "
+            "it trains on more of the subjects at a time."
+        )
+    lines.append(f"wrote {out.name} (the model) and {result.name} (the result, with all tries)")
+    common.tell({**found.to_dict(), "along": along, **provenance(str(common.device))}, shown=lines)

@@ -21,12 +21,6 @@ MODEL_FILE = "model.safetensors"
 
 _HUB = "hf://"
 _OWN = "function"
-_MODULES = {
-    **dict.fromkeys(("CPD", "ATD", "SALS", "GRSALS"), "estimators"),
-    **dict.fromkeys(("HandFeatures", "PCAFeatures"), "baselines.simple"),
-    "MiniRocket": "baselines.rocket",
-}
-"""Modules that define our estimators; third-party classes register themselves when defined."""
 
 
 # ---------------------------------------------------------------- preprocessing
@@ -113,7 +107,7 @@ def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
 
 @plain_torch()
 def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = None) -> Any:
-    """Load a model from a file written by `save`: `CPD`, `ATD`, `SALS`, `GRSALS` or a baseline.
+    """Load a model from a file written by `save`: `CPD`, `ATD`, `SALS` or `GRSALS`.
 
     Parameters
     ----------
@@ -144,8 +138,7 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
         raise ModelFileError(f"{path} holds sums over windows, not a model: polyadic fit --moments fits one to them")
     try:
         name = header["estimator"]
-        module = import_module(f"polyadic.{_MODULES.get(name, 'estimators')}")
-        kind = getattr(module, name) if name in _MODULES else module.WindowEstimator._kinds.get(name)
+        kind = import_module("polyadic.estimators").WindowEstimator._kinds.get(name)
         if kind is None:
             raise ModelFileError(
                 f"the file contains a model of unknown type {name!r}: import the module that defines it before loading"

@@ -412,14 +412,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = self._collects
         return tags
 
-    def _html_repr(self) -> str:
-        """Return HTML for notebooks: scikit-learn's diagram before the fit, pictures of the components after it."""
-        if not hasattr(self, "factors_"):
-            return str(super()._html_repr())
-        from polyadic.plot.sketches import model_html
-
-        return model_html(self, describe_fit(self))
-
     def __str__(self) -> str:
         """Return the settings and, if fitted, a one-line summary of the fit."""
         settings = repr(self)

@@ -97,7 +97,7 @@ class SALS(CPD):
 
         if not kernels.available(source.device, source.dtype):
             return plain
-        return captured_sweep(source, objective, settings, self._tensor_shape(source), plain)
+        return captured_sweep(source, objective, settings, self._tensor_shape(source), int(self.rank), plain)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

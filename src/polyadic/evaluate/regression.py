@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
@@ -50,14 +47,9 @@ class Setting(NamedTuple):
     weight: float
 
 
-@contextmanager
-def unthreaded() -> Iterator[None]:
-    """Limit the fitting of probes to one thread, and suppress ConvergenceWarning."""
-    # Threads slow down such small problems: in BLAS up to a hundredfold.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        # A regression that is not quite at its optimum after 1000 iterations is good enough for evaluation.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+def unthreaded() -> Any:
+    """Limit the fitting of probes to one thread: in BLAS, threads slow down such small problems up to a hundredfold."""
+    return threadpool_limits(limits=1)
 
 
 def gains(is_statistic: _Mask, weight: float) -> _Floats:
@@ -67,19 +59,19 @@ def gains(is_statistic: _Mask, weight: float) -> _Floats:
 
 def settings_of(
     Z: _Floats, is_statistic: _Mask, grid: Sequence[float], scales: Sequence[str], weights: Sequence[float]
-) -> dict[Setting, float]:
-    """Return all combinations of C, scale and weight, with the value of the grid that each has.
+) -> list[Setting]:
+    """Return all combinations of C, scale and weight.
 
-    Values of C are divided by the variance of the features, summed and divided by the number of components, so that
-    the choice depends neither on their unit nor on the number of statistics.
+    Values of C are those of the grid divided by the variance of the features, summed and divided by the number of
+    components, so that the choice depends neither on their unit nor on the number of statistics.
     """
-    settings: dict[Setting, float] = {}
+    settings = list[Setting]()
     columns = max(int((~is_statistic).sum()), 1)
     for scale in scales:
         for weight in weights:
             variance = float((Z * gains(is_statistic, weight)).var(axis=0).sum()) / columns or 1.0
             unit = 1.0 if scale == "standardised" else variance
-            settings |= {Setting(C / unit, scale, weight): C for C in grid}
+            settings += [Setting(C / unit, scale, weight) for C in grid]
     return settings
 
 
@@ -119,8 +111,6 @@ def regressions(
     if class_weight == "balanced":
         totals = np.bincount(codes, weight)
         weight = weight * (weight.sum() / (len(totals) * totals[codes]))
-    elif class_weight is not None:
-        weight = weight * np.array([class_weight.get(name, 1.0) for name in y.tolist()])
     total, fits = weight.sum(), list[tuple[_Floats, _Floats]]()
     loss, solution = _loss(F, codes, weight / total)
     for C in Cs:
@@ -175,12 +165,12 @@ def left_out(
     def leave_out(number: int) -> None:
         test, train = fold == number, fold != number
         classes = np.unique(y[train])
-        for (scale, factor), group in groupby(predicted, key=lambda setting: setting[1:]):
-            path, gain = list(group), gains(is_statistic, factor)
-            if len(classes) == 1:
-                for setting in path:
-                    predicted[setting][test] = classes[0]
-                continue
+        if len(classes) == 1:
+            for guess in predicted.values():
+                guess[test] = classes[0]
+            return
+        for (scale, weight), group in groupby(predicted, key=lambda setting: setting[1:]):
+            path, gain = list(group), gains(is_statistic, weight)
             Cs = [setting.C for setting in path]
             fits = regressions(Z[train], y[train], scale, Cs, class_weight, _SEARCH_TOLERANCE, gain)
             for setting, fit in zip(path, fits, strict=True):

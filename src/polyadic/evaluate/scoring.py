@@ -1,11 +1,7 @@
-"""Scores: of predictions, and of a model's own probe.
-
-All scores are fractions; 1 is best.
-"""
+"""Scores of predictions and of a model's own probe, as fractions (1 is best), and the calibration of confidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,24 +20,14 @@ __all__ = ["MEASURES", "calibration", "own_split", "score_own_probe", "scores"]
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 """The scores over all windows."""
 
-_OnRows = Callable[[int], None]
-
 
 def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None) -> dict[str, Any]:
-    """Score predictions, over all windows and for each subject.
+    """Score predictions (N,) of the classes y (N,), over all windows and for each subject (N,).
 
-    Parameters
-    ----------
-    y : (N,), the true classes
-    predicted : (N,), the classes that were predicted
-    subject : (N,), the subject of each window, as in `Windows.subject`; "" marks unknown subjects, which get no score
-
-    Returns
-    -------
-    `accuracy`; `balanced_accuracy`, the mean recall of the classes in y; `macro_f1`, the mean F1 of the classes in y or
-    among the predictions (0 for one that was only predicted); `kappa`, NaN if there is only one class, because all
-    agreement is then expected by chance. If subjects are known, also `per_subject`, the accuracy of each subject, and
-    the lowest and the mean of these, `worst_subject` and `mean_subject`, which weight all subjects equally.
+    Returns `accuracy`; `balanced_accuracy`, the mean recall of the classes in y; `macro_f1`, the mean F1 of the classes
+    in y or among the predictions (0 for one that was only predicted); `kappa`, NaN if there is only one class, because
+    all agreement is then expected by chance. If subjects are known (not ""), also `per_subject`, the accuracy of each,
+    and the lowest and the mean of these, `worst_subject` and `mean_subject`.
 
     Examples
     --------
@@ -51,11 +37,9 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
     """
     truth, guess = np.asarray(y), np.asarray(predicted)
     people = np.full(len(truth), "") if subject is None else np.asarray(subject)
-    if truth.ndim != 1 or not len(truth):
-        raise PolyadicError(f"y must have shape (N,) with at least one label, but has shape {truth.shape}")
-    for name, column in (("predicted", guess), ("subject", people)):
-        if column.shape != truth.shape:
-            raise PolyadicError(f"{name} must have shape {truth.shape} like y, but has shape {column.shape}")
+    if not len(truth) or not truth.shape == guess.shape == people.shape:
+        shapes = ", ".join(str(column.shape) for column in (truth, guess, people))
+        raise PolyadicError(f"y, predicted and subject must have one entry per window, but have shapes {shapes}")
     present = np.unique(truth)
     single = len(present) == 1 and bool((truth == guess).all())
     result: dict[str, Any] = {
@@ -64,26 +48,20 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
         "macro_f1": float(f1_score(truth, guess, average="macro", zero_division=0)),
         "kappa": float("nan") if single else float(cohen_kappa_score(truth, guess)),
     }
-    known = [person for person in np.unique(people).tolist() if person != ""]
-    if known:
-        accuracies = {person: float((truth == guess)[people == person].mean()) for person in known}
-        result["per_subject"] = accuracies
-        result["worst_subject"] = min(accuracies.values())
-        result["mean_subject"] = float(np.mean(list(accuracies.values())))
+    names = [name for name in np.unique(people).tolist() if name != ""]
+    if names:
+        accuracies = {name: float((truth == guess)[people == name].mean()) for name in names}
+        values = list(accuracies.values())
+        result |= {"per_subject": accuracies, "worst_subject": min(values), "mean_subject": float(np.mean(values))}
     return result
 
 
 class Calibration(NamedTuple):
-    """How often predictions of a given confidence are right: one entry per bin of confidence that has predictions.
+    """How often predictions of a given confidence are right: one entry per bin of confidence that has predictions."""
 
-    confidence : (b,), mean confidence
-    accuracy : (b,), share of correct predictions
-    windows : (b,), number of predictions, or sum of their weights
-    """
-
-    confidence: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-    windows: NDArray[np.float64]
+    confidence: NDArray[np.float64]  # (b,), mean
+    accuracy: NDArray[np.float64]  # (b,), share of correct predictions
+    windows: NDArray[np.float64]  # (b,), number of predictions, or sum of their weights
 
     @property
     def error(self) -> float:
@@ -94,13 +72,7 @@ class Calibration(NamedTuple):
 def calibration(
     confidence: ArrayLike, correct: ArrayLike, bins: int = 10, weight: ArrayLike | None = None
 ) -> Calibration:
-    """Compare the confidence of predictions with the share that is correct, in bins of equal width.
-
-    Parameters
-    ----------
-    confidence : (n,), probability of the predicted class
-    correct : (n,), whether the prediction was right
-    weight : (n,), weight of each prediction; by default 1
+    """Compare the confidence of predictions (n,) with the share that is correct (n,), in bins of equal width.
 
     Examples
     --------
@@ -130,18 +102,16 @@ def own_split(model: CPD, windows: Windows) -> Split | None:
     return None
 
 
-def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None) -> dict[str, Any]:
+def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
     """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
 
-    Windows of a class that the probe does not know count as labelled wrongly. Returns what
-    `scores` does, with the number of windows `tested`, and whether they were `held_out` when the model was fitted.
+    Returns what `scores` does, the number of windows `tested`, and whether they were `held_out` when the model was
+    fitted. Windows of a class that the probe does not know count as labelled wrongly.
     """
-    classifier = WindowClassifier.of(model)
-    part = own_split(model, windows)
+    classifier, part = WindowClassifier.of(model), own_split(model, windows)
     rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
-    Z = features_of(model, tested, on_rows)
-    result = scores(labels_of(tested), classifier.probe_.predict(Z).astype(str), tested.subject)
-    return {"tested": len(rows), "held_out": part is not None, **result}
+    predicted = classifier.probe_.predict(features_of(model, tested)).astype(str)
+    return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}

@@ -26,19 +26,14 @@ KAPPAS = (1.0, 0.5, 0.25)
 """Exponents of the emissions that are tried; the first wins ties, and is used without validation."""
 LONGEST_GAP = 20
 """Maximum number of steps between two windows of one segment: after a longer gap the chain starts anew."""
-_STAY, _STRENGTH = 0.9, 10.0
-"""Dirichlet prior of the transitions from each class: probability of staying, and its weight in transitions."""
-_FEWEST_PAIRS = 20
-"""Minimum number of labelled pairs per class to learn transitions from labels."""
-_FEWEST_SUBJECTS, _FEWEST_FOR_DEFAULT = 3, 4
-"""Minimum number of subjects to state the gain of a chain, and to use it by default."""
-_FEWEST_LABELS = 100
-"""Minimum number of labels to choose the exponent."""
+_STAY, _STRENGTH = 0.9, 10.0  # Dirichlet prior of transitions: probability of staying, weight
+_FEWEST_PAIRS = 20  # fewest labelled pairs per class to learn transitions from labels
+_FEWEST_SUBJECTS, _FEWEST_FOR_DEFAULT = 3, 4  # subjects to state the gain of a chain, and to use it
+_FEWEST_LABELS = 100  # fewest labels to choose the exponent
 _ITERATIONS, _TOLERANCE, _SINKHORN = 30, 1e-3, 100
 _TINY = 1e-300
 _MOST_WINDOWS = 20_000
-_LONGEST_PIECE = 2000
-"""Maximum length of a segment that transitions are learned from, in windows; longer ones are cut."""
+_LONGEST_PIECE = 2000  # longest segment that transitions are learned from, in windows; longer ones are cut
 
 _Floats = NDArray[np.float64]
 _Rows = NDArray[np.intp]
@@ -48,30 +43,16 @@ _Rows = NDArray[np.intp]
 
 
 class Segments(NamedTuple):
-    """Consecutive windows of recordings, without long gaps; the longest segment first.
+    """Consecutive windows of recordings, without long gaps."""
 
-    rows : (S, T), rows of the windows in order of time; -1 after the end of a segment
-    steps : (S, T), number of transitions from the previous window to this one; 0 for the first of a segment
-    lengths : (S,), number of windows of each segment, descending
-    """
-
-    rows: _Rows
-    steps: _Rows
-    lengths: _Rows
-
-    def active(self, place: int) -> int:
-        """Return how many segments, counted from the first, have a window at this place."""
-        return int(np.searchsorted(-self.lengths, -place, side="left"))
+    order: _Rows  # (N,), rows, segment after segment, the longest first
+    places: list[_Rows]  # the rows of the first window of every segment, those of the second, and so on
+    before: _Rows  # (N,), the row of the window before in the segment; -1 for the first
+    steps: _Rows  # (N,), number of transitions from there; 0 for the first
 
 
 def usual_step(windows: Windows) -> int:
-    """Return the most frequent distance between successive windows of a recording, in samples.
-
-    Examples
-    --------
-    >>> usual_step(Windows(np.zeros((4, 1, 8)), recording=["night"] * 4, start=[0, 4, 8, 24]))
-    4
-    """
+    """Return the most frequent distance between successive windows of a recording, in samples."""
     _, distance, same = _in_order(windows)
     distances, counts = np.unique(distance[same], return_counts=True)
     if not len(counts):
@@ -80,20 +61,16 @@ def usual_step(windows: Windows) -> int:
 
 
 def segments_of(windows: Windows, step: int, longest: int | None = None) -> Segments:
-    """Return the segments of all recordings: successive windows at most `LONGEST_GAP` steps apart.
+    """Return the segments of all recordings: successive windows at most `LONGEST_GAP` steps of this many samples apart.
 
-    Parameters
-    ----------
-    windows : with the recording and the start of every window; those of a recording in order of time
-    step : distance of successive windows in samples, as from `usual_step`
-    longest : maximum number of windows of a segment; longer ones are cut
+    Segments of more windows than `longest` are cut.
 
     Examples
     --------
     >>> night = Windows(np.zeros((4, 1, 8)), recording=["night"] * 4, start=[0, 8, 24, 800])
     >>> segments = segments_of(night, step=8)
-    >>> segments.rows.tolist(), segments.steps.tolist()
-    ([[0, 1, 2], [3, -1, -1]], [[0, 1, 2], [0, 0, 0]])
+    >>> segments.before, segments.steps
+    (array([-1,  0,  1, -1]), array([0, 1, 2, 0]))
     """
     order, distance, same = _in_order(windows)
     close = same & (2 * distance < step)
@@ -103,19 +80,20 @@ def segments_of(windows: Windows, step: int, longest: int | None = None) -> Segm
             f"{int(distance[close][0]):,} samples apart: cut windows with the same stride, or predict each window by "
             "itself (--no-along)"
         )
-    steps = np.where(same, np.maximum(np.rint(distance / step), 1), 0).astype(np.intp)
-    steps[steps > LONGEST_GAP] = 0
-    place = np.arange(len(steps)) - np.flatnonzero(steps == 0)[np.cumsum(steps == 0) - 1]
+    gap = np.where(same, np.maximum(np.rint(distance / step), 1), 0).astype(np.intp)
+    gap[gap > LONGEST_GAP] = 0
+    place = np.arange(len(gap)) - np.flatnonzero(gap == 0)[np.cumsum(gap == 0) - 1]
     if longest is not None:
         place %= longest
-        steps[place == 0] = 0
-    number = np.cumsum(steps == 0) - 1
-    lengths = np.bincount(number)
-    rank = np.argsort(-lengths, kind="stable")
-    where, shape = np.argsort(rank)[number], (len(lengths), int(lengths.max(initial=0)))
-    rows, between = np.full(shape, -1, np.intp), np.zeros(shape, np.intp)
-    rows[where, place], between[where, place] = order, steps
-    return Segments(rows, between, lengths[rank])
+        gap[place == 0] = 0
+    segment = np.cumsum(gap == 0) - 1
+    longest_first = np.argsort(-np.bincount(segment)[segment], kind="stable")
+    order, gap, place = order[longest_first], gap[longest_first], place[longest_first]
+    before, steps = np.full(len(order), -1, np.intp), np.empty(len(order), np.intp)
+    steps[order] = gap
+    before[order[1:]] = np.where(gap[1:] > 0, order[:-1], -1)
+    places = np.split(order[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
+    return Segments(order, places, before, steps)
 
 
 def rows_along(windows: Any, known: NDArray[np.bool_]) -> _Rows:
@@ -180,23 +158,19 @@ def _emissions(scores: _Floats) -> _Floats:
 def forward(scores: _Floats, segments: Segments, transitions: _Floats, initial: _Floats) -> tuple[_Floats, _Floats]:
     """Filter: return the class probabilities of each window given it and all before it (N, K), and the scales (N,).
 
-    Parameters
-    ----------
-    scores : (N, K), logarithms of the emissions, up to a constant in each row
-    segments : the order of the rows
-    transitions : (K, K), probability of the next class (column) after a class (row)
-    initial : (K,), class probabilities at the start of a segment
+    `scores` (N, K) are logarithms of the emissions, up to a constant in each row; `transitions` (K, K) hold the
+    probability of the next class (column) after a class (row), and `initial` (K,) those at the start of a segment.
     """
     emissions, powers = _emissions(scores), _powers(transitions)
     filtered, scale = np.empty_like(emissions), np.empty(len(emissions))
-    before = np.tile(initial, (len(segments.lengths), 1))
-    for place in range(segments.rows.shape[1]):
-        count = segments.active(place)
-        rows, steps = segments.rows[:count, place], segments.steps[:count, place]
-        before = np.einsum("sk,skl->sl", before[:count], powers[steps]) * emissions[rows]
-        scale[rows] = before.sum(axis=1)
-        before /= scale[rows][:, None]
-        filtered[rows] = before
+    for place, rows in enumerate(segments.places):
+        found = emissions[rows]
+        if place == 0:
+            found = initial * found
+        else:
+            found = np.einsum("sk,skl->sl", filtered[segments.before[rows]], powers[segments.steps[rows]]) * found
+        scale[rows] = found.sum(axis=1)
+        filtered[rows] = found / scale[rows][:, None]
     return filtered, scale
 
 
@@ -210,17 +184,13 @@ def forward_backward(
     filtered, scale = forward(scores, segments, transitions, initial)
     weight, powers = _emissions(scores) / scale[:, None], _powers(transitions)
     after = np.ones_like(filtered)
-    for place in range(segments.rows.shape[1] - 1, 0, -1):
-        count = segments.active(place)
-        rows, previous = segments.rows[:count, place], segments.rows[:count, place - 1]
-        steps = segments.steps[:count, place]
-        after[previous] = np.einsum("skl,sl->sk", powers[steps], weight[rows] * after[rows])
-    follows = segments.steps > 0
-    previous, rows, steps = segments.rows[:, :-1][follows[:, 1:]], segments.rows[follows], segments.steps[follows]
+    for rows in segments.places[:0:-1]:
+        steps = segments.steps[rows]
+        after[segments.before[rows]] = np.einsum("skl,sl->sk", powers[steps], weight[rows] * after[rows])
     joint = np.zeros((LONGEST_GAP + 1, *transitions.shape))
-    for n in np.unique(steps).tolist():
-        pair = steps == n
-        joint[n] = filtered[previous[pair]].T @ (weight[rows[pair]] * after[rows[pair]])
+    for n in np.unique(segments.steps[segments.steps > 0]).tolist():
+        rows = segments.order[segments.steps[segments.order] == n]
+        joint[n] = filtered[segments.before[rows]].T @ (weight[rows] * after[rows])
     return filtered * after, _expected_transitions(joint, transitions)
 
 
@@ -239,36 +209,16 @@ def _expected_transitions(joint: _Floats, transitions: _Floats) -> _Floats:
 
 def viterbi(scores: _Floats, segments: Segments, transitions: _Floats, initial: _Floats) -> _Rows:
     """Return the most probable sequence of classes: (N,); arguments as for `forward`."""
-    powers = np.log(np.maximum(_powers(transitions), _TINY))
-    came_from = np.zeros(scores.shape, np.intp)
-    best = np.tile(np.log(np.maximum(initial, _TINY)), (len(segments.lengths), 1))
-    ends = np.empty_like(best)
-    for place in range(segments.rows.shape[1]):
-        count = segments.active(place)
-        rows, steps = segments.rows[:count, place], segments.steps[:count, place]
-        if place:
-            reached = best[:count, :, None] + powers[steps]
-            came_from[rows] = reached.argmax(axis=1)
-            best = reached.max(axis=1)
-        best = best[:count] + scores[rows]
-        ends[:count] = best
-    path = np.zeros(len(scores), np.intp)
-    if len(ends):
-        path[segments.rows[np.arange(len(ends)), segments.lengths - 1]] = ends.argmax(axis=1)
-    for place in range(segments.rows.shape[1] - 1, 0, -1):
-        count = segments.active(place)
-        rows = segments.rows[:count, place]
-        path[segments.rows[:count, place - 1]] = came_from[rows, path[rows]]
+    powers, before = np.log(np.maximum(_powers(transitions), _TINY)), segments.before
+    came_from, best = np.zeros(scores.shape, np.intp), np.log(np.maximum(initial, _TINY)) + scores
+    for rows in segments.places[1:]:
+        reached = best[before[rows], :, None] + powers[segments.steps[rows]]
+        came_from[rows] = reached.argmax(axis=1)
+        best[rows] = reached.max(axis=1) + scores[rows]
+    path: _Rows = best.argmax(axis=1)  # right at the end of each segment, and followed back from there
+    for rows in segments.places[:0:-1]:
+        path[before[rows]] = came_from[rows, path[rows]]
     return path
-
-
-# ------------------------------------------------------------------------------------------------ learning
-
-
-def _dirichlet(classes: int) -> _Floats:
-    """Return the prior of the transitions, which favours staying, in numbers of transitions: (K, K)."""
-    leave = (1 - _STAY) / max(classes - 1, 1)
-    return np.asarray(_STRENGTH * (leave + (_STAY - leave) * np.eye(classes)))
 
 
 def _balanced(transitions: _Floats) -> _Floats:
@@ -287,8 +237,9 @@ def _start_from(starts: _Floats, shares: _Floats) -> _Floats:
 
 
 def _estimate(expected: Callable[[_Floats], _Floats], classes: int) -> _Floats:
-    """Iterate from the prior: transitions (K, K) from their expected counts and the prior."""
-    prior = _dirichlet(classes)
+    """Iterate from the prior: transitions (K, K) from their expected counts and the prior, which favours staying."""
+    leave = (1 - _STAY) / max(classes - 1, 1)
+    prior = _STRENGTH * (leave + (_STAY - leave) * np.eye(classes))
     transitions: _Floats = prior / prior.sum(axis=1, keepdims=True)
     for _ in range(_ITERATIONS):
         last, counts = transitions, expected(transitions) + prior
@@ -305,13 +256,13 @@ def baum_welch(scores: _Floats, segments: Segments) -> tuple[_Floats, _Floats]:
     After every step the transitions are scaled so that all classes are equally frequent: emissions assume the same,
     and with few labels the frequencies that would be learned are wrong.
     """
-    first, classes = segments.rows[:, :1].ravel(), scores.shape[1]
-    initial, smoothed = np.full(classes, 1 / classes), np.full(scores.shape, 1 / classes)
+    classes = scores.shape[1]
+    initial = np.full(classes, 1 / classes)
 
     def expected(transitions: _Floats) -> _Floats:
-        nonlocal initial, smoothed
+        nonlocal initial
         smoothed, counts = forward_backward(scores, segments, transitions, initial)
-        initial = _start_from(smoothed[first].sum(axis=0), smoothed.mean(axis=0))
+        initial = _start_from(smoothed[segments.places[0]].sum(axis=0), smoothed.mean(axis=0))
         return counts
 
     return _estimate(expected, classes), initial
@@ -319,12 +270,10 @@ def baum_welch(scores: _Floats, segments: Segments) -> tuple[_Floats, _Floats]:
 
 def labelled_pairs(codes: _Rows, segments: Segments, classes: int) -> tuple[_Floats, _Floats]:
     """Count pairs of successive windows with labels (LONGEST_GAP + 1, K, K), by steps, and labelled starts (K,)."""
-    pairs, first = np.zeros((LONGEST_GAP + 1, classes, classes)), segments.rows[:, :1].ravel()
-    follows = segments.steps > 0
-    before, after = codes[segments.rows[:, :-1][follows[:, 1:]]], codes[segments.rows[follows]]
-    known = (before >= 0) & (after >= 0)
-    np.add.at(pairs, (segments.steps[follows][known], before[known], after[known]), 1)
-    return pairs, np.bincount(codes[first][codes[first] >= 0], minlength=classes).astype(np.float64)
+    pairs, starts = np.zeros((LONGEST_GAP + 1, classes, classes)), codes[segments.places[0]]
+    rows = np.flatnonzero((segments.before >= 0) & (codes >= 0) & (codes[segments.before] >= 0))
+    np.add.at(pairs, (segments.steps[rows], codes[segments.before[rows]], codes[rows]), 1)
+    return pairs, np.bincount(starts[starts >= 0], minlength=classes).astype(np.float64)
 
 
 def transitions_of_pairs(pairs: _Floats, starts: _Floats) -> tuple[_Floats, _Floats]:
@@ -335,9 +284,6 @@ def transitions_of_pairs(pairs: _Floats, starts: _Floats) -> tuple[_Floats, _Flo
 
     shares = pairs.sum(axis=(0, 1))
     return _estimate(expected, len(starts)), _start_from(starts, shares / max(shares.sum(), 1))
-
-
-# ------------------------------------------------------------------------------------------------ the chain
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,13 +308,7 @@ class Chain:
     validation: Mapping[str, Any] = field(default_factory=dict)
 
     def path(self, likelihoods: _Floats, windows: Windows) -> _Rows:
-        """Return the most probable sequence of classes (Viterbi), as numbers from 0: (N,).
-
-        Parameters
-        ----------
-        likelihoods : (N, K), from `Probe.log_likelihoods`
-        windows : (N,), their recordings and starts
-        """
+        """Return the most probable sequence of classes (Viterbi) from `Probe.log_likelihoods` (N, K), from 0: (N,)."""
         segments = segments_of(windows, self.step)
         return viterbi(self.kappa * likelihoods, segments, self.transitions, self.initial)
 
@@ -384,59 +324,43 @@ class Chain:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the chain ready for JSON."""
-        arrays = {"transitions": self.transitions.tolist(), "initial": self.initial.tolist()}
-        return {**{name: getattr(self, name) for name in _PLAIN}, **arrays, "validation": dict(self.validation)}
+        return {**vars(self), "transitions": self.transitions.tolist(), "initial": self.initial.tolist()}
 
     @classmethod
-    def from_dict(cls, content: Any, classes: int) -> Self:
+    def from_dict(cls, content: dict[str, Any], classes: int) -> Self:
         """Build the chain of this many classes from the output of `to_dict`."""
         try:
-            transitions, initial = (np.array(content[name], np.float64) for name in ("transitions", "initial"))
-            plain = {name: kind(content[name]) for name, kind in _PLAIN.items()}
-            validation = dict(content["validation"])
+            arrays = {name: np.array(content[name], np.float64) for name in ("transitions", "initial")}
+            chain, shapes = cls(**content | arrays), [array.shape for array in arrays.values()]
+            valid = shapes == [(classes, classes), (classes,)] and 0 < chain.kappa <= 1 and int(chain.step) >= 1
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the file's probe has an invalid chain: {error}") from error
-        if transitions.shape != (classes, classes) or initial.shape != (classes,) or plain["step"] < 1:
-            raise ModelFileError(f"the file's probe must have a chain of {classes} classes")
-        if not (_are_distributions(transitions) and _are_distributions(initial) and 0 < plain["kappa"] <= 1):
-            raise ModelFileError("the file's probe has a chain whose rows are not probabilities")
-        return cls(transitions, initial, validation=validation, **plain)
-
-
-_PLAIN: dict[str, Any] = {"kappa": float, "step": int, "is_default": bool, "reason": str}
-
-
-def _are_distributions(rows: _Floats) -> bool:
-    return bool((rows >= 0).all() and np.allclose(rows.sum(axis=-1), 1))
+        if not (valid and all((rows >= 0).all() and np.allclose(rows.sum(axis=-1), 1) for rows in arrays.values())):
+            raise ModelFileError(f"the file's probe must have a chain of {classes} classes, in probabilities")
+        return chain
 
 
 def choose_chain(
     likelihoods: _Floats, codes: _Rows, fold: _Rows, groups: NDArray[Any] | None, windows: Windows
 ) -> Chain:
-    """Learn a chain, and whether it helps on left-out subjects.
+    """Learn a chain from whole recordings in order of time, and whether it helps on left-out subjects.
 
-    Parameters
-    ----------
-    likelihoods : (N, K), as from `Probe.left_out_likelihoods`
-    codes : (N,), class of each window from 0, -1 without a label
-    fold : (N,), windows of one fold are left out together; -1 for windows that are not
-    groups : (N,), subject of each window; None if unknown, and without validation
-    windows : the recording and the start of each window; whole recordings, in order of time
+    Likelihoods (N, K) and folds (N,) are from `Probe.left_out_likelihoods`, `codes` (N,) are classes from 0, or -1. If
+    the subjects `groups` (N,) are unknown, None, there is no validation.
     """
     step, classes, tested = usual_step(windows), likelihoods.shape[1], (codes >= 0) & (fold >= 0)
     segments = segments_of(windows, step, _LONGEST_PIECE)
-    pairs, starts = labelled_pairs(codes, segments, classes)
-    supervised = pairs.sum() >= _FEWEST_PAIRS * classes
+    pairs = labelled_pairs(codes, segments, classes)[0].sum()
+    supervised = pairs >= _FEWEST_PAIRS * classes
     origin = f"transitions by Baum-Welch on {len(codes):,} windows"
     if supervised:
-        origin = f"transitions of {int(pairs.sum()):,} pairs of labelled windows"
+        origin = f"transitions of {int(pairs):,} pairs of labelled windows"
 
     def learn(kappa: float, left_out: int | None = None) -> tuple[_Floats, _Floats]:
         if not supervised:
             return baum_welch(kappa * likelihoods, segments)
-        if left_out is None:
-            return transitions_of_pairs(pairs, starts)
-        return transitions_of_pairs(*labelled_pairs(np.where(fold == left_out, -1, codes), segments, classes))
+        kept = codes if left_out is None else np.where(fold == left_out, -1, codes)
+        return transitions_of_pairs(*labelled_pairs(kept, segments, classes))
 
     if groups is None or len(np.unique(groups[tested])) < _FEWEST_SUBJECTS:
         why = f"not validated, because labels are from fewer than {_FEWEST_SUBJECTS} subjects"
@@ -470,24 +394,20 @@ def _judge(
     gain, error = float(share.sum()), float(np.sqrt(subjects * share.var(ddof=1)))
     names = np.arange(classes)
     recalls = [recall_score(truth, guess, labels=names, average=None, zero_division=0) for guess in (alone, along)]
-    scores = [float(weight @ (guess == truth)) for guess in (alone, along)]
-    validation = {
-        "window": scores[0],
-        "along": scores[1],
-        "error": error,
-        "recall_window": recalls[0].tolist(),
-        "recall_along": recalls[1].tolist(),
-    }
+    window, path = (float(weight @ (guess == truth)) for guess in (alone, along))
+    validation = {"window": window, "along": path, "error": error}
+    validation |= {"recall_window": recalls[0].tolist(), "recall_along": recalls[1].tolist()}
     # The error of few subjects is uncertain itself: the quantile of t that one standard error is of many.
     is_beyond = gain > error * stdtrit(subjects - 1, ndtr(1.0))
-    lost, few = bool((recalls[1] < recalls[0] / 2).any()), subjects < _FEWEST_FOR_DEFAULT
-    why = ", because the recall of a class halves" if lost else ""
-    if few and is_beyond:
+    why = ""
+    if is_beyond and subjects < _FEWEST_FOR_DEFAULT:
         why = f", because {subjects} subjects are too few to be sure"
-    is_default = bool(is_beyond and not lost and not few)
+    elif (recalls[1] < recalls[0] / 2).any():
+        why = ", because the recall of a class halves"
+    is_default = bool(is_beyond and not why)
     verdict = (
-        f"balanced accuracy on {subjects} left-out subjects {100 * scores[0]:.1f} % for each window by itself, "
-        f"{100 * scores[1]:.1f} % along the recording, gain {100 * gain:+.1f} ± {100 * error:.1f} points; "
-        f"{'used by default' if is_default else 'not used by default'}{why}"
+        f"balanced accuracy on {subjects} left-out subjects {100 * window:.1f} % for each window by itself, "
+        f"{100 * path:.1f} % along the recording, gain {100 * gain:+.1f} ± {100 * error:.1f} points; "
+        f"{'used' if is_default else 'not used'} by default{why}"
     )
     return is_default, validation, verdict

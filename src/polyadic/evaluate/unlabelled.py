@@ -34,18 +34,7 @@ _Rows = NDArray[np.intp]
 
 
 def pool_rows(known: NDArray[np.bool_], groups: NDArray[Any] | None, most: int = MOST) -> _Rows:
-    """Choose unlabelled rows at random, as many of each group as possible: (n,), sorted.
-
-    Parameters
-    ----------
-    known : (N,), which rows have a label
-    groups : (N,), the subject of each row, or None
-
-    Examples
-    --------
-    >>> pool_rows(np.zeros(6, bool), np.array([0, 0, 0, 0, 0, 1]), most=2).shape
-    (2,)
-    """
+    """Choose rows that are not `known` (N,) at random, as many of each group (N,) as possible: (n,), sorted."""
     rows = np.random.default_rng(0).permutation(np.flatnonzero(~known))
     if len(rows) > most and groups is not None:
         # The first row of every group, then the second of every group that has one, and so on.
@@ -60,8 +49,8 @@ def pool_rows(known: NDArray[np.bool_], groups: NDArray[Any] | None, most: int =
 def neighbour_graph(Z: _Floats, is_statistic: NDArray[np.bool_]) -> Any:
     """Return the graph of nearest neighbours of features (n, F), a sparse matrix (n, n).
 
-    It is the sum of the graphs of components and of statistics, the columns `is_statistic` (F,), so that a window has
-    neighbours in each, whatever the weight of one against the other.
+    It is the sum of the graphs of components and of statistics, so that the weight of one against the other is
+    irrelevant.
     """
     blocks = [Z[:, columns] for columns in (~is_statistic, is_statistic) if columns.any()]
     return sum(_graph_of_block(block) for block in blocks)
@@ -83,13 +72,9 @@ def _graph_of_block(Z: _Floats) -> Any:
 
 
 def spread(graph: Any, codes: _Rows, proportions: _Floats) -> _Floats:
-    """Spread labels along a graph: class probabilities of all rows, (n, K).
+    """Spread labels, codes (n,) from 0 or −1, along a graph: class probabilities of all rows, (n, K).
 
-    Parameters
-    ----------
-    graph : of `neighbour_graph`
-    codes : (n,), classes from 0; −1 for unlabelled rows
-    proportions : (K,), expected share of each class, to which its total mass is scaled
+    The total mass of each class is scaled to its expected share, `proportions` (K,).
     """
     degree = np.asarray(graph.sum(axis=1)).ravel()
     root = scipy.sparse.diags(1 / np.sqrt(np.maximum(degree, np.finfo(float).tiny)))
@@ -109,14 +94,9 @@ def spread(graph: Any, codes: _Rows, proportions: _Floats) -> _Floats:
 def trusted_labels(graph: Any, codes: _Rows, probabilities: _Floats) -> tuple[_Rows, _Floats]:
     """Return the spread label of each row and its weight: 0 for one that is not trusted, and 1 for a true label.
 
-    Classes have the proportions that the probe predicts, smoothed. A spread label is trusted if the probe predicts it,
-    too; if no class has more than three labels, all are. In each class, spread labels together weigh three times as
-    much as true ones.
-
-    Parameters
-    ----------
-    graph, codes : as for `spread`
-    probabilities : (n, K), those of the probe for all rows
+    Classes have the proportions that the probe predicts by its probabilities (n, K), smoothed. A spread label is
+    trusted if the probe predicts it, too; if no class has more than three labels, all are. In each class, spread labels
+    together weigh three times as much as true ones.
     """
     unlabelled = codes < 0
     predicted = probabilities.argmax(axis=1)

@@ -12,8 +12,9 @@ __all__ = ["QUANTILE", "typical_windows", "unusual_windows"]
 
 QUANTILE = 0.995
 """Quantile of distance and residual over the windows of a fit that is stored as the bound."""
-
 _SAMPLED = 4096
+
+_Floats = NDArray[np.float64]
 
 
 def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
@@ -28,13 +29,9 @@ def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
         Z, residual = Z[~flat], residual[~flat]
     mean, scale = Z.mean(axis=0), Z.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    return {
-        "mean": mean.tolist(),
-        "scale": scale.tolist(),
-        "quantile": QUANTILE,
-        "distance": float(np.quantile(_distances(Z, mean, scale), QUANTILE)),
-        "residual": float(np.quantile(residual, QUANTILE)),
-    }
+    bounds = {"distance": _distances(Z, mean, scale), "residual": residual}
+    about = {"mean": mean.tolist(), "scale": scale.tolist(), "quantile": QUANTILE}
+    return about | {name: float(np.quantile(values, QUANTILE)) for name, values in bounds.items()}
 
 
 def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
@@ -51,14 +48,12 @@ def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
     return unusual
 
 
-def _distances(Z: NDArray[np.float64], mean: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+def _distances(Z: _Floats, mean: _Floats, scale: _Floats) -> _Floats:
     """Return the root mean square of the standardised features: (N,)."""
     return np.asarray(np.sqrt((((Z - mean) / scale) ** 2).mean(axis=1)))
 
 
-def _features_and_residuals(
-    model: Any, windows: Any
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+def _features_and_residuals(model: Any, windows: Any) -> tuple[_Floats, _Floats, NDArray[np.bool_]]:
     """Return the features (N, F), squared residuals of the tensors (N,), and which windows are flat (N,)."""
     features, residuals, flat = [], [], []
     with torch.no_grad():

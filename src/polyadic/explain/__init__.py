@@ -5,8 +5,7 @@ from __future__ import annotations
 from polyadic.explain.comparison import Comparison, compare, compare_subjects
 from polyadic.explain.components import Components, components
 from polyadic.explain.expression import expression, level
-from polyadic.explain.matching import Match, match
-from polyadic.explain.replicability import Replicability, replicability
+from polyadic.explain.replicability import Match, Replicability, match, replicability
 from polyadic.explain.spectra import shares
 
 __all__ = [

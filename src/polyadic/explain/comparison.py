@@ -21,46 +21,30 @@ from polyadic.explain.expression import alike, expression, level
 
 __all__ = ["Comparison", "compare", "compare_subjects"]
 
-_FEWEST = 5
-"""Minimum number of subjects in each group for a test."""
+_FEWEST = 5  # minimum number of subjects in each group for a test
 _AT_A_TIME = 500
 _LEVEL, _MOST_NAMED = 0.05, 4
+_TINY = float(np.finfo(np.float64).tiny)
 
 _Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The result of `compare`. The first of the V values is the level, the others are relative expressions.
+    """The result of `compare`. The first of the V values is the level, the others are relative expressions."""
 
-    Parameters
-    ----------
-    groups : names of the k groups or conditions; the first is the reference
-    n_subjects : number of subjects in each; for pairs, the number of pairs
-    n_windows : number of windows
-    names : (V,), "level", "component 1", …
-    mean : (k, V), mean over the subjects of each group, in dB
-    effect : (k − 1, V), Hedges' g of each other group against the reference
-    interval : (2, k − 1, V), 95 % bootstrap interval of the effect, over subjects; NaN as the statistic
-    statistic : (V,), Welch's t (for two groups or pairs) or F; NaN if there are fewer than 5 subjects in a group
-    p : (V,), family-wise error over all V values, from permutations of subjects; NaN as the statistic
-    paired : whether conditions are compared within subjects
-    covariates : names of the covariates
-    alike : pairs of components (from 1) whose relative expressions correlate above 0.8 over windows
-    """
-
-    groups: tuple[str, ...]
-    n_subjects: tuple[int, ...]
+    groups: tuple[str, ...]  # names of the k groups or conditions; the first is the reference
+    n_subjects: tuple[int, ...]  # number of subjects in each; for pairs, the number of pairs
     n_windows: int
-    names: tuple[str, ...]
-    mean: _Floats
-    effect: _Floats
-    interval: _Floats
-    statistic: _Floats
-    p: _Floats
-    paired: bool = False
+    names: tuple[str, ...]  # (V,), "level", "component 1", …
+    mean: _Floats  # (k, V), mean over the subjects of each group, in dB
+    effect: _Floats  # (k − 1, V), Hedges' g of each other group against the reference
+    interval: _Floats  # (2, k − 1, V), 95 % bootstrap interval of the effect, over subjects; NaN as the statistic
+    statistic: _Floats  # (V,), Welch's t (for two groups or pairs) or F; NaN with fewer than 5 subjects in a group
+    p: _Floats  # (V,), family-wise error over all V values, from permutations of subjects; NaN as the statistic
+    paired: bool = False  # whether conditions are compared within subjects
     covariates: tuple[str, ...] = ()
-    alike: tuple[tuple[int, int], ...] = ()
+    alike: tuple[tuple[int, int], ...] = ()  # components (from 1) whose relative expressions correlate above 0.8
 
     @property
     def tested(self) -> bool:
@@ -81,17 +65,17 @@ class Comparison:
         told = f"{self.n_subjects[0]} pairs." if self.paired else f"{counts} subjects."
         if not self.tested:
             return f"{told} Too few for a test or an interval: the table has effect sizes only, which are no findings."
-        sizes = self.effect[np.abs(self.effect).argmax(axis=0), np.arange(len(self.names))]
-        groups = np.array(self.groups)[1 + np.abs(self.effect).argmax(axis=0)]
-        found = [place for place in np.argsort(-np.abs(sizes)).tolist() if self.p[place] <= _LEVEL]
+        largest = np.abs(self.effect).argmax(axis=0)
+        sizes = self.effect[largest, np.arange(len(self.names))]
         rows = [
-            f"{self.names[place]} {'higher' if sizes[place] > 0 else 'lower'} in {groups[place]} "
+            f"{self.names[place]} {'higher' if sizes[place] > 0 else 'lower'} in {self.groups[1 + largest[place]]} "
             f"(g {sizes[place]:+.2f}, p {self.p[place]:.4f})".replace("-", "−")
-            for place in found[:_MOST_NAMED]
+            for place in np.argsort(-np.abs(sizes)).tolist()
+            if self.p[place] <= _LEVEL
         ]
-        more = f"; and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        told += f" With a family-wise error of 5 %: {'; '.join(rows) or 'no difference'}{more}."
-        return told + (" Some components vary together and are not separate findings." if self.alike and found else "")
+        more = f"; and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+        told += f" With a family-wise error of 5 %: {'; '.join(rows[:_MOST_NAMED]) or 'no difference'}{more}."
+        return told + (" Some components vary together and are not separate findings." if self.alike and rows else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, with None for tests that were not made."""
@@ -107,46 +91,28 @@ class Comparison:
             }
             for place, name in enumerate(self.names)
         ]
-        return {
-            "groups": list(self.groups),
-            "subjects": list(self.n_subjects),
-            "windows": self.n_windows,
-            "paired": self.paired,
-            "covariates": list(self.covariates),
-            "alike": [list(pair) for pair in self.alike],
-            "rows": rows,
-        }
+        about = {"groups": self.groups, "subjects": self.n_subjects, "windows": self.n_windows, "paired": self.paired}
+        return {**about, "covariates": self.covariates, "alike": self.alike, "rows": rows}
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{name}: {count}" for name, count in zip(self.groups, self.n_subjects, strict=True))
-        pairs = f"{self.n_subjects[0]} subjects in pairs, {' and '.join(self.groups)}"
-        tested, letter = self.tested, "F" if len(self.groups) > 2 else "t"
-        tests = f"  {letter:>7}  {'p':>7}  Hedges' g [95 %]" if tested else "  Hedges' g (effect size only)"
-        lines = [
-            f"{pairs if self.paired else f'{counts} subjects'}; {self.n_windows:,} windows",
-            f"{'in dB':<14}{''.join(f'  {name[:12]:>12}' for name in self.groups)}{tests}",
-        ]
-        for place, name in enumerate(self.names):
-            values = "".join(f"  {value:12.2f}" for value in self.mean[:, place])
-            test = f"  {self.statistic[place]:7.2f}  {self.p[place]:7.4f}" if tested else ""
-            effects = "; ".join(
-                f"{value:.2f} [{low:.2f}, {high:.2f}]" if tested else f"{value:.2f}"
-                for value, low, high in zip(self.effect[:, place], *self.interval[:, :, place], strict=True)
-            )
-            lines.append(f"{name:<14}{values}{test}  {effects}")
-        corrected = " p is corrected for all rows (family-wise error)." if tested else ""
-        lines.append(f"Components are relative to the level.{corrected}")
-        if not tested:
-            lines.append(
-                f"Fewer than {_FEWEST} subjects in a group: effect sizes only, no test and no interval. These are no "
-                "findings."
-            )
+        import pandas as pd
+
+        columns = dict(zip(self.groups, self.mean, strict=True))
+        if self.tested:
+            columns |= {"F" if len(self.groups) > 2 else "t": self.statistic, "p": self.p}
+        for name, effect, low, high in zip(self.groups[1:], self.effect, *self.interval, strict=True):
+            columns |= {f"g {name}": effect} | ({f"low {name}": low, f"high {name}": high} if self.tested else {})
+        formats = {"p": "{:.4f}".format}
+        table = pd.DataFrame(columns, self.names).to_string(float_format="{:.2f}".format, formatters=formats)
+        notes = ["components are relative to the level, g is Hedges' g"]
+        if self.tested:
+            notes.append("with 95 % intervals, p is family-wise")
         if self.covariates:
-            lines.append(f"Adjusted for {', '.join(self.covariates)} (Freedman-Lane permutations, approximate).")
+            notes.append(f"adjusted for {', '.join(self.covariates)} (Freedman-Lane permutations, approximate)")
         if self.alike:
-            alike = ", ".join(f"{first} and {second}" for first, second in self.alike)
-            lines.append(f"Correlation above 0.8, so not separate findings: components {alike}.")
-        return "\n".join(lines)
+            pairs = ", ".join(f"{first} and {second}" for first, second in self.alike)
+            notes.append(f"components that correlate above 0.8: {pairs}")
+        return f"{self.words()}\n{table}\nMeans in dB over {self.n_windows:,} windows; {'; '.join(notes)}."
 
 
 def compare(
@@ -164,14 +130,12 @@ def compare(
 
     Parameters
     ----------
-    model : as for `expression`. If no component replicates, the level alone is compared
-    X : windows, as for `expression`
+    model, X : as for `expression`. If no component replicates, the level alone is compared
     by : (N,), the group or condition of each window; by default the labels of X. Windows without one are left out
     subject : (N,), the subject of each window; by default those of X
     paired : compare two conditions within the subjects that have both
     covariates : values (N,) by name, such as age, averaged over the windows of each subject; not for pairs
-    permutations : number of permutations of the subjects
-    random_state : seed of permutations and bootstrap
+    permutations, random_state : number of permutations of the subjects, and seed of these and of the bootstrap
 
     Examples
     --------
@@ -183,25 +147,25 @@ def compare(
     >>> found.groups, found.names, found.effect.shape
     (('control', 'patient'), ('level', 'component 1', 'component 2'), (1, 3))
     """
-    given = subject if subject is not None else getattr(X, "subject", None)
+    given = getattr(X, "subject", None) if subject is None else subject
     if given is None:
         raise PolyadicError("subjects are compared, but the subject of each window is not known: pass subject")
-    if by is None:
-        classes, label = getattr(X, "classes", ()), np.asarray(getattr(X, "label", ()))
-        by = [classes[code] if code >= 0 else "" for code in label.tolist()]
+    if by is None and hasattr(X, "classes"):
+        by = np.array([*X.classes, ""])[X.label]
     count = len(np.asarray(given))
-    in_group, has_subject = known_labels(by, count, "by")[0], known_labels(given, count, "subject")[0]
-    rows = np.flatnonzero(in_group & has_subject)
+    rows = np.flatnonzero(known_labels(by, count, "by")[0] & known_labels(given, count, "subject")[0])
     if not len(rows):
         raise PolyadicError("by must name groups of windows with a known subject, but there are no such windows")
     relative = expression(model, X, relative=True)[rows]
     values = np.column_stack([level(model, X)[rows], relative])
     group, subjects = np.asarray(by).astype(str)[rows], np.asarray(given).astype(str)[rows]
-    extra = {name: np.asarray(column, np.float64)[rows] for name, column in (covariates or {}).items()}
     averaged, codes, people, names = _subject_means(values, group, subjects)
-    nuisance = _subject_means(np.column_stack(list(extra.values())), group, subjects)[0] if extra else None
-    if nuisance is not None and not np.isfinite(nuisance).all():
-        raise PolyadicError(f"covariates must be known for all subjects, but some of {', '.join(extra)} are missing")
+    nuisance = None
+    if covariates:
+        columns = np.column_stack([np.asarray(column, np.float64)[rows] for column in covariates.values()])
+        nuisance = _subject_means(columns, group, subjects)[0]
+        if not np.isfinite(nuisance).all():
+            raise PolyadicError(f"covariates must be known for all subjects, but some of {[*covariates]} are missing")
     if not paired and len(set(people.tolist())) < len(people):
         raise PolyadicError("some subjects have windows in several groups: use paired=True to compare within subjects")
     found = compare_subjects(averaged, codes, people if paired else None, nuisance, permutations, random_state)
@@ -210,7 +174,7 @@ def compare(
         n_windows=len(rows),
         names=("level", *(f"component {number + 1}" for number in range(relative.shape[1]))),
         paired=paired,
-        covariates=tuple(extra),
+        covariates=tuple(covariates or ()),
         alike=tuple(alike(relative)),
         **found,
     )
@@ -225,7 +189,7 @@ def compare_subjects(
     random_state: int = 0,
     bootstrap: int = 2000,
 ) -> dict[str, Any]:
-    """Compare values of subjects: means, effect sizes with intervals, statistics and family-wise p values.
+    """Compare values of subjects: `n_subjects`, `mean`, `effect`, `interval`, `statistic` and `p` of `Comparison`.
 
     Parameters
     ----------
@@ -233,13 +197,8 @@ def compare_subjects(
     codes : (n,), the group or condition of each row, from 0
     pairs : (n,), the subject of each row, to compare two conditions within subjects
     covariates : (n, c)
-    permutations : number of permutations of the subjects
-    random_state : seed of permutations and bootstrap
-    bootstrap : number of bootstrap samples; 0 for no intervals
-
-    Returns
-    -------
-    `n_subjects`, `mean`, `effect`, `interval`, `statistic` and `p`, as in `Comparison`
+    permutations, bootstrap : number of permutations of the subjects, and of bootstrap samples; 0 for no intervals
+    random_state : seed of both
 
     Examples
     --------
@@ -249,26 +208,25 @@ def compare_subjects(
     """
     check_integer("permutations", permutations, 1)
     random, count = np.random.default_rng(random_state), int(codes.max()) + 1
-    if count < 2:
-        raise PolyadicError("a comparison needs at least two groups, but there is one")
-    members = np.bincount(codes)
-    if members.min() < 2:
+    if count < 2 or np.bincount(codes).min() < 2:
         raise PolyadicError(
-            f"every group needs at least two subjects, but {int((members < 2).sum())} of {count} groups have one: "
-            "group the values of a number such as age, or use it as a covariate"
+            f"a comparison needs at least two groups of at least two subjects, but there are {count} groups, of "
+            f"{np.bincount(codes).min()} or more: group a number such as age, or use it as a covariate"
         )
     if pairs is not None:
-        if count != 2:
-            raise PolyadicError(f"paired=True compares two conditions, but there are {count}")
-        if covariates is not None:
-            raise PolyadicError("paired=True takes no covariates: each subject is its own control")
+        if count != 2 or covariates is not None:
+            raise PolyadicError(f"paired=True compares two conditions, without covariates, but there are {count}")
         values, codes = _complete_pairs(values, codes, pairs)
-    sizes = tuple(int((codes == code).sum()) for code in range(count))
-    adjusted = values if covariates is None else _adjusted(values, codes, covariates)
+    sizes = tuple(np.bincount(codes).tolist())
+    nuisance = np.zeros((len(values), 0)) if covariates is None else covariates - covariates.mean(axis=0)
+    slopes, scales = _within_groups(values, codes, nuisance)
+    adjusted = values - nuisance @ slopes
     statistic = p = np.full(values.shape[1], np.nan)
-    if min(sizes) >= _FEWEST:
+    if min(sizes) < _FEWEST:
+        bootstrap = 0
+    else:
         if pairs is None:
-            statistic, score, largest = _permuted(values, codes, covariates, permutations, random)
+            statistic, score, largest = _permuted(values, codes, nuisance, scales, permutations, random)
         else:
             statistic, score, largest = _flipped(values[codes == 1] - values[codes == 0], permutations, random)
         p = (1 + (largest[:, None] >= score * (1 - 1e-12)).sum(axis=0)) / (1 + permutations)
@@ -276,7 +234,7 @@ def compare_subjects(
         "n_subjects": sizes,
         "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
         "effect": _hedges(adjusted[None], codes)[0],
-        "interval": _interval(adjusted, codes, pairs is not None, bootstrap * (min(sizes) >= _FEWEST), random),
+        "interval": _interval(adjusted, codes, pairs is not None, bootstrap, random),
         "statistic": statistic,
         "p": p,
     }
@@ -303,11 +261,21 @@ def _complete_pairs(values: _Floats, codes: NDArray[np.intp], pairs: NDArray[Any
     return values[order], codes[order]
 
 
-# ---------------------------------------------------------------------------------------------------------- tests
+def _within_groups(values: _Floats, codes: NDArray[np.intp], nuisance: _Floats) -> tuple[_Floats, _Floats]:
+    """Return slopes of centred covariates within groups (c, V), and the relative standard deviation in each group (k,).
+
+    The standard deviation of subjects is relative to that in all groups, over all values.
+    """
+    groups = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
+    design, sizes = np.column_stack([groups, nuisance]), groups.sum(axis=0)
+    coefficients = np.linalg.lstsq(design, values, rcond=None)[0]
+    variances = groups.T @ (values - design @ coefficients) ** 2 / np.maximum(sizes - 1, 1)[:, None]
+    pooled = np.maximum(np.average(variances, axis=0, weights=sizes), _TINY)
+    return coefficients[len(sizes) :], np.sqrt(np.maximum((variances / pooled).mean(axis=1), 1e-6))
 
 
 def _permuted(
-    values: _Floats, codes: NDArray[np.intp], covariates: _Floats | None, permutations: int, random: Any
+    values: _Floats, codes: NDArray[np.intp], nuisance: _Floats, scales: _Floats, permutations: int, random: Any
 ) -> tuple[_Floats, _Floats, _Floats]:
     """Return the statistic and the score of each value (V,), and the largest score in each permutation (P,).
 
@@ -315,29 +283,15 @@ def _permuted(
     scale of the group that it comes to: means over few windows vary more, and mixed with others they would have heavy
     tails, with smaller statistics than those of the groups as they are.
     """
-    n, others = len(values), np.ones((len(values), 1))
-    if covariates is not None:
-        others = np.column_stack([others, covariates - covariates.mean(axis=0)])
+    others, scale, largest = np.column_stack([np.ones(len(values)), nuisance]), scales[codes][:, None], []
     fitted = others @ np.linalg.lstsq(others, values, rcond=None)[0]
-    scale = _scales(values, codes, others)[codes][:, None]
     residuals = (values - fitted) / scale
     statistic, score = (result[0] for result in _wald(values[None], codes, others))
-    largest = []
     for first in range(0, permutations, _AT_A_TIME):
-        orders = random.permuted(np.tile(np.arange(n), (min(_AT_A_TIME, permutations - first), 1)), axis=1)
+        rows = np.tile(np.arange(len(values)), (min(_AT_A_TIME, permutations - first), 1))
+        orders = random.permuted(rows, axis=1)
         largest.append(_wald(fitted + residuals[orders] * scale, codes, others)[1].max(axis=1))
     return statistic, score, np.concatenate(largest)
-
-
-def _scales(values: _Floats, codes: NDArray[np.intp], others: _Floats) -> _Floats:
-    """Return the standard deviation of subjects in each group, relative to all groups, over all values: (k,)."""
-    groups = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
-    design = np.column_stack([groups, others[:, 1:]])
-    squares = (values - design @ np.linalg.lstsq(design, values, rcond=None)[0]) ** 2
-    variances = groups.T @ squares / (groups.sum(axis=0) - 1)[:, None]
-    pooled = np.average(variances, axis=0, weights=groups.sum(axis=0))
-    tiny = np.finfo(np.float64).tiny
-    return np.asarray(np.sqrt(np.maximum((variances / np.maximum(pooled, tiny)).mean(axis=1), 1e-6)))
 
 
 def _wald(Y: _Floats, codes: NDArray[np.intp], others: _Floats) -> tuple[_Floats, _Floats]:
@@ -354,17 +308,17 @@ def _wald(Y: _Floats, codes: NDArray[np.intp], others: _Floats) -> tuple[_Floats
     A, count = inverse[: groups.shape[1]], groups.shape[1]
     rows = Y.transpose(1, 0, 2).reshape(len(codes), -1)  # one product for all permutations
     squares = (rows - hat @ rows) ** 2 / np.maximum(1 - hat.diagonal(), 1e-12)[:, None]
-    slopes, tiny = A @ rows, np.finfo(np.float64).tiny
+    slopes = A @ rows
     if count == 1:
         variances = np.stack([A[0, codes == code] ** 2 @ squares[codes == code] for code in (0, 1)])
-        variance = np.maximum(variances.sum(axis=0), tiny)
+        variance = np.maximum(variances.sum(axis=0), _TINY)
         result = slopes[0] / np.sqrt(variance)
         sizes = np.bincount(codes)
         free = np.maximum(sizes - 1 - (others.shape[1] - 1) * sizes / sizes.sum(), 1.0)
-        freedom = variance**2 / np.maximum((variances**2 / free[:, None]).sum(axis=0), tiny)
+        freedom = variance**2 / np.maximum((variances**2 / free[:, None]).sum(axis=0), _TINY)
         score = np.sqrt(freedom * np.log1p(result**2 / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
     else:
-        covariance = np.einsum("an,bn,nm->mab", A, A, squares) + tiny * np.eye(count)
+        covariance = np.einsum("an,bn,nm->mab", A, A, squares) + _TINY * np.eye(count)
         result = score = (np.linalg.solve(covariance, slopes.T[..., None])[..., 0] * slopes.T).sum(axis=1) / count
     return result.reshape(len(Y), -1), score.reshape(len(Y), -1)
 
@@ -376,23 +330,12 @@ def _flipped(differences: _Floats, permutations: int, random: Any) -> tuple[_Flo
 
     def t(signs: _Floats) -> _Floats:
         mean = signs @ differences / n
-        variance = np.maximum(total - n * mean**2, np.finfo(np.float64).tiny) / (n - 1)
+        variance = np.maximum(total - n * mean**2, _TINY) / (n - 1)
         return np.asarray(mean / np.sqrt(variance / n))
 
     signs = random.choice([-1.0, 1.0], size=(permutations, n))
     statistic = t(np.ones((1, n)))[0]
     return statistic, np.abs(statistic), np.abs(t(signs)).max(axis=1)
-
-
-def _adjusted(values: _Floats, codes: NDArray[np.intp], covariates: _Floats) -> _Floats:
-    """Subtract the effect of covariates, estimated with the groups in the model."""
-    centred = covariates - covariates.mean(axis=0)
-    groups = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
-    slopes = np.linalg.lstsq(np.column_stack([groups, centred]), values, rcond=None)[0][groups.shape[1] :]
-    return np.asarray(values - centred @ slopes)
-
-
-# --------------------------------------------------------------------------------------------------- effect sizes
 
 
 def _hedges(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
@@ -407,7 +350,7 @@ def _hedges(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
         other = samples[:, codes == code]
         freedom = max(first.shape[1] + other.shape[1] - 2, 1)
         squares = sum(((part - part.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for part in (first, other))
-        pooled = np.sqrt(np.maximum(squares / freedom, np.finfo(np.float64).tiny))
+        pooled = np.sqrt(np.maximum(squares / freedom, _TINY))
         effects.append((1 - 3 / (4 * freedom - 1)) * (other.mean(axis=1) - first.mean(axis=1)) / pooled)
     return np.stack(effects, axis=1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic._util.checks import check_integer
 from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.algebra import khatri_rao
@@ -26,20 +25,16 @@ from polyadic.data.labels import known_labels
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import CPD
 from polyadic.explain.expression import profiles, with_bases
-from polyadic.explain.matching import match
-from polyadic.explain.replicability import Replicability, replicability
+from polyadic.explain.replicability import Replicability, match, replicability
 from polyadic.scale.moments import Moments
 from polyadic.spectral import STFT
 
 __all__ = ["Components", "components"]
 
 _RANKS = (16, 12, 8, 6, 4, 3, 2, 1)
-_SHARE = 0.7
-"""Share of the components that must replicate."""
-_NOISE = 3.0
-"""How many times more than noise of the same spectrum a component must vary."""
-_FEWEST = 10
-"""Minimum number of subjects for a bootstrap."""
+_SHARE = 0.7  # share of the components that must replicate
+_NOISE = 3.0  # how many times more than noise of the same spectrum a component must vary
+_FEWEST = 10  # minimum number of subjects for a bootstrap
 _SWEEPS = 10
 _NOISE_WINDOWS = 512
 _EULER = 0.5772156649015329
@@ -51,25 +46,14 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """Components that replicate in other subjects, the result of `components`.
+    """Components that replicate in other subjects, the result of `components`."""
 
-    Parameters
-    ----------
-    model : a `CPD` with the replicating components only, for `expression`, `plot` and `save`; None if there are none
-    rank : rank of the fit that they are from; 0 if there is none at which enough components replicate
-    left_out : number of components of this fit that do not replicate, or are near-copies of one that does
-    tried : number of replicating components at each rank that was tried
-    n_subjects : number of subjects, or groups of subjects, with moments of their own
-    bands : for each mode the limits (2, I, R) of 90 % bands of `profiles`, from a bootstrap over subjects; None below
-        10 subjects
-    """
-
-    model: CPD | None
-    rank: int
-    left_out: int
-    tried: dict[int, int]
-    n_subjects: int
-    bands: list[_Floats] | None
+    model: CPD | None  # with the replicating components only, for `expression`, `plot` and `save`; None without any
+    rank: int  # of the fit that they are from; 0 if there is none at which enough components replicate
+    left_out: int  # number of components of this fit that do not replicate, or are near-copies of one that does
+    tried: dict[int, int]  # number of replicating components at each rank that was tried
+    n_subjects: int  # number of subjects, or groups of subjects, with moments of their own
+    bands: list[_Floats] | None  # limits (2, I, R) of 90 % bands of `profiles`, by mode; None below 10 subjects
 
     @property
     def profiles(self) -> list[_Floats]:
@@ -77,47 +61,39 @@ class Components:
         return [] if self.model is None else [profiles(factor) for factor in self.model.factors_]
 
     def __repr__(self) -> str:
-        if self.model is None:
-            return f"Components: none replicate in halves of the {self.n_subjects} subjects"
+        found = "none" if self.model is None else f"{self.model.rank} of {self.rank}"
         bands = ", with 90 % bands" if self.bands is not None else ""
-        return (
-            f"Components: {self.model.rank} of {self.rank} replicate in halves of the {self.n_subjects} subjects{bands}"
-        )
+        return f"Components: {found} replicate in halves of the {self.n_subjects} subjects{bands}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers about the components for the header of a model file, and for JSON."""
-        found = None if self.model is None else self.model.replicability_.to_dict()
-        tried = {str(rank): count for rank, count in self.tried.items()}
-        about = {"rank": self.rank, "left_out": self.left_out, "tried": tried, "n_subjects": self.n_subjects}
-        return {**about, "replicability": found}
+        about = {name: getattr(self, name) for name in ("rank", "left_out", "n_subjects")}
+        about["tried"] = {str(rank): count for rank, count in self.tried.items()}
+        return {**about, "replicability": None if self.model is None else self.model.replicability_.to_dict()}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return bases and bands for a model file."""
-        factors = [] if self.model is None else self.model.factors_
-        parts = {"factors": factors, "bands": self.bands or []}
+        parts = {"factors": [] if self.model is None else self.model.factors_, "bands": self.bands or []}
         return {f"{_PREFIX}{name}.{mode}": array for name, arrays in parts.items() for mode, array in enumerate(arrays)}
 
     @classmethod
     def restore(cls, model: CPD, arrays: Mapping[str, NDArray[Any]], header: dict[str, Any]) -> Components:
         """Build from `to_dict` and `arrays`, for the model of a file; raise ModelFileError if they do not fit."""
-
-        def listed(name: str) -> list[NDArray[Any]]:
-            keys = [f"{_PREFIX}{name}.{mode}" for mode in range(len(model.factors_))]
-            return [arrays[key] for key in keys if key in arrays]
-
-        factors, bands = listed("factors"), listed("bands")
+        modes = range(len(model.factors_))
+        factors, bands = (
+            [arrays[key] for mode in modes if (key := f"{_PREFIX}{name}.{mode}") in arrays]
+            for name in ("factors", "bands")
+        )
         rank = factors[0].shape[-1] if factors else 0
         shapes = [(len(factor), rank) for factor in model.factors_]
-        if (factors and [array.shape for array in factors] != shapes) or (
-            bands and [array.shape for array in bands] != [(2, *shape) for shape in shapes]
-        ):
+        found, around = ([array.shape for array in arrays] for arrays in (factors, bands))
+        if found not in ([], shapes) or around not in ([], [(2, *shape) for shape in shapes]):
             raise ModelFileError("the file's components do not have the shapes of its model")
-        shown = None
+        part = None
         if factors:
-            shown = with_bases(model, factors, Replicability.from_dict(header["replicability"], rank))
+            part = with_bases(model, factors, Replicability.from_dict(header["replicability"], rank))
         tried = {int(rank): int(count) for rank, count in header["tried"].items()}
-        rank, left_out, subjects = (int(header[name]) for name in ("rank", "left_out", "n_subjects"))
-        return cls(shown, rank, left_out, tried, subjects, bands or None)
+        return cls(part, header["rank"], header["left_out"], tried, header["n_subjects"], bands or None)
 
 
 @plain_torch()
@@ -145,8 +121,7 @@ def components(
         `CPD.fit_with_moments`, for which no data are read
     groups : (N,), the subject of each window; by default the subjects of the windows
     rank : use this rank and all of its components that replicate, however few
-    restarts : number of starts of each consensus
-    refits : number of refits to halves of the subjects, two for each split
+    restarts, refits : number of starts of each consensus, and of refits to halves of the subjects, two for each split
     replicates : number of bootstrap samples of the subjects for 90 % bands; 0 for none
     random_state : seed of starts, halves and bootstrap
     progress : called with the number of parts done, the total, and what is done next
@@ -158,18 +133,15 @@ def components(
     >>> found.rank, [profile.sum(axis=0).round(6).max() for profile in found.profiles]
     (2, [np.float64(1.0), np.float64(1.0), np.float64(1.0)])
     """
-    for name, value, smallest in (("restarts", restarts, 1), ("refits", refits, 1), ("replicates", replicates, 0)):
-        check_integer(name, value, smallest)
     moments = source if isinstance(source, Moments) else _collect(source, groups)
     whole, noise = moments.of(), _noise_tensors(moments)
     tried: dict[int, int] = {}
-    ranks = _RANKS if rank is None else (int(rank),)
 
     def tell(done: int, what: str) -> None:
         if progress is not None:
             progress(done, len(_RANKS) + _TENTHS, what)
 
-    for place, wanted in enumerate(ranks):
+    for place, wanted in enumerate(_RANKS if rank is None else (int(rank),)):
         tell(place, f"rank {wanted}")
         model, varies = _consensus(moments, whole, noise, wanted, restarts, random_state)
         tried[wanted] = int(varies.sum())
@@ -177,14 +149,14 @@ def components(
         if tried[wanted] < least:
             continue
         found = replicability(model, moments, refits=refits, random_state=random_state)
-        found = Replicability(found.match, np.where(varies, found.returned, 0.0), refits, found.threshold)
+        found = replace(found, returned=np.where(varies, found.returned, 0.0))
         kept = np.array(distinct_components(model.factors_, found), np.intp)
         tried[wanted] = len(kept)
         if tried[wanted] >= least:
-            found = Replicability(found.match[kept], found.returned[kept], refits, found.threshold)
-            shown = with_bases(model, [np.ascontiguousarray(factor[:, kept]) for factor in model.factors_], found)
+            found = replace(found, match=found.match[kept], returned=found.returned[kept])
+            part = with_bases(model, [np.ascontiguousarray(factor[:, kept]) for factor in model.factors_], found)
             bands = _bands(model, moments, kept, replicates, random_state, tell)
-            return Components(shown, wanted, wanted - len(kept), tried, len(moments.groups), bands)
+            return Components(part, wanted, wanted - len(kept), tried, len(moments.groups), bands)
     return Components(None, 0, 0, tried, len(moments.groups), None)
 
 

@@ -45,14 +45,10 @@ def expression(model: Any, X: Any, relative: bool = False) -> _Floats:
     ----------
     model : fitted, with non-negative components of log amplitudes, as by default. If it has components for people,
         `components_`, the expression is theirs
-    X : (N, channels, time), as for `model.transform`. NaN marks missing channels and times, and dead channels count as
-        missing, as in `transform`: the weights of the rest are scaled to sum 1
+    X : (N, channels, time), as for `model.transform`. What is missing (NaN, dead channels) is left out: the weights of
+        the rest are scaled to sum 1, and the result (N, rank) is NaN where a component has no weight on the rest
     relative : subtract the `level` of each window. Loud windows are loud in all components: their expressions differ
         little, and relative expressions show what is special about a window
-
-    Returns
-    -------
-    (N, rank), NaN where a component has no weight on what was recorded
 
     Examples
     --------
@@ -71,10 +67,6 @@ def expression(model: Any, X: Any, relative: bool = False) -> _Floats:
 def level(model: Any, X: Any) -> _Floats:
     """Compute how much louder each window is than typical, in dB: the `expression` of uniform profiles, (N,).
 
-    Parameters
-    ----------
-    model, X : as for `expression`
-
     Examples
     --------
     >>> from polyadic import CPD
@@ -89,14 +81,15 @@ def level(model: Any, X: Any) -> _Floats:
 @plain_torch()
 def _expressed(model: Any, X: Any) -> _Floats:
     """Return the expression of the components and, in the last column, of uniform profiles: (N, R + 1)."""
-    stft, factors = _checked(shown(model))
+    model = shown(model)
+    stft = _checked_stft(model)
     samples = Samples(match_signals(X, model.fs_, model.channel_names_, units=model.units_))
     if samples.shape[1:] != model._sample_shape:
         raise PolyadicError(
             f"X must have shape (N, {', '.join(map(str, model._sample_shape))}) as in fit, but has shape "
             f"{samples.shape}"
         )
-    factors = [np.column_stack([factor, np.ones(len(factor))]) for factor in factors]
+    factors = [np.column_stack([factor, np.ones(len(factor))]) for factor in model.factors_]
     device, dtype = choose_device(model.device, samples.data), samples.dtype
     weights = khatri_rao([torch.as_tensor(profiles(factor), dtype=dtype, device=device) for factor in factors])
     baseline = torch.as_tensor(stft.baseline, dtype=dtype, device=device)[:, :, None]
@@ -106,10 +99,8 @@ def _expressed(model: Any, X: Any) -> _Floats:
     for first in range(0, len(samples), rows):
         # Not by `Samples.take`, which refuses NaN.
         part, data = np.arange(first, min(first + rows, len(samples))), samples.data
-        raw = data.read(part) if hasattr(data, "read") else data[first : first + rows]
-        windows, lacking, present, dead = without_gaps(
-            torch.as_tensor(raw).to(device, dtype), model.fs_, limits, keep_flat
-        )
+        raw = torch.as_tensor(data.read(part) if hasattr(data, "read") else data[first : first + rows])
+        windows, lacking, present, dead = without_gaps(raw.to(device, dtype), model.fs_, limits, keep_flat)
         if lacking is not None and present is not None:  # NaN makes every frame that it touches NaN
             windows[lacking] = windows[lacking].masked_fill(~present, torch.nan)
         T = quiet.transform(windows) - baseline
@@ -128,13 +119,7 @@ def _weighted_mean(T: Tensor, weights: Tensor) -> Tensor:
 
 
 def alike(relative: NDArray[Any]) -> list[tuple[int, int]]:
-    """Return the pairs of components (from 1) whose relative expressions (N, R) correlate above 0.8.
-
-    Examples
-    --------
-    >>> alike(np.array([[0.0, 1.0, 3.0], [1.0, 2.0, 1.0], [2.0, 3.0, 2.0]]))
-    [(1, 2)]
-    """
+    """Return the pairs of components (from 1) whose relative expressions (N, R) correlate above 0.8."""
     known = relative[np.isfinite(relative).all(axis=1)]
     if relative.shape[1] < 2 or len(known) < 2:
         return []
@@ -175,22 +160,17 @@ def profiles(factor: NDArray[Any]) -> _Floats:
     return np.asarray(columns / np.where(sums > 0, sums, 1.0))
 
 
-def _checked(model: Any) -> tuple[STFT, list[NDArray[Any]]]:
-    """Return the STFT and the bases of a model whose components have an expression in dB; raise if they have none."""
+def _checked_stft(model: Any) -> STFT:
+    """Return the STFT of a model whose components have an expression in dB; raise if they have none."""
     check_is_fitted(model)
-    factors, stft = getattr(model, "factors_", None), getattr(model, "tensorize_", None)
-    remedy = "use model.coefficients(X), which has no unit"
-    if factors is None or not isinstance(stft, STFT) or stft.parts != "log_amplitude":
-        kind = f"STFT parts {stft.parts!r}" if isinstance(stft, STFT) else type(stft or model).__name__
-        raise PolyadicError(f"expression in dB needs log amplitudes of an STFT, but the model has {kind}: {remedy}")
-    if any((factor < 0).any() for factor in factors):
-        raise PolyadicError(
-            "expression weights amplitudes by a component's profiles, which must not be negative, but this model was "
-            f"fitted with nonnegative=False: {remedy}"
-        )
-    if stft.baseline is None:
-        raise PolyadicError(
-            "expression needs the typical level of the windows of the fit, which this model does not have: fit it "
-            "again with mean='auto', the default"
-        )
-    return stft, list(factors)
+    stft, why = getattr(model, "tensorize_", None), ""
+    if not isinstance(stft, STFT) or stft.parts != "log_amplitude" or not hasattr(model, "factors_"):
+        parts = getattr(stft, "parts", type(stft or model).__name__)
+        why = f"needs log amplitudes of an STFT, but the model has {parts}"
+    elif any((factor < 0).any() for factor in model.factors_):
+        why = "needs profiles that are not negative, but this model was fitted with nonnegative=False"
+    elif stft.baseline is None:
+        why = "needs the typical level of the windows of the fit: fit the model again with mean='auto', the default"
+    if why or not isinstance(stft, STFT):
+        raise PolyadicError(f"expression in dB {why}. model.coefficients(X) exists for every model, without a unit")
+    return stft

@@ -1,13 +1,16 @@
-"""Split-half replicability: which components are found again in fits to halves of the subjects, with other seeds.
+"""Matching of the components of two models, and split-half replicability.
+
+The order and the signs of CP components are arbitrary, so two fits are compared after the best one-to-one assignment
+of components. The similarity of two columns is Tucker's congruence, their cosine; that of two components is the product
+over the modes. The mean over the components is the factor match score.
 
 A component that reflects the data is found in either half of the subjects, from any initial values; one that fits noise
-or a single subject is not. The components of each refit are matched with the model's, see `explain.matching`.
+or a single subject is not.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,33 +21,89 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic._util.checks import check_integer, check_number
+from polyadic._util.checks import check_integer
 from polyadic._util.random_streams import integer_seed
+from polyadic.core.solve import pair_components
 from polyadic.data.batches import Samples
 from polyadic.data.labels import known_labels
 from polyadic.data.splits import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.explain.matching import match
 from polyadic.scale.moments import Moments
 
-__all__ = ["REFITS", "Replicability", "replicability"]
+__all__ = ["Match", "Replicability", "match", "replicability"]
 
-REFITS = 10
-"""Default number of refits: both halves of five splits of the subjects."""
-_BLOCKS = 20
+_THRESHOLD = 0.9  # minimum match, a common criterion for the same component (Lorenzo-Seva and ten Berge, 2006)
+_BLOCKS = 20  # number of blocks of windows that take the place of unknown subjects
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """Matched components of two models, in the order of the first model's components."""
+
+    a: NDArray[np.intp]  # (n,), columns in the bases of the first model, from 0 (the printed table counts from 1)
+    b: NDArray[np.intp]  # (n,), columns in the bases of the second model
+    congruence: _Floats  # (modes, n), the cosine between two columns in every mode, negative where signs differ
+    aligned: tuple[NDArray[Any], ...]  # the second model's bases, in the first model's order and with its signs
+
+    @property
+    def feature_signs(self) -> _Floats:
+        """(n,), 1 or -1: the factors that align the second model's features with `aligned`."""
+        return np.asarray(np.where(self.congruence < 0, -1.0, 1.0).prod(axis=0))
+
+    @property
+    def similarity(self) -> _Floats:
+        """(n,), from 0 to 1: the product of a pair's absolute congruences over the modes."""
+        return np.asarray(np.abs(self.congruence).prod(axis=0))
+
+    @property
+    def score(self) -> float:
+        """The factor match score, from 0 to 1: the mean of `similarity`."""
+        return float(self.similarity.mean())
+
+    def __repr__(self) -> str:
+        import pandas as pd  # slow to import, and not needed to load a model
+
+        modes = {f"mode {number}": cosines for number, cosines in enumerate(self.congruence, start=1)}
+        table = pd.DataFrame({"a": self.a + 1, "b": self.b + 1, "similarity": self.similarity, **modes})
+        return f"factor match score {self.score:.3f}\n{table.to_string(index=False, float_format='%.3f')}"
+
+
+def match(model_a: Any, model_b: Any) -> Match:
+    """Match the components of two models, or of lists of bases (I, R), (J, R), …, by maximum total similarity.
+
+    The ranks may differ.
+
+    Examples
+    --------
+    >>> A, B = np.eye(3)[:, :2], np.array([[1.0, 1.0], [0.0, 1.0]])
+    >>> pairs = match([A, B], [-A[:, ::-1], B[:, ::-1]])
+    >>> pairs.b
+    array([1, 0])
+    >>> pairs
+    factor match score 1.000
+     a  b  similarity  mode 1  mode 2
+     1  2       1.000  -1.000   1.000
+     2  1       1.000  -1.000   1.000
+    """
+    given = [getattr(model, "factors_", model) for model in (model_a, model_b)]
+    if not all(isinstance(bases, list | tuple) for bases in given):
+        kinds = " and ".join(type(bases).__name__ for bases in given)
+        raise PolyadicError(f"match takes fitted models or lists of bases, but got {kinds}")
+    first, second = ([np.asarray(factor, np.float64) for factor in bases] for bases in given)
+    sizes = [[len(factor) for factor in bases] for bases in (first, second)]
+    if sizes[0] != sizes[1]:
+        raise PolyadicError(f"both models must have bases of the same sizes, but have {sizes[0]} and {sizes[1]}")
+    a, b, congruence = pair_components(first, second)
+    signs = np.where(congruence < 0, -1.0, 1.0)
+    aligned = tuple(factor[:, b] * sign for factor, sign in zip(second, signs, strict=True))
+    return Match(a, b, congruence, aligned)
 
 
 @dataclass(frozen=True, eq=False)
 class Replicability:
     """Which components of a model replicate when it is refitted to other subjects.
-
-    Parameters
-    ----------
-    match : (R,), median over the refits of the factor match of each component, from 0 to 1
-    returned : (R,), fraction of refits in which a component is found with a match of at least `threshold`
-    refits : number of refits
-    threshold : minimum match for a component to count as found
-    halves : True for refits on halves of the subjects, False for halves of the windows
 
     Examples
     --------
@@ -55,21 +114,16 @@ class Replicability:
     Replicability: 1 of 2 components replicate in 4 refits on halves of the subjects, mean match 0.79
     """
 
-    match: NDArray[np.float64]
-    returned: NDArray[np.float64]
+    match: _Floats  # (R,), median over the refits of the factor match of each component, from 0 to 1
+    returned: _Floats  # (R,), fraction of refits in which a component is found with a match of at least `threshold`
     refits: int
-    threshold: float = 0.9  # a common criterion for the same component (Lorenzo-Seva and ten Berge, 2006)
-    halves: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("match", "returned"):
-            object.__setattr__(self, name, np.array(getattr(self, name), np.float64))
+    threshold: float = _THRESHOLD
+    halves: bool = True  # whether refits are on halves of the subjects, not of the windows
 
     @property
     def replicates(self) -> NDArray[np.bool_]:
         """Whether each component was found in at least half of the refits: (R,)."""
-        replicates: NDArray[np.bool_] = self.returned >= 0.5
-        return replicates
+        return np.asarray(self.returned >= 0.5)
 
     @property
     def score(self) -> float:
@@ -77,10 +131,9 @@ class Replicability:
         return float(self.match.mean())
 
     def __repr__(self) -> str:
-        count, rank, of = int(self.replicates.sum()), len(self.match), "subjects" if self.halves else "windows"
         return (
-            f"Replicability: {count} of {rank} component{'s' * (rank != 1)} replicate{'s' * (count == 1 == rank)} in "
-            f"{self.refits} refit{'s' * (self.refits != 1)} on halves of the {of}, mean match {self.score:.2f}"
+            f"Replicability: {int(self.replicates.sum())} of {len(self.match)} components replicate in {self.refits} "
+            f"refits on halves of the {'subjects' if self.halves else 'windows'}, mean match {self.score:.2f}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,24 +144,17 @@ class Replicability:
     def from_dict(cls, values: Any, rank: int) -> Replicability:
         """Build from the output of `to_dict` for a model of this rank; raise ModelFileError if it is invalid."""
         try:
-            found = cls(**values)
-            columns, valid = np.stack([found.match, found.returned]), found.refits >= 1 and 0 < found.threshold <= 1
-        except (TypeError, ValueError) as error:
+            columns = np.array([values["match"], values["returned"]], np.float64)
+            found = cls(**{**values, "match": columns[0], "returned": columns[1]})
+        except (LookupError, TypeError, ValueError) as error:
             raise ModelFileError(f"the file's replicability is damaged: {error}") from error
-        if not valid or columns.shape != (2, rank) or not ((columns >= 0) & (columns <= 1)).all():
+        if columns.shape != (2, rank) or not ((columns >= 0) & (columns <= 1)).all():
             raise ModelFileError(f"the file's replicability does not fit rank {rank}: {values!r}")
         return found
 
 
 def replicability(
-    model: Any,
-    X: Any,
-    groups: ArrayLike | None = None,
-    refits: int = REFITS,
-    random_state: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    threshold: float = 0.9,
+    model: Any, X: Any, groups: ArrayLike | None = None, refits: int = 10, random_state: int = 0
 ) -> Replicability:
     """Check which components of a model are found again in refits to halves of the subjects, each with another seed.
 
@@ -120,13 +166,10 @@ def replicability(
     Parameters
     ----------
     model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS`
-    X : the windows it was fitted to; anything that `fit` takes
-    groups : (N,), the subject of each window; by default the subjects of X. "", None, NaN and -1 mark unknown subjects,
-        whose windows are left out
+    X : the windows it was fitted to; anything that `fit` takes, or moments of groups of subjects
+    groups : (N,), the subject of each window, by default those of X; windows of unknown ones are left out
     refits : number of refits, two for each split of the subjects
     random_state : seed of the splits and of the initial values
-    progress : called after each refit with the number of refits done and the total
-    threshold : minimum match of components that count as the same
 
     Examples
     --------
@@ -139,11 +182,7 @@ def replicability(
     Replicability: 2 of 2 components replicate in 4 refits on halves of the subjects, mean match 1.00
     """
     check_is_fitted(model)
-    if not hasattr(model, "factors_"):
-        raise PolyadicError(f"model must be a CPD, ATD, SALS or GRSALS, but is a {type(model).__name__}")
     check_integer("refits", refits, 1)
-    check_integer("random_state", random_state, 0)
-    check_number("threshold", threshold, 0, 1)
     count = len(X.groups if isinstance(X, Moments) else Samples(X))
     rows, members, halves = _members(X, groups, count)
     parts = []
@@ -159,42 +198,31 @@ def replicability(
             refitted = iter(model.refit_parts(X, parts, seeds))
         else:
             refitted = (_refitted(model, X, part, seed) for part, seed in zip(parts, seeds, strict=True))
-        for number, bases in enumerate(refitted):
+        for row, bases in zip(similarity, refitted, strict=True):
             pairs = match(model, bases)
-            similarity[number, pairs.a] = pairs.similarity
-            if progress is not None:
-                progress(number + 1, refits)
-    similarity = np.minimum(similarity, 1.0)
-    returned = (similarity >= threshold).mean(axis=0)
-    return Replicability(np.median(similarity, axis=0), returned, int(refits), float(threshold), halves)
+            row[pairs.a] = np.minimum(pairs.similarity, 1.0)
+    returned = (similarity >= _THRESHOLD).mean(axis=0)
+    return Replicability(np.median(similarity, axis=0), returned, int(refits), halves=halves)
 
 
 def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.intp], NDArray[Any], bool]:
     """Return the rows to refit, the group of each, and whether groups are subjects."""
+    if count < 2:
+        raise PolyadicError(f"X must have two windows, or moments of two groups, to be halved, but has {count}")
     rows = np.arange(count)
     if isinstance(X, Moments):
-        if count < 2:
-            raise PolyadicError("moments must be those of two groups or more to be halved: collect them with groups=")
         return rows, np.array(X.groups), True
     given = getattr(X, "subject", None) if groups is None else groups
     if given is not None:
         known, subjects = known_labels(given, count, "groups")
-        distinct = len(np.unique(subjects))
-        if distinct > 1:
+        if len(np.unique(subjects)) > 1:
             return rows[known], subjects, True
         if groups is not None:
-            raise PolyadicError(
-                f"groups must name two subjects or more, but has {distinct}: leave it out to halve the windows"
-            )
-    if count < 2:
-        raise PolyadicError(f"X must have two windows or more to be halved, but has {count}")
+            raise PolyadicError("groups must name two subjects or more: leave it out to halve the windows")
     return rows, contiguous_blocks(np.zeros(count), min(_BLOCKS, count)), False
 
 
 def _refitted(model: Any, X: Any, part: NDArray[np.bool_], seed: int) -> Any:
     """Fit a model with the same settings, but another seed and no readout, to a part (N,) of the windows."""
-    refit, rows = clone(model).set_params(random_state=seed, verbose=0, readout=None), np.flatnonzero(part)
-    graph = getattr(refit, "graph", "complete")
-    if not isinstance(graph, str) and getattr(graph, "shape", None) == (len(part), len(part)):
-        refit.set_params(graph=graph[rows][:, rows])
-    return refit.fit(_safe_indexing(getattr(X, "windows", X), rows))
+    refit = clone(model).set_params(random_state=seed, verbose=0, readout=None)
+    return refit.fit(_safe_indexing(getattr(X, "windows", X), np.flatnonzero(part)))

@@ -7,34 +7,36 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.core.tensorizer import Axis, tensors
 from polyadic.data.channels import match_signals
 from polyadic.data.windows import Windows
-from polyadic.errors import PolyadicError
 
 __all__ = ["band", "count_peaks", "effect_sizes", "is_flat", "shares", "where_strongest"]
 
-_FLAT = 0.75
-"""A profile is flat if at least this share of it is above half of its peak."""
+_FLAT = 0.75  # a profile is flat if at least this share of it is above half of its peak
 _Floats = NDArray[np.float64]
 
 
 def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
     """Return the sample at which a component is strongest in each window: (n,); the middle if time is not a mode."""
     windows = match_signals(windows, model.fs_, model.channel_names_, "windows", units=model.units_)
-    axes, length = model.axes(windows), windows.shape[2]
-    middle = np.full(len(windows), length / 2)
+    axes = model.axes(windows)
     if [axis.kind for axis in axes] != ["channel", "frequency", "time"]:
-        return middle
+        return np.full(len(windows), windows.shape[2] / 2)
     first, second, third = (np.asarray(factor[:, r], np.float64) for factor in model.factors_)
-    pattern = first[:, None] * second
     T = np.asarray(tensors(model.tensorize_, torch.as_tensor(windows.X, dtype=torch.float32)), np.float64)
     centred = T - T.mean(axis=(0, 3), keepdims=True)
-    over_time = np.einsum("nijk,ij->nk", centred, pattern) * np.sign(third[np.abs(third).argmax()] or 1.0)
+    over_time = np.einsum("nijk,ij->nk", centred, first[:, None] * second)
+    over_time *= np.sign(third[np.abs(third).argmax()] or 1.0)
     places: _Floats = axes[2].positions[over_time.argmax(axis=1)] * (windows.fs or 1.0)
     return places
+
+
+def _above_half(weights: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where a profile (n,) is above half of its peak, which may be negative."""
+    peak = weights[np.abs(weights).argmax()]
+    return np.asarray(weights * np.sign(peak) >= 0.5 * abs(peak))
 
 
 def is_flat(weights: NDArray[Any]) -> bool:
@@ -45,8 +47,7 @@ def is_flat(weights: NDArray[Any]) -> bool:
     >>> is_flat(np.array([1.0, 0.98, 1.0])), is_flat(np.array([0.1, 1.0, 0.1]))
     (True, False)
     """
-    peak = weights[np.abs(weights).argmax()]
-    return bool(peak == 0) or float((weights / peak >= 0.5).mean()) >= _FLAT
+    return float(_above_half(weights).mean()) >= _FLAT
 
 
 def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None:
@@ -59,13 +60,9 @@ def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None
     """
     if is_flat(weights):
         return None
-    peak = axis.peak(weights)
-    high = np.sign(weights[peak]) * weights >= 0.5 * abs(weights[peak])
-    first = last = peak
-    while first > 0 and high[first - 1]:
-        first -= 1
-    while last < len(high) - 1 and high[last + 1]:
-        last += 1
+    peak, high = axis.peak(weights), _above_half(weights)
+    low = np.flatnonzero(~high)
+    first, last = max(low[low < peak], default=-1) + 1, min(low[low > peak], default=len(high)) - 1
     return float(axis.positions[peak]), float(axis.positions[first]), float(axis.positions[last])
 
 
@@ -77,16 +74,13 @@ def count_peaks(weights: NDArray[Any]) -> int:
     >>> count_peaks(np.array([0.0, 1.0, 0.9, 0.1, 0.7, 0.2]))
     2
     """
-    peak = weights[np.abs(weights).argmax()]
-    high = weights * np.sign(peak) >= 0.5 * abs(peak)
-    return int(high[0]) + int((high[1:] & ~high[:-1]).sum())
+    return int((np.diff(_above_half(weights).astype(int), prepend=0) > 0).sum())
 
 
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
-    """Compute Cohen's d of each class against all other labelled windows: the difference of means over the pooled SD.
+    """Compute Cohen's d of each class against all other labelled windows: (classes,), 0 if values do not vary.
 
-    `values` (N,) are the relative expressions of one component, `label` (N,) classes from 0, or -1. The result
-    (classes,) is 0 if values do not vary.
+    It is the difference of the means of `values` (N,) over their pooled SD; `label` (N,) are classes from 0, or -1.
 
     Examples
     --------
@@ -108,10 +102,8 @@ def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
 def shares(model: Any, x: NDArray[Any]) -> _Floats:
     """Return the share of each component in the variation that a model explains, in percent: (R,), adding up to 100.
 
-    Parameters
-    ----------
-    model : fitted
-    x : (N, R), from `model.coefficients`
+    The coefficients are x (N, R). Components overlap, so their energies do not add up. They are selected greedily: each
+    time the one that explains most of the remaining variation. Its share is what it explains beside those before it.
 
     Examples
     --------
@@ -121,33 +113,24 @@ def shares(model: Any, x: NDArray[Any]) -> _Floats:
     >>> round(shares(model, model.coefficients(X)).sum())
     100
     """
-    check_is_fitted(model)
-    values, rank = np.asarray(x, np.float64), model.factors_[0].shape[1]
-    if values.ndim != 2 or values.shape[1] != rank or not len(values):
-        raise PolyadicError(f"x must have shape (N, {rank}), one row per window, but has shape {values.shape}")
     factors = [np.asarray(factor, np.float64) for factor in model.factors_]
     gram = np.prod([factor.T @ factor for factor in factors], axis=0)
-    return greedy_shares(gram, np.cov(values.T, bias=True).reshape(rank, rank))
+    return greedy_shares(gram, np.cov(np.asarray(x, np.float64).T, bias=True).reshape(gram.shape))
 
 
 def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:
-    """Return `shares` from the inner products of the components (R, R) and the covariance of their coefficients (R, R).
-
-    Components overlap, so their energies do not add up. They are selected greedily: each time the one that explains
-    most of the remaining variation. Its share is what it explains in addition to those before it.
-    """
+    """Return `shares` from inner products of the components (R, R) and the covariance of their coefficients (R, R)."""
     # Explained by the components of a set S: tr(G_SS⁻¹ C_SS), with C the covariance of inner products with windows.
-    C, rank = gram @ covariance @ gram, len(gram)
-    shares, G, left = np.zeros(rank), gram.copy(), list(range(rank))
-    total = float(np.trace(gram @ covariance))
+    C, G, left = gram @ covariance @ gram, gram.copy(), list(range(len(gram)))
+    found, total = np.zeros(len(gram)), float(np.trace(gram @ covariance))
     tiny = 1e-10 * np.maximum(gram.diagonal(), np.finfo(float).tiny)
     while left and total > 0:
         gains = np.array([C[r, r] / G[r, r] if G[r, r] > tiny[r] else 0.0 for r in left])
         best = left.pop(int(gains.argmax()))
-        shares[best] = gains.max()
+        found[best] = gains.max()
         if G[best, best] > tiny[best]:
             # Project the component out of the others.
             slope = G[:, best] / G[best, best]
             C = C - np.outer(slope, C[best]) - np.outer(C[:, best], slope) + np.outer(slope, slope) * C[best, best]
             G = G - np.outer(slope, G[best])
-    return 100 * shares / (shares.sum() or 1.0)
+    return 100 * found / (found.sum() or 1.0)

@@ -1,4 +1,4 @@
-"""Export of models to ONNX, C and the Hugging Face hub, and conversion to and from TensorLy and MNE."""
+"""Export of models to ONNX, C and the Hugging Face hub, and conversion from MNE."""
 
 from __future__ import annotations
 
@@ -8,25 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyadic.export.c_file import CExport, c
     from polyadic.export.hub_folder import hub
-    from polyadic.export.interop import from_mne, from_tensorly, to_tensorly
+    from polyadic.export.interop import from_mne
     from polyadic.export.onnx_file import Features, onnx
 
-__all__ = [
-    "CExport",
-    "Features",
-    "c",
-    "from_mne",
-    "from_tensorly",
-    "hub",
-    "onnx",
-    "to_tensorly",
-]
+__all__ = ["CExport", "Features", "c", "from_mne", "hub", "onnx"]
 
-_MODULES = {"CExport": "c_file", "c": "c_file", "hub": "hub_folder", "Features": "onnx_file", "onnx": "onnx_file"}
+_MODULES = {"CExport": "c_file", "c": "c_file", "hub": "hub_folder", "from_mne": "interop"}
 
 
 def __getattr__(name: str) -> Any:
     # `Features` runs on small devices, with only numpy and onnxruntime: it must not import torch.
     if name not in __all__:
         raise AttributeError(f"module 'polyadic.export' has no attribute {name!r}")
-    return getattr(import_module(f"polyadic.export.{_MODULES.get(name, 'interop')}"), name)
+    return getattr(import_module(f"polyadic.export.{_MODULES.get(name, 'onnx_file')}"), name)

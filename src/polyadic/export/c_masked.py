@@ -11,7 +11,6 @@ and the features follow from the projections b + G_m x_MAP as those of a complet
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from polyadic.core.completion import UNIQUE, Solver
 from polyadic.core.missing import CLIPPED_SHARE, longest_gap
 from polyadic.core.tensorizer import CForm
 from polyadic.evaluate.probe import fixed_points
-from polyadic.export.c_text import BYTES, Table, float_literal, table
+from polyadic.export.c_text import Struct, Table, table
 from polyadic.export.inference import Inference
 
 __all__ = ["MaskedCode", "masked_code"]
@@ -35,8 +34,8 @@ class MaskedCode(NamedTuple):
     """What the templates need for windows with missing samples."""
 
     tables: dict[str, Table]
-    numbers: dict[str, Any]  # of `masked.c.j2`, and `masked_fields`, sizes of the arrays of polyadic_masked by type
-    bytes: int  # `sizeof(polyadic_masked)`, with natural alignment
+    fields: Struct  # of polyadic_masked
+    numbers: dict[str, Any]  # of `masked.c.j2`
 
 
 def masked_code(
@@ -49,84 +48,61 @@ def masked_code(
     prior = getattr(model, "prior_", None)
     if prior is None or "polyadic_observed" not in form.code:
         return None
+    rank, (channels, samples) = settled.rank, map(int, model._sample_shape)
     solver = Solver(prior, [torch.tensor(np.asarray(factor, np.float64)) for factor in model.factors_], exact.alpha)
     # Coefficients on the rounded components are those on the exact ones times this factor: (R,).
     scale = exact.gram(settled).diagonal() / np.maximum(settled.gram().diagonal(), np.finfo(np.float64).tiny)
     # L is triangular, and that of the coefficients on the rounded components.
     root = np.linalg.qr((scale[:, None] * solver.root.numpy() / math.sqrt(solver.noise)).T)[1].T
-    condition = np.linalg.norm(np.eye(len(root)) + root.T @ settled.gram() @ root, 2)
+    condition = np.linalg.norm(np.eye(rank) + root.T @ settled.gram() @ root, 2)
     precise = "double" if real == "double" or condition > _MOST_CONDITION else "float"
-    ridge = solver.V.numpy() * scale * scale[:, None]
-    lower = np.tril_indices(settled.rank)
+    lower, bits = np.tril_indices(rank), (channels, (samples + 7) // 8)
+    packed = (rank * (rank + 1) // 2,)
     tables = {
         "prior_mean": table(solver.mean.numpy() * scale, precise),
         "prior_root": table(root[lower], precise),
     }
-    flat = prior.flatness if prior.limits is not None and not model._keeps_flat else np.zeros((3, 0))
-    if flat.size:
-        tables["flatness"] = table(flat)
-    kind = "signed char" if int8 else "short"
+    fields: Struct = {"gram": (precise, packed), "factor": (precise, packed)}
+    fields |= dict.fromkeys(("first", "second", "third"), (precise, (rank,)))
+    flags: Struct = dict.fromkeys(("present", "filled"), ("unsigned char", bits))
+    flags["observed"] = ("unsigned char", (channels, form.shape[2]))
+    has_limits = prior.limits is not None and not model._keeps_flat
+    if has_limits:
+        tables["flatness"] = table(prior.flatness)
+    kind, axes = "signed char" if int8 else "short", prior.loadings.shape[1]
     if settled.n_statistics:
-        tables["ridge"] = table(ridge[lower], precise)
+        tables["ridge"] = table((solver.V.numpy() * scale * scale[:, None])[lower], precise)
         tables["loadings"] = table(np.rint(prior.loadings * _LARGEST[kind]).astype(int), kind)
-    uncertain = len(settled.classes)
-    if settled.classes:
-        uncertain = 1 if uncertain == 2 and not settled.weights[0].any() else uncertain
-        tables["points"] = table(fixed_points(uncertain))
+        fields |= {"precision": (precise, (axes * (axes + 1) // 2,)), "weight": (precise, (rank,))}
+        fields |= dict.fromkeys(("axis", "row"), (precise, (axes,)))
+        flags["known"] = ("unsigned char", (settled.n_statistics,))
+    classes, points = len(settled.classes), np.zeros((0, 0))
+    uncertain = len(settled.uncertain)
+    if classes:
+        points = fixed_points(uncertain)
+        tables["points"] = table(points)
+        fields |= {"direction": (precise, (uncertain, rank)), "effect": (precise, (uncertain,))}
+        fields |= dict.fromkeys(("covariance", "vectors"), (precise, (uncertain, uncertain)))
+        if settled.n_statistics:
+            fields["on_axes"] = (precise, (uncertain, axes))
+        fields |= dict.fromkeys(("logits", "moved"), ("float", (classes,)))
+    mean = "" if form.mean is None else "mean"
     if form.mean is not None and int8:  # a complete window has the mean in its offset
-        tables["centred"] = table(form.mean)
-        tables["level"] = table(settled.project_mean(form.mean))
-    axes = prior.loadings.shape[1]
+        mean = "centred"
+        tables |= {"centred": table(form.mean), "level": table(settled.project_mean(form.mean))}
     numbers = {
         "keep_flat": bool(model._keeps_flat),
-        "limits": bool(flat.size),
+        "limits": has_limits,
         "clipped": round(1 / CLIPPED_SHARE),
         "longest": longest_gap(model.fs_),
-        "masked_mean": "centred" if "centred" in tables else "mean" if form.mean is not None else "",
-        "level": "level" in tables,
+        "masked_mean": mean,
         "precise": precise,
         "root": "sqrtf" if precise == "float" else "sqrt",
-        "noise": _literal(solver.noise, precise),
-        "unique": _literal(UNIQUE, precise),
-        "block": _literal(1.0 if settled.n_axes else settled.block_gain, precise),
+        "noise": solver.noise,
+        "unique": UNIQUE,
         "loadings": axes,
-        "loading_scale": _literal(1 / _LARGEST[kind], precise),
-        "negligible": _literal(1e-16, precise),
+        "loading_scale": 1 / _LARGEST[kind],
         "uncertain": uncertain,
-        "points": len(fixed_points(uncertain)) if settled.classes else 0,
+        "points": len(points),
     }
-    fields = _fields(settled, form, axes, uncertain, model._sample_shape)
-    units = {"precise": BYTES[precise], "float": 4, "bytes": 1}
-    total = sum(units[kind] * sum(map(math.prod, own.values())) for kind, own in fields.items())
-    numbers["masked_fields"] = {
-        kind: {name: "".join(f"[{size}]" for size in shape) for name, shape in own.items()}
-        for kind, own in fields.items()
-    }
-    return MaskedCode(tables, numbers, -(-total // units["precise"]) * units["precise"])
-
-
-def _fields(
-    settled: Inference, form: CForm, axes: int, uncertain: int, sample_shape: Sequence[int]
-) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the shapes of the arrays of polyadic_masked."""
-    rank, (channels, samples) = settled.rank, map(int, sample_shape)
-    packed = (rank * (rank + 1) // 2,)
-    precise: dict[str, tuple[int, ...]] = {"gram": packed, "factor": packed}
-    precise |= dict.fromkeys(("first", "second", "third"), (rank,))
-    bits = (channels, (samples + 7) // 8)
-    flags: dict[str, tuple[int, ...]] = {"present": bits, "filled": bits, "observed": (channels, form.shape[2])}
-    if settled.n_statistics:
-        precise |= {"precision": (axes * (axes + 1) // 2,), "axis": (axes,), "row": (axes,), "weight": (rank,)}
-        flags["known"] = (settled.n_statistics,)
-    floats: dict[str, tuple[int, ...]] = {}
-    if settled.classes:
-        square = (uncertain, uncertain)
-        precise |= {"direction": (uncertain, rank), "covariance": square, "vectors": square, "effect": (uncertain,)}
-        floats = {"logits": (len(settled.classes),), "moved": (len(settled.classes),)}
-        if settled.n_statistics:
-            precise["on_axes"] = (uncertain, axes)
-    return {"precise": precise, "float": floats, "bytes": flags}
-
-
-def _literal(value: float, kind: str) -> str:
-    return float_literal(value) if kind == "float" else repr(float(value))
+    return MaskedCode(tables, fields | flags, numbers)

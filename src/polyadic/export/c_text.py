@@ -1,4 +1,4 @@
-"""Numbers, tables and names as C source."""
+"""Numbers, tables, structures and names as C source."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BYTES", "Table", "comment", "float_literal", "string_literal", "table"]
+__all__ = ["Struct", "Table", "comment", "float_literal", "literal", "sizeof", "string_literal", "table"]
 
-BYTES = {"float": 4, "double": 8, "signed char": 1, "short": 2, "int": 4}
+_TYPES = {"float": "f4", "double": "f8", "signed char": "i1", "unsigned char": "u1", "short": "i2", "int": "i4"}
+
+Struct = dict[str, tuple[str, tuple[int, ...]]]
+"""The fields of a C structure: type and shape, by name."""
 
 
 class Table(NamedTuple):
     """A constant array in C."""
 
     type: str
-    brackets: str
+    shape: tuple[int, ...]
     text: str
-    bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return sizeof({"values": (self.type, self.shape)})
 
 
 def table(values: NDArray[Any], kind: str = "") -> Table:
@@ -35,8 +41,17 @@ def table(values: NDArray[Any], kind: str = "") -> Table:
         lines = [", ".join(numbers[first : first + 8]) for first in range(0, len(numbers), 8)]
         return "{" + f",\n{' ' * (indent + 1)}".join(lines) + "}"
 
-    brackets = "".join(f"[{size}]" for size in values.shape)
-    return Table(kind, brackets, text(values, 0), values.size * BYTES[kind])
+    return Table(kind, values.shape, text(values, 0))
+
+
+def sizeof(fields: Struct) -> int:
+    """Return `sizeof` of a structure with natural alignment."""
+    return np.dtype([(name, _TYPES[kind], shape) for name, (kind, shape) in fields.items()], align=True).itemsize
+
+
+def literal(value: float, kind: str) -> str:
+    """Format a number as a C literal of type float or double."""
+    return float_literal(value) if kind == "float" else repr(float(value))
 
 
 def float_literal(value: float) -> str:

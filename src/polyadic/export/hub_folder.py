@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 
-from polyadic._util.files import write_atomically
+from polyadic._util.files import write_atomically, write_json
 from polyadic._util.version import __version__
 from polyadic.core.persist import MODEL_FILE
 from polyadic.errors import PolyadicError
@@ -26,16 +26,13 @@ HUB_FILES = ("README.md", "config.json", MODEL_FILE)
 _TAGS = ["polyadic", "tensor-decomposition", "time-series", "biosignals", "interpretability"]
 
 
-def hub(
-    model: Any, folder: str | os.PathLike[str], *, name: str = "", data: str = "", scores: Any = None
-) -> list[Path]:
+def hub(model: Any, folder: str | os.PathLike[str], *, data: str = "", scores: Any = None) -> list[Path]:
     """Write a model as a folder that can be uploaded to the Hugging Face hub.
 
     Parameters
     ----------
     model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS`, or a `WindowClassifier`
-    folder : created if it does not exist; existing files of these names are replaced
-    name : title of the card; by default the name of the folder
+    folder : created if it does not exist; its name is the title of the card. Existing files are replaced
     data : the recordings in a few words: those of the scores or, without scores, those of the fit
     scores : a `polyadic.evaluate.CrossValidation`, whose scores by subject the card then has
 
@@ -57,10 +54,30 @@ def hub(
         raise PolyadicError(f"model must be a CPD, ATD, SALS, GRSALS or WindowClassifier, but is {model!r}")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    described = _config(fitted)
-    card, config, file = (target / file for file in HUB_FILES)
-    write_atomically(card, _card(described, name or target.resolve().name, data, scores).encode())
-    write_atomically(config, (json.dumps(described, indent=2, ensure_ascii=False) + "\n").encode())
+    described, name = _config(fitted), target.resolve().name
+    metadata: dict[str, Any] = {"library_name": "polyadic", "tags": _TAGS}
+    if scores is not None:
+        measured = [
+            {"type": kind, "name": f"{kind.replace('_', ' ')} on left-out subjects", "value": round(value, 4)}
+            for kind, value in (("balanced_accuracy", scores.balanced_accuracy), ("accuracy", scores.accuracy))
+        ]
+        task = {"type": "time-series-classification", "name": "classification of windows"}
+        dataset = {"type": "own-recordings", "name": data or "own recordings"}
+        metadata["model-index"] = [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": measured}]}]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("polyadic.export", "."),
+        autoescape=False,  # noqa: S701  this is Markdown; names are escaped by `_plain`
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["plain"] = _plain
+    # JSON is YAML, and quotes every name.
+    head = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
+    text = environment.get_template("card.md.j2").render(described, metadata=head, name=name, data=data, scores=scores)
+    card, config, file = (target / name for name in HUB_FILES)
+    write_atomically(card, text.encode())
+    write_json(config, described)
     fitted.save(file)
     return [card, config, file]
 
@@ -84,31 +101,6 @@ def _config(model: CPD) -> dict[str, Any]:
         "classes": None if probe is None else [str(label) for label in probe.classes_],
         "summary": describe_fit(model),
     }
-
-
-def _card(config: dict[str, Any], name: str, data: str, scores: Any) -> str:
-    """Return the model card: metadata that the hub reads, then text."""
-    metadata: dict[str, Any] = {"library_name": "polyadic", "tags": _TAGS}
-    if scores is not None:
-        measured = [
-            {"type": kind, "name": f"{kind.replace('_', ' ')} on left-out subjects", "value": round(value, 4)}
-            for kind, value in (("balanced_accuracy", scores.balanced_accuracy), ("accuracy", scores.accuracy))
-        ]
-        task = {"type": "time-series-classification", "name": "classification of windows"}
-        dataset = {"type": "own-recordings", "name": data or "own recordings"}
-        metadata["model-index"] = [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": measured}]}]
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("polyadic.export", "."),
-        autoescape=False,  # noqa: S701  this is Markdown; names are escaped by `_plain`
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["plain"] = _plain
-    # JSON is YAML, and quotes every name.
-    head = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
-    card = environment.get_template("card.md.j2")
-    return card.render(config | {"metadata": head, "name": name, "data": data, "scores": scores})
 
 
 def _plain(text: str) -> str:

@@ -13,26 +13,25 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.utils.validation import check_is_fitted
 
+from polyadic.core.algebra import gram, ridge_inverse
+from polyadic.core.tensorizer import tensors
 from polyadic.errors import PolyadicError
-from polyadic.readout import CLIP
+from polyadic.estimators import CPD
+from polyadic.evaluate.probe import Probe
+from polyadic.readout import CLIP, FittedReadout, Readout
+from polyadic.statistics import window_statistics
 
-__all__ = [
-    "Inference",
-    "Quantised",
-    "features_of",
-    "fitted_to_float32",
-    "needs_double",
-    "parts_of",
-    "quantise",
-    "rounding_error",
-    "typical_windows",
-]
+__all__ = ["Inference", "Quantised", "features_of", "fitted_to_float32", "needs_double", "parts_of", "quantise"]
+__all__ += ["rounding_error", "typical_windows"]
 
 _Array = NDArray[np.float64]
-_MOST_ERROR, _COUNT = 2e-5, 16
-"""Relative error of float32 sums above which they are in double precision, and number of windows to measure it."""
+_MOST_ERROR = 2e-5
+"""Relative error of float32 sums above which they are in double precision."""
 _LARGEST, _RIDGE = 127, 1e-6
 
 
@@ -47,59 +46,45 @@ class Inference:
     statistic_gain: _Array  # (S,)
     statistic_axes: _Array  # (S, A), axes that take the place of the statistics; (S, 0) if there are none
     block_gain: float  # of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
+    typical: _Array  # (R,), projections of the mean of the unlabelled windows; 0 without a readout
+    alpha: float  # the ridge of the closed form
     weights: _Array  # (n, F), of a linear probe with n classes; empty if there is none
     intercept: _Array  # (n,)
     classes: tuple[Any, ...]  # in the order of the probe
-    alpha: float  # the ridge of the closed form
-    typical: _Array  # (R,), projections of the mean of the unlabelled windows; 0 without a readout
 
     @classmethod
-    def of(cls, model: Any, probe: Any = None) -> Inference:
+    def of(cls, model: CPD, probe: Any = None) -> Inference:
         """Return the arrays of a fitted model, and of a probe if there is one."""
-        import torch
-
-        from polyadic.core.algebra import gram, ridge_inverse
-        from polyadic.evaluate.probe import Probe
-
-        factors = [np.array(factor, np.float64) for factor in model.factors_]
+        factors, alpha = [np.array(factor, np.float64) for factor in model.factors_], float(model.alpha)
         G = gram([torch.from_numpy(factor) for factor in factors])
-        V = ridge_inverse(G, float(model.alpha)).numpy()
-        readout = model._fitted_readout()
-        matrix, offset, typical = V, np.zeros(len(V)), np.zeros(len(V))
-        mean = gain = np.zeros(0)
-        axes, block_gain = np.zeros((0, 0)), 1.0
-        if readout is not None:
-            matrix, offset = readout.matrix @ V, np.asarray(readout.offset)
-            mean, gain, axes = readout.statistic_mean, readout.statistic_gain, readout.statistic_axes
-            block_gain = readout.block_gain
-            typical = G.numpy() @ readout.centre + float(model.alpha) * readout.centre
-        probe = getattr(probe, "probe_", probe)  # a `WindowClassifier` contains its probe
-        weights, intercept = np.zeros((0, 0)), np.zeros(0)
-        classes: list[Any] = []
+        rank, none = len(G), np.zeros(0)
+        # Without a readout, the features are the coefficients.
+        plain = FittedReadout(Readout(0), np.eye(rank), np.eye(rank), np.zeros(rank), none, none, np.zeros((0, 0)))
+        readout = model._fitted_readout() or plain
+        weights, intercept, classes = np.zeros((0, 0)), none, ()
         if probe is not None:
-            linear, features = Probe.of(probe), int(model._n_features_out)
+            linear, features = Probe.of(getattr(probe, "probe_", probe)), int(model._n_features_out)
             if linear.n_features_in_ != features:
                 raise PolyadicError(
                     f"probe must be fitted to the model's {features} features, but was fitted to "
                     f"{linear.n_features_in_}"
                 )
-            weights, intercept, classes = linear.coef_, linear.intercept_, linear.classes_.tolist()
-            if len(intercept) == 1:
-                # For two classes: softmax of 0 and the decision value.
+            weights, intercept, classes = linear.coef_, linear.intercept_, tuple(linear.classes_.tolist())
+            if len(intercept) == 1:  # of two classes: softmax of 0 and the decision value
                 weights, intercept = np.pad(weights, ((1, 0), (0, 0))), np.pad(intercept, (1, 0))
         return cls(
             factors=factors,
-            matrix=matrix,
-            offset=offset,
-            statistic_mean=mean,
-            statistic_gain=gain,
-            statistic_axes=axes,
-            block_gain=block_gain,
+            matrix=readout.matrix @ ridge_inverse(G, alpha).numpy(),
+            offset=readout.offset,
+            statistic_mean=readout.statistic_mean,
+            statistic_gain=readout.statistic_gain,
+            statistic_axes=readout.statistic_axes,
+            block_gain=readout.block_gain,
+            typical=G.numpy() @ readout.centre + alpha * readout.centre,
+            alpha=alpha,
             weights=weights,
             intercept=intercept,
-            classes=tuple(classes),
-            alpha=float(model.alpha),
-            typical=typical,
+            classes=classes,
         )
 
     @property
@@ -117,6 +102,12 @@ class Inference:
     @property
     def n_axes(self) -> int:
         return int(self.statistic_axes.shape[1])
+
+    @property
+    def uncertain(self) -> _Array:
+        """The weights of the logits that are not 0: (k, F), with k = 1 for two classes."""
+        is_difference = len(self.weights) == 2 and not self.weights[0].any()
+        return self.weights[1:] if is_difference else self.weights
 
     def gram(self, other: Inference | None = None) -> _Array:
         """Return KᵀK, or KᵀK' with the components of another model: (R, R)."""
@@ -137,16 +128,83 @@ class Inference:
 
     def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
         """Compute features (N, F) of tensors (N, I, J, …) and statistics (N, S), (N, 0) if there are none."""
-        spectral = self.spectral(np.asarray(T, np.float64))
         block = ((np.asarray(statistics) - self.statistic_mean) * self.statistic_gain).clip(-CLIP, CLIP)
         block = block @ self.statistic_axes if self.n_axes else block
-        return np.concatenate([spectral, block * self.block_gain], axis=1)
+        return np.concatenate([self.spectral(np.asarray(T, np.float64)), block * self.block_gain], axis=1)
 
     def probabilities(self, Z: NDArray[Any]) -> _Array:
         """Compute probabilities (N, classes) from features (N, F)."""
-        decisions = Z @ self.weights.T + self.intercept
-        raised = np.exp(decisions - decisions.max(axis=1, keepdims=True))
-        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(Z @ self.weights.T + self.intercept, axis=1))
+
+
+def parts_of(model: Any, probe: Any) -> tuple[CPD, Any]:
+    """Return the model of features and its probe or None, of a fitted model or `WindowClassifier`."""
+    check_is_fitted(model)
+    if hasattr(model, "features_"):
+        probe, model = model if probe is None else probe, model.features_
+    if not isinstance(model, CPD):
+        raise PolyadicError(
+            f"only CPD, ATD, SALS and GRSALS have an ONNX or C form, but the features are of {type(model).__name__}"
+        )
+    return model, getattr(model, "probe_", None) if probe is None else probe
+
+
+# ------------------------------------------------------------------------ float32
+
+
+def typical_windows(model: CPD, count: int = 16) -> _Array:
+    """Generate oscillations in noise, with the scale and level of a model's data if known: (count, *sample shape)."""
+    shape, random = model._sample_shape, np.random.default_rng(0)
+    each = (count, *shape[:-1], 1)
+    waves = np.sin(random.uniform(0.05, 1.5, each) * np.arange(shape[-1]) + random.uniform(0, 2 * np.pi, each))
+    X = waves + 0.3 * random.normal(size=(count, *shape))
+    with suppress(AttributeError, PolyadicError):  # no tensorizer, or one without C code
+        scale = model.tensorize_.c_form(shape).scale  # type: ignore[union-attr]
+        X = X if scale is None else X * np.asarray(scale)[:, None]
+    level = getattr(model._fitted_readout(), "statistic_mean", np.zeros(0))[: shape[0]]  # means come first
+    return X + level[:, None] if len(level) else X
+
+
+def features_of(tensorizer: Any, inference: Inference, X: _Array, rounded: bool = False) -> _Array:
+    """Compute features (N, F) of windows; if `rounded`, with tensors in float32 before their mean is subtracted."""
+    T = tensors(tensorizer, torch.from_numpy(X))
+    if rounded and tensorizer is not None:
+        whole = tensorizer.uncentred(T)
+        T = T + (whole.float().double() - whole)
+    statistics = window_statistics(torch.from_numpy(X)).numpy() if inference.n_statistics else np.zeros((len(X), 0))
+    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), statistics)
+
+
+def rounding_error(tensorizer: Any, inference: Inference, X: _Array) -> float:
+    """Return the largest change of a feature by rounding tensors to float32, relative to their root mean square."""
+    return _relative_error(*(features_of(tensorizer, inference, X, rounded) for rounded in (True, False)))
+
+
+def needs_double(model: CPD, inference: Inference, X: _Array) -> bool:
+    """Return whether sums need double precision to agree with `transform` on windows X.
+
+    That is so if components are nearly collinear, or tensors are far from 0.
+    """
+    T = tensors(model.tensorize_, torch.from_numpy(X)).float().numpy()
+    rounded: Any = [array.astype(np.float32) for array in (inference.matrix, inference.offset, *inference.factors)]
+    single = replace(inference, matrix=rounded[0], offset=rounded[1], factors=rounded[2:])
+    return _relative_error(single.spectral(T), inference.spectral(T.astype(np.float64))) > _MOST_ERROR
+
+
+def _relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the largest difference, relative to the root mean square of what is expected."""
+    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
+    return float(np.abs(found - expected).max()) / size
+
+
+def fitted_to_float32(exact: Inference) -> Inference:
+    """Round factors to float32 and refit the matrix to them, which matters for collinear components."""
+    bare = replace(exact, factors=[factor.astype(np.float32).astype(np.float64) for factor in exact.factors])
+    matrix = np.linalg.lstsq(bare.gram(), exact.gram(bare).T @ exact.matrix.T, rcond=None)[0].T
+    return replace(bare, matrix=np.asarray(matrix, np.float64))
+
+
+# --------------------------------------------------------------------------- int8
 
 
 class Quantised(NamedTuple):
@@ -194,13 +252,6 @@ def quantise(exact: Inference) -> Quantised:
     return Quantised(factors, gain / size, matrix, scale, axes, axis_scale, weights, weight_scale, stands_for)
 
 
-def fitted_to_float32(exact: Inference) -> Inference:
-    """Round factors to float32 and refit the matrix to them, which matters for collinear components."""
-    bare = replace(exact, factors=[factor.astype(np.float32).astype(np.float64) for factor in exact.factors])
-    matrix = np.linalg.lstsq(bare.gram(), exact.gram(bare).T @ exact.matrix.T, rcond=None)[0].T
-    return replace(bare, matrix=np.asarray(matrix, np.float64))
-
-
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
     """Quantise rows to int8, and return them with the scale of each."""
     scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
@@ -223,77 +274,3 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
         error = (left[:, k] - rounded[:, k]) / U[k, k]
         left[:, k + 1 :] -= error[:, None] * U[k, k + 1 :]
     return rounded, scale
-
-
-def parts_of(model: Any, probe: Any) -> tuple[Any, Any]:
-    """Return the model of features and its probe or None, of a fitted model or `WindowClassifier`."""
-    from sklearn.utils.validation import check_is_fitted
-
-    from polyadic.estimators import CPD
-
-    check_is_fitted(model)
-    if hasattr(model, "features_"):
-        probe, model = model if probe is None else probe, model.features_
-    if not isinstance(model, CPD):
-        raise PolyadicError(
-            f"only CPD, ATD, SALS and GRSALS have an ONNX or C form, but the features are of {type(model).__name__}"
-        )
-    return model, getattr(model, "probe_", None) if probe is None else probe
-
-
-def typical_windows(model: Any, count: int = _COUNT, level: NDArray[Any] | None = None) -> _Array:
-    """Generate oscillations in noise, with the scale and level of a model's data if known: (count, *sample shape)."""
-    shape, random = model._sample_shape, np.random.default_rng(0)
-    each = (count, *shape[:-1], 1)
-    waves = np.sin(random.uniform(0.05, 1.5, each) * np.arange(shape[-1]) + random.uniform(0, 2 * np.pi, each))
-    X = waves + 0.3 * random.normal(size=(count, *shape))
-    with suppress(AttributeError, PolyadicError):  # no tensorizer, or one without C code
-        scale = model.tensorize_.c_form(shape).scale
-        X = X if scale is None else X * np.asarray(scale)[:, None]
-    if level is None:
-        level = getattr(model._fitted_readout(), "statistic_mean", np.zeros(0))[: shape[0]]  # means come first
-    return X + level[:, None] if len(level) else X
-
-
-def needs_double(model: Any, inference: Inference, X: _Array) -> bool:
-    """Return whether sums need double precision to agree with `transform` on windows X.
-
-    That is so if components are nearly collinear, or tensors are far from 0.
-    """
-    import torch
-
-    from polyadic.core.tensorizer import tensors
-
-    T = tensors(model.tensorize_, torch.from_numpy(X)).float().numpy()
-    rounded: Any = [array.astype(np.float32) for array in (inference.matrix, inference.offset, *inference.factors)]
-    single = replace(inference, matrix=rounded[0], offset=rounded[1], factors=rounded[2:])
-    return _relative_error(single.spectral(T), inference.spectral(T.astype(np.float64))) > _MOST_ERROR
-
-
-def _relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Return the largest difference, relative to the root mean square of what is expected."""
-    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
-    return float(np.abs(found - expected).max()) / size
-
-
-def features_of(tensorizer: Any, inference: Inference, X: _Array, rounded: bool = False) -> _Array:
-    """Compute features (N, F) of windows; if `rounded`, with tensors in float32 before their mean is subtracted."""
-    import torch
-
-    from polyadic.core.tensorizer import tensors
-    from polyadic.statistics import window_statistics
-
-    T = tensors(tensorizer, torch.from_numpy(X))
-    if rounded and tensorizer is not None:
-        whole = tensorizer.uncentred(T)
-        T = T + (whole.float().double() - whole)
-    statistics = window_statistics(torch.from_numpy(X)).numpy() if inference.n_statistics else np.zeros((len(X), 0))
-    return inference.features(T.reshape(len(T), *map(len, inference.factors)).numpy(), statistics)
-
-
-def rounding_error(tensorizer: Any, inference: Inference, X: _Array) -> float:
-    """Return the largest change of a feature by rounding tensors to float32, relative to the root mean square of all.
-
-    It is large if samples are far from 0, or components nearly collinear.
-    """
-    return _relative_error(*(features_of(tensorizer, inference, X, rounded) for rounded in (True, False)))

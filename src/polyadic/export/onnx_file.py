@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,15 +21,10 @@ from polyadic._util.version import __version__
 from polyadic.errors import PolyadicError
 from polyadic.export.onnx_graph import OPSET, Graph, needed
 
-if TYPE_CHECKING:
-    from polyadic.export.inference import Inference
-    from polyadic.export.onnx_masked import Filled
-
 __all__ = ["Features", "onnx"]
 
 _MOST_ERROR = 1e-3
 """Error of features by float32, relative to their root mean square, above which there is a warning."""
-_INPUT, _FEATURES, _PROBABILITIES = "window", "features", "probabilities"
 
 
 class Features:
@@ -68,19 +64,13 @@ class Features:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 3
         check_regular_file(path, PolyadicError)
-        with open(path, "rb"):  # noqa: PTH123  raises FileNotFoundError if the file is missing
-            pass
+        content = Path(path).read_bytes()
         try:
-            self._session = runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+            self._session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
             known = json.loads(self._session.get_modelmeta().custom_metadata_map["polyadic"])
-            self.shape = tuple(int(size) for size in known["shape"])
-            self.n_features = int(known["features"])
-            self.channels = tuple(str(name) for name in known["channels"])
-            self.fs = None if known["fs"] is None else float(known["fs"])
-            self.classes = tuple(known["classes"])
-            self.version = str(known["version"])
-            self.opset = int(known.get("opset", OPSET))
-            self.missing = bool(known.get("missing"))
+            self.shape, self.n_features = tuple(map(int, known["shape"])), int(known["features"])
+            self.channels, self.fs, self.classes = tuple(known["channels"]), known["fs"], tuple(known["classes"])
+            self.version, self.opset, self.missing = known["version"], known["opset"], known["missing"]
         except Exception as error:  # onnxruntime has many exception classes
             raise PolyadicError(
                 f"{path} must be an ONNX file written by polyadic.export.onnx, but is not: {error!r}"
@@ -88,25 +78,24 @@ class Features:
 
     def __call__(self, X: ArrayLike) -> NDArray[np.float32]:
         """Compute features (N, features) of windows (N, channels, time), or (features,) of one window."""
-        return self._run(_FEATURES, X)
+        return self._run("features", X)
 
     def probabilities(self, X: ArrayLike) -> NDArray[np.float32]:
         """Compute class probabilities (N, classes) of windows (N, channels, time), or (classes,) of one window."""
         if not self.classes:
             raise PolyadicError("the file has no probe, so there are no probabilities: export it with probe=...")
-        return self._run(_PROBABILITIES, X)
+        return self._run("probabilities", X)
 
     def _run(self, output: str, X: ArrayLike) -> NDArray[np.float32]:
         windows = np.ascontiguousarray(X, dtype=np.float32)
         single = windows.shape == self.shape
-        if single:
-            windows = windows[None]
+        windows = windows[None] if single else windows
         if windows.shape[1:] != self.shape or not len(windows):
             expected = ", ".join(str(size) for size in self.shape)
             raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {windows.shape}")
         if np.isinf(windows).any() or (not self.missing and np.isnan(windows).any()):
             raise PolyadicError(f"X must be finite, but contains {'infinity' if self.missing else 'NaN or infinity'}")
-        result: NDArray[np.float32] = self._session.run([output], {_INPUT: windows})[0]
+        result: NDArray[np.float32] = self._session.run([output], {"window": windows})[0]
         return result[0] if single else result
 
     def __repr__(self) -> str:
@@ -136,17 +125,19 @@ def onnx(
     path : the file, usually with the extension .onnx
     probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
         `LogisticRegression`; by default the model's own, if it has one
-    missing : recognise what is missing in a window: NaN and, as `predict` does, dead channels, but not
+    missing : recognise what is missing in a raw window: NaN and, as `predict` does, dead channels, but not
         channels of noise. Without it, the graph is smaller and needs neither loops nor branches, and a window with NaN
         has no result
     """
+    # Running a graph does not need torch.
     from polyadic._util.torch_state import plain_torch
-    from polyadic.export.inference import Inference, parts_of, rounding_error, typical_windows
+    from polyadic.export.inference import Inference, needs_double, parts_of, rounding_error, typical_windows
 
     model, probe = parts_of(model, probe)
     with plain_torch():
         inference, signals = Inference.of(model, probe), typical_windows(model)
-        write_atomically(path, _written(model, inference, signals, missing))
+        exact = needs_double(model, inference, signals)
+        write_atomically(path, _written(model, inference, exact, missing))
         error = rounding_error(model.tensorize_, inference, signals)
     if error > _MOST_ERROR:
         warnings.warn(
@@ -157,32 +148,43 @@ def onnx(
         )
 
 
-def _written(model: Any, inference: Inference, signals: NDArray[np.float64], missing: bool) -> bytes:
-    """Build the graph of a model, as bytes; `signals` decide where it needs float64."""
-    from polyadic.export.inference import needs_double
-    from polyadic.export.onnx_masked import averaged, completed, filled
-    from polyadic.export.onnx_statistics import standardised_statistics, statistics_block
+def _written(model: Any, inference: Any, exact: bool, missing: bool) -> bytes:
+    """Build the graph of a model, as bytes; projections are summed in float64 if `exact`."""
+    from polyadic.export.onnx_nodes import averaged, completed, filled, standardised_statistics
 
     shape = tuple(int(size) for size in model._sample_shape)
-    level = inference.statistic_mean[: shape[0]] if inference.n_statistics else None  # means of channels come first
-    graph = Graph(level)
-    exact = needs_double(model, inference, signals)
-    window, z, root = graph.input(_INPUT), None, None
+    graph = Graph(inference.statistic_mean[: shape[0]] if inference.n_statistics else None)  # means come first
+    window, z, root = graph.node("window", np.float32), None, None
     found = filled(graph, model, window) if missing else None
-    window = window if found is None else found.windows
-    projections = _projections(graph, model, inference, exact, window, found)
+    signals = window if found is None else found.windows
+    factors, tensor = list(inference.factors), signals
+    if model.tensorize_ is not None:
+        tensor, order = model.tensorize_.onnx(graph, signals, model._sample_shape)
+        factors[0] = factors[0][order]
+    tensor = tensor.to(np.float64) if exact else tensor
+    if found is not None:
+        mask = found.observed.take(order, 1)
+        tensor = tensor * (mask if exact else mask.to(np.float32))
+    projections = tensor @ factors[-1]
+    for factor in reversed(factors[:-1]):
+        projections = (projections * factor).sum(-2, keep=False)
+    projections = projections if exact else projections.to(np.float64)
     if inference.n_statistics:
-        z = standardised_statistics(graph, inference, window, shape, found.present if found else None)
+        # Without masks, every sample is present.
+        present = (signals * 0 + 1).to(np.float64) if found is None else found.present
+        z = standardised_statistics(graph, inference, signals, shape, present)
     if found is not None:
         projections, z, root = completed(graph, model, inference, found, projections, z)
     features = (projections @ inference.matrix.T + inference.offset).to(np.float32)
     if z is not None:
-        features = features.apply("Concat", statistics_block(inference, z), axis=1)
-    outputs = {_FEATURES: (features, inference.n_features)}
+        z = z.to(np.float32)
+        block = z @ (inference.statistic_axes * inference.block_gain) if inference.n_axes else z * inference.block_gain
+        features = features.apply("Concat", block, axis=1)
+    outputs = {"features": (features, inference.n_features)}
     if inference.classes:
         logits = features @ inference.weights.T + inference.intercept
         P = logits.apply("Softmax", axis=1) if root is None else averaged(graph, inference, logits, root)
-        outputs[_PROBABILITIES] = (P, len(inference.classes))
+        outputs["probabilities"] = (P, len(inference.classes))
     known = {
         "version": __version__,
         "estimator": type(model).__name__,
@@ -195,20 +197,4 @@ def _written(model: Any, inference: Inference, signals: NDArray[np.float64], mis
         "opset": OPSET,
         "missing": found is not None,
     }
-    return graph.serialised(_INPUT, shape, outputs, known)
-
-
-def _projections(graph: Graph, model: Any, inference: Inference, exact: bool, window: Any, found: Filled | None) -> Any:
-    """Add the inner products of what is observed with every component, summed in float64 if `exact`: (N, R) float64."""
-    factors, tensor, order = list(inference.factors), window, np.arange(len(inference.factors[0]))
-    if model.tensorize_ is not None:
-        tensor, order = model.tensorize_.onnx(graph, window, model._sample_shape)
-        factors[0] = factors[0][order]
-    tensor = tensor.to(np.float64) if exact else tensor
-    if found is not None:
-        mask = found.observed.take(order, 1)
-        tensor = tensor * (mask if exact else mask.to(np.float32))
-    result = tensor @ factors[-1]
-    for factor in reversed(factors[:-1]):
-        result = (result * factor).sum(-2, keep=False)
-    return result if exact else result.to(np.float64)
+    return graph.serialised(window, shape, outputs, known)

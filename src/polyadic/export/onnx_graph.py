@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from polyadic._util.version import __version__
 from polyadic.errors import PolyadicError
 
-__all__ = ["IR", "OPSET", "Graph", "Node", "needed"]
+__all__ = ["OPSET", "Graph", "Node", "needed"]
 
-OPSET, IR = 17, 8  # from 2022: runtimes on small devices are often old
+OPSET, _IR = 17, 8  # from 2022: runtimes on small devices are often old
 _BINARY = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "matmul": "MatMul", "and": "And", "or": "Or",
     "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
@@ -38,7 +38,7 @@ class Node(str):
 
     def apply(self, operator: str, *others: Any, **attributes: Any) -> Any:
         """Add a node of this one and others; numbers and arrays among them take its type."""
-        return self.graph.add(operator, self, *(self._like(other) for other in others), **attributes)
+        return self.graph.add(operator, self, *map(self._like, others), **attributes)
 
     def sum(self, axis: int, keep: bool = True) -> Any:
         return self.graph.add("ReduceSum", self, self.graph.integers([axis]), keepdims=int(keep))
@@ -87,48 +87,48 @@ class Graph:
     """
 
     def __init__(self, centre: NDArray[Any] | None) -> None:
-        self.centre, self.api = centre, needed("onnx")
+        self.centre, api = centre, needed("onnx")
+        self.helper, self._check, self._tensor = api.helper, api.checker.check_model, api.numpy_helper.from_array
         self.nodes: list[Any] = []
-        self._count = 0
         self.constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+        self._count = 0
 
     def kind(self, dtype: Any) -> int:
-        return int(self.api.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        """Return ONNX's number of a type."""
+        return int(self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def _node(self, name: str, dtype: Any) -> Node:
+    def node(self, name: str, dtype: Any) -> Any:
+        """Return a node that exists, by its name."""
         node = Node(name)
         node.graph, node.dtype = self, np.dtype(dtype)
         return node
 
-    def _name(self, kind: str) -> str:
+    def _new(self, kind: str, dtype: Any) -> Any:
         self._count += 1
-        return f"{kind.lower()}{self._count}"
+        return self.node(f"{kind.lower()}{self._count}", dtype)
 
-    def input(self, name: str) -> Any:
-        return self._node(name, np.float32)
-
-    def constant(self, values: ArrayLike, dtype: Any = None) -> Node:
+    def constant(self, values: ArrayLike, dtype: Any = None) -> Any:
         array = np.asarray(values, dtype, order="C")
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self.constants:
-            self.constants[key] = self.api.numpy_helper.from_array(array, f"constant{len(self.constants)}")
-        return self._node(self.constants[key].name, array.dtype)
+            self.constants[key] = self._tensor(array, f"constant{len(self.constants)}")
+        return self.node(self.constants[key].name, array.dtype)
 
-    def integers(self, values: ArrayLike) -> Node:
+    def integers(self, values: ArrayLike) -> Any:
         return self.constant(values, np.int64)
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> Any:
-        name = self._name(operator)
-        self.nodes.append(self.api.helper.make_node(operator, inputs, [name], name, **attributes))
         dtype = getattr(inputs[1 if operator == "Where" else 0], "dtype", np.float32)
         if operator == "Cast":
-            dtype = self.api.helper.tensor_dtype_to_np_dtype(attributes["to"])
-        return self._node(name, bool if operator in _LOGICAL else dtype)
+            dtype = self.helper.tensor_dtype_to_np_dtype(attributes["to"])
+        node = self._new(operator, bool if operator in _LOGICAL else dtype)
+        self.nodes.append(self.helper.make_node(operator, inputs, [node], node, **attributes))
+        return node
 
-    def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[Node, Node]:
+    def pair(self, operator: str, *inputs: Any, **attributes: Any) -> tuple[Any, Any]:
         """Add a node with two outputs."""
-        first, second = (self._node(self._name(word), inputs[0].dtype) for word in ("first", "second"))  # type: ignore[attr-defined]
-        self.nodes.append(self.api.helper.make_node(operator, inputs, [first, second], **attributes))
+        first, second = self._new("first", inputs[0].dtype), self._new("second", inputs[0].dtype)
+        self.nodes.append(self.helper.make_node(operator, inputs, [first, second], **attributes))
         return first, second
 
     def product(self, a: Node, b: Node, shared: str = "") -> Any:
@@ -139,56 +139,53 @@ class Graph:
 
     def branches(
         self, condition: str, one: Callable[[], list[Node]], other: Callable[[], list[Node]], count: int
-    ) -> list[Node]:
+    ) -> list[Any]:
         """Add the nodes of one of two functions, by a condition, and return their `count` results, in float64."""
-        names = [self._node(self._name("if"), np.float64) for _ in range(count)]
+        results = [self._new("if", np.float64) for _ in range(count)]
         bodies = {"then_branch": self._body(one, []), "else_branch": self._body(other, [])}
-        self.nodes.append(self.api.helper.make_node("If", [condition], names, **bodies))
-        return names
+        self.nodes.append(self.helper.make_node("If", [condition], results, **bodies))
+        return results
 
     def loop(self, count: int, step: Callable[..., list[Node]], *states: Any) -> list[Any]:
         """Add a loop of `count` steps, functions of the number (1,) and the states, and return the last states."""
-        info = self.api.helper.make_tensor_value_info
-        inputs = [self._node(self._name("state"), np.float64) for _ in states]
-        number, condition = self._node(self._name("step"), np.int64), self._node(self._name("condition"), bool)
+        inputs, results = ([self._new(kind, np.float64) for _ in states] for kind in ("state", "loop"))
+        number, condition = self._new("step", np.int64), self._new("condition", bool)
 
         def body() -> list[Node]:
             return [self.add("Identity", condition), *step(number.reshape(1), *inputs)]
 
-        known = [info(name, self.kind(name.dtype), []) for name in (number, condition)]
-        known += [info(name, self.kind(np.float64), None) for name in inputs]
-        names = [self._node(self._name("loop"), np.float64) for _ in states]
-        bounds = (self.integers(count), self.constant(True))
-        self.nodes.append(self.api.helper.make_node("Loop", [*bounds, *states], names, body=self._body(body, known)))
-        return names
+        graph = self._body(body, [number, condition, *inputs])
+        bounds = self.integers(count), self.constant(True)
+        self.nodes.append(self.helper.make_node("Loop", [*bounds, *states], results, body=graph))
+        return results
 
-    def _body(self, build: Callable[[], list[Node]], inputs: list[Any]) -> Any:
+    def _body(self, build: Callable[[], list[Node]], inputs: Sequence[Node]) -> Any:
         """Return the nodes that a function adds as a graph of their own; constants stay in this one."""
         outside, self.nodes = self.nodes, []
-        results = [
-            self.api.helper.make_tensor_value_info(node, self.kind(node.dtype), [] if node.dtype == bool else None)
-            for node in build()
-        ]
-        graph = self.api.helper.make_graph(self.nodes, self._name("body"), inputs, results)
+        known = [[self._described(node) for node in nodes] for nodes in (inputs, build())]
+        graph = self.helper.make_graph(self.nodes, f"body{self._count}", *known)
         self.nodes = outside
         return graph
 
-    def serialised(self, source: str, shape: Sequence[int], outputs: dict[str, tuple[Node, int]], known: Any) -> bytes:
+    def _described(self, node: Node, shape: Sequence[Any] | None = None, name: str = "") -> Any:
+        scalar = node.dtype.kind in "ib"  # number and condition of a loop
+        return self.helper.make_tensor_value_info(name or node, self.kind(node.dtype), [] if scalar else shape)
+
+    def serialised(self, source: Node, shape: Sequence[int], outputs: dict[str, tuple[Node, int]], known: Any) -> bytes:
         """Return the validated model as bytes; outputs are by name the node and its number of columns."""
-        helper, kind = self.api.helper, self.kind(np.float32)
         for name, (node, _) in outputs.items():
-            self.nodes.append(helper.make_node("Identity", [node], [name]))
-        graph = helper.make_graph(
+            self.nodes.append(self.helper.make_node("Identity", [node], [name]))
+        graph = self.helper.make_graph(
             self.nodes,
             "polyadic",
-            [helper.make_tensor_value_info(source, kind, ["N", *shape])],
-            [helper.make_tensor_value_info(name, kind, ["N", size]) for name, (_, size) in outputs.items()],
+            [self._described(source, ["N", *shape])],
+            [self._described(node, ["N", size], name) for name, (node, size) in outputs.items()],
             list(self.constants.values()),
         )
-        versions = {"opset_imports": [helper.make_opsetid("", OPSET)], "ir_version": IR}
-        model = helper.make_model(graph, producer_name="polyadic", producer_version=__version__, **versions)
-        helper.set_model_props(model, {"polyadic": json.dumps(known)})
-        self.api.checker.check_model(model, full_check=True)
+        versions = {"opset_imports": [self.helper.make_opsetid("", OPSET)], "ir_version": _IR}
+        model = self.helper.make_model(graph, producer_name="polyadic", producer_version=__version__, **versions)
+        self.helper.set_model_props(model, {"polyadic": json.dumps(known)})
+        self._check(model, full_check=True)
         return bytes(model.SerializeToString())
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "Journal", "Row", "apply_labels", "place_rows", "read_rows"]
 
-_NAMED = 3
-
 
 class Row(NamedTuple):
     """One line of the file.
@@ -59,38 +57,29 @@ def read_rows(path: Path) -> list[Row]:
     """
     content = path.read_bytes()
     content = content[: content.rfind(b"\n") + 1]
-    try:
-        lines = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path.name} is not a CSV file in UTF-8: {error}") from error
     rows = []
-    for number, line in enumerate(lines, 2):
-        missing = [name for name in _NEEDED if line.get(name) is None]
-        if missing:
-            raise DataError(
-                f"{path.name}, line {number}, has no column {missing[0]!r}: needed are {', '.join(_NEEDED)}"
-            )
-        values: dict[str, Any] = {name: line.get(name) or "" for name in COLUMNS}
-        try:
-            values |= {name: float(values[name]) for name in ("start", "duration")}
-        except ValueError as error:
-            raise DataError(f"{path.name}, line {number}: start and duration must be seconds: {error}") from error
-        rows.append(Row(**values))
+    try:
+        for line in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")):
+            if missing := [name for name in _NEEDED if line.get(name) is None]:
+                raise DataError(f"{path.name} has no column {missing[0]!r}: needed are {', '.join(_NEEDED)}")
+            values: dict[str, Any] = {name: line.get(name) or "" for name in COLUMNS}
+            rows.append(Row(**values | {name: float(values[name]) for name in ("start", "duration")}))
+    except (ValueError, csv.Error) as error:
+        raise DataError(
+            f"{path.name}, line {len(rows) + 2}: start and duration must be seconds, and the file CSV in UTF-8: {error}"
+        ) from error
     return rows
 
 
 def place_rows(rows: Sequence[Row], windows: Windows) -> list[int]:
     """Return the window of each row, by recording, start and duration, or -1 if there is none."""
-    fs = windows.fs or 1.0
-    known = (windows.recording != "") & (windows.start >= 0)
-    if not known.all():
+    if (windows.recording == "").any() or (windows.start < 0).any():
         raise PolyadicError(
-            "labels are matched by recording and start, but "
-            f"{int((~known).sum()):,} of {len(windows):,} windows have none: use recordings or a store of them"
+            "labels are matched by recording and start, but some windows have none: use recordings or a store of them"
         )
+    fs, length = windows.fs or 1.0, windows.shape[2]
     keys = zip(windows.recording.tolist(), windows.start.tolist(), strict=True)
     places = {(harmless(name), start): row for row, (name, start) in enumerate(keys)}
-    length = windows.shape[2]
     return [
         places.get((row.recording, round(row.start * fs)), -1) if round(row.duration * fs) == length else -1
         for row in rows
@@ -108,20 +97,18 @@ def apply_labels(path: Path, windows: Windows) -> tuple[Windows, str]:
     windows : with the recording and the start of each
     """
     rows = read_rows(path)
-    places = place_rows(rows, windows)
-    labels = np.full(len(windows), "", object)
-    for row, place in zip(rows, places, strict=True):
-        if place >= 0:
+    labels, lost = np.full(len(windows), "", object), list[Row]()
+    for row, place in zip(rows, place_rows(rows, windows), strict=True):
+        if place < 0:
+            lost.append(row)
+        else:
             labels[place] = row.label
-    lost = [row for row, place in zip(rows, places, strict=True) if place < 0]
-    if rows and len(lost) == len(rows):
-        raise PolyadicError(
-            f"{path.name}: none of its {len(rows):,} rows matches a window by recording, start and duration; the first "
-            f"is {rows[0].recording!r} at {rows[0].start:g} s, {rows[0].duration:g} s long: cut windows as for "
-            "polyadic label (--seconds)"
-        )
-    some = ", ".join(f"{row.recording} at {row.start:g} s" for row in lost[:_NAMED])
-    note = f"{path.name}: {len(lost):,} of {len(rows):,} rows match no window, such as {some}" if lost else ""
+    if not lost:
+        return windows.with_labels(labels), ""
+    first = f"{lost[0].recording} at {lost[0].start:g} s, {lost[0].duration:g} s long"
+    note = f"{path.name}: {len(lost):,} of {len(rows):,} rows match no window, such as {first}"
+    if len(lost) == len(rows):
+        raise PolyadicError(f"{note}: cut windows as for polyadic label (--seconds)")
     return windows.with_labels(labels), note
 
 
@@ -148,34 +135,29 @@ class Journal:
         self._file = path.open("ab+", buffering=0)
         try:
             self._prepare()
+            self.rows = read_rows(path)
         except BaseException:
             self.close()
             raise
-        self.rows = read_rows(path)
 
     def _prepare(self) -> None:
         """Lock the file, remove an incomplete last line, and write the header of a new file."""
-        path = self.path
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise PolyadicError(f"{path.name} is open in another polyadic label: close that first") from error
-        self._file.seek(0)
-        content = self._file.read()
-        head = _encode([COLUMNS])
+            raise PolyadicError(f"{self.path.name} is open in another polyadic label: close that first") from error
+        content, head = self.path.read_bytes(), _encode([COLUMNS])
         if content and not content.startswith(head[:-1]):
-            raise PolyadicError(f"{path.name} was not written by polyadic label: choose another name with -o")
+            raise PolyadicError(f"{self.path.name} was not written by polyadic label: choose another name with -o")
         end = content.rfind(b"\n") + 1
-        if end != len(content):
-            self._file.truncate(end)
+        self._file.truncate(end)
         if not end:
             self._write(head)
-            sync_folder(path.absolute().parent)
+            sync_folder(self.path.absolute().parent)
 
     def append(self, rows: Sequence[Row]) -> None:
         """Write rows to the disk, all of them or, if that fails, none; when this returns they are safe."""
-        cells = [(*row[:1], f"{row.start:.10g}", f"{row.duration:.10g}", *row[3:]) for row in rows]
-        self._write(_encode(cells))
+        self._write(_encode((*row[:1], f"{row.start:.10g}", f"{row.duration:.10g}", *row[3:]) for row in rows))
         self.rows += rows
 
     def _write(self, content: bytes) -> None:

@@ -8,32 +8,39 @@ const WHY = {
   picked: "Picked by you; not part of the accuracy",
 };
 const CONTEXTS = [0, 0.5, 1, 2, 4, 8];
+const FARTHEST = 30; // windows
+const LEFT = 104; // room for names of channels
 const $ = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const tab = sessionStorage.tab ||= crypto.getRandomValues(new Uint32Array(2)).join("-");
 
 let start, question, view, state, busy = true, waiting = null;
-let context = 2, offset = 0, gain = 1, channel = -1;
+let context = 2, offset = 0, gain = 1;
 
-const history_ = () => JSON.parse(sessionStorage.answers || "[]");
+const answered = () => JSON.parse(sessionStorage.answers || "[]");
 const remember = (list) => { sessionStorage.answers = JSON.stringify(list.slice(-500)); };
-const colours = () => (dark.matches ? DARK : LIGHT);
-const colour = (name) => colours()[Math.max(0, classNames().indexOf(name)) % LIGHT.length];
 const classNames = () => (state ? state.classes.map(([name]) => name) : []);
-const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const colour = (name) => (dark.matches ? DARK : LIGHT)[Math.max(0, classNames().indexOf(name)) % LIGHT.length];
+const say = (text) => { $("status").textContent = text; };
+const numbers = (text, Kind) => new Kind(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
 
-function numbers(text, Kind) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  return new Kind(bytes.buffer);
+/** A colour of the theme, as canvases take it. */
+function ink(name) {
+  if (!inks.has(name)) {
+    $("ink").style.color = `var(--${name})`;
+    inks.set(name, getComputedStyle($("ink")).color);
+  }
+  return inks.get(name);
 }
+const inks = new Map();
 
 // ------------------------------------------------------------------------------------------------- requests
 
-async function ask(path, body) {
-  const words = body ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {};
+async function ask(path, query, body) {
+  const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let answer;
   try {
-    answer = await fetch(`api/${path}`, words);
+    answer = await fetch(`api/${path}?${new URLSearchParams(query)}`, body ? post : {});
   } catch {
     throw new Error("The server does not answer: nothing was saved. Start polyadic label again and open the address that it prints.");
   }
@@ -41,8 +48,6 @@ async function ask(path, body) {
   if (!answer.ok) throw Object.assign(new Error(content.error), { status: answer.status });
   return content;
 }
-
-const query = (words) => new URLSearchParams(words).toString();
 
 /** Do something for which keys must wait; problems are shown, and hide when the next thing succeeds. */
 async function alone(action) {
@@ -62,15 +67,14 @@ async function alone(action) {
 }
 
 async function showQuestion() {
-  question = await ask(`question?${query({ tab, suggest: $("suggest").checked ? 1 : 0 })}`);
+  question = await ask("question", { tab, suggest: $("suggest").checked ? 1 : 0 });
   offset = 0;
   await Promise.all([loadWindow(), refresh()]);
 }
 
 async function loadWindow() {
-  const { length } = start, around = Math.round(CONTEXTS[context] * length);
-  const first = Math.max(-40 * length, offset - around), last = Math.min(41 * length, offset + length + around);
-  view = await ask(`window?${query({ row: question.row, first, last, channel })}`);
+  const around = Math.round(CONTEXTS[context] * start.length);
+  view = await ask("window", { row: question.row, first: offset - around, last: offset + start.length + around });
   view.numbers = numbers(view.values, Float32Array);
   drawWindow();
 }
@@ -78,257 +82,220 @@ async function loadWindow() {
 async function refresh() {
   clearTimeout(waiting);
   try {
-    state = await ask(`state?${query({ row: question.row })}`);
+    state = await ask("state", { row: question.row });
     state.codes = numbers(state.predicted, Int16Array);
-    state.along = { rows: numbers(state.timeline.rows, Int32Array), starts: numbers(state.timeline.starts, Float32Array),
-      codes: numbers(state.timeline.codes, Int16Array) };
     state.marked = numbers(state.points, Float32Array);
+    const { rows, starts, codes } = state.timeline;
+    state.along = { rows: numbers(rows, Int32Array), starts: numbers(starts, Float32Array), codes: numbers(codes, Int16Array) };
     drawState();
   } finally {
-    const behind = state && state.follows !== state.version;
-    waiting = setTimeout(() => refresh().catch(() => {}), behind ? 600 : 4000);
+    waiting = setTimeout(() => refresh().catch(() => {}), state?.follows === state?.version ? 4000 : 600);
   }
 }
 
 // -------------------------------------------------------------------------------------------------- actions
 
 const label = (name) => alone(async () => {
-  const { row, stamp } = question;
-  const saved = await ask("label", { tab, row, label: name, stamp });
-  if (name || question.asked !== "picked") remember([...history_(), { row, stamp: saved.stamp, label: name }]);
-  say(name ? `Saved: ${name}` : question.asked === "picked" ? "Back to the question" : "Skipped");
+  const { row, stamp, asked } = question;
+  const saved = await ask("label", {}, { tab, row, label: name, stamp });
+  if (name || asked !== "picked") remember([...answered(), { row, stamp: saved.stamp, label: name }]);
+  say(name ? `Saved: ${name}` : asked === "picked" ? "Back to the question" : "Skipped");
   await showQuestion();
 });
 
 const undo = () => alone(async () => {
-  const answers = history_(), last = answers.pop();
+  const answers = answered(), last = answers.pop();
   if (!last) throw new Error("Nothing to undo in this tab. Click a window on the map or the timeline to change its label.");
-  try {
-    await ask("undo", { tab, row: last.row, stamp: last.stamp });
-  } finally {
-    remember(answers);
-  }
+  remember(answers);
+  await ask("undo", {}, { tab, row: last.row, stamp: last.stamp });
   say(`Taken back: ${last.label || "skip"}`);
   await showQuestion();
 });
 
-const pick = (row) => alone(async () => { await ask("pick", { tab, row }); await showQuestion(); });
-const move = (change) => alone(async () => { change(); await loadWindow(); });
+const rename = () => alone(async () => {
+  await ask("rename", {}, { old: $("edit-old").value, new: $("edit-new").value });
+  await showQuestion();
+});
+
+const pick = (row) => alone(async () => { await ask("pick", {}, { tab, row }); await showQuestion(); });
 
 function neighbour(step) {
-  const rows = state.along.rows, place = rows.indexOf(question.row) + step;
-  if (place >= 0 && place < rows.length) pick(rows[place]);
+  const row = state.along.rows[state.along.rows.indexOf(question.row) + step];
+  if (row !== undefined) pick(row);
 }
 
-function say(text) {
-  $("status").textContent = text;
+function look(moved, widened) {
+  offset = Math.max(-FARTHEST * start.length, Math.min(FARTHEST * start.length, offset + Math.round(moved * start.length)));
+  context = Math.max(0, Math.min(CONTEXTS.length - 1, context + widened));
+  alone(loadWindow);
 }
 
-function openDialog(id, prepare) {
+function scale(factor) {
+  gain *= factor;
+  drawWindow();
+}
+
+function openDialog(id) {
   if (busy) return;
-  prepare?.();
-  $(id).returnValue = "";
-  $(id).showModal();
-}
-
-function prepareEdit() {
-  const names = classNames();
-  $("edit-old").replaceChildren(...names.map((name) => new Option(name, name)));
-  $("edit-names").replaceChildren(...names.map((name) => new Option(name, name)));
-  $("edit-new").value = names[0] || "";
+  $("new-name").value = "";
+  $("edit-old").replaceChildren(...classNames().map((name) => new Option(name, name)));
+  $("edit-new").value = classNames()[0] || "";
   noteEdit();
+  $(id).showModal();
 }
 
 function noteEdit() {
   const [old, name] = [$("edit-old").value, $("edit-new").value.trim()];
-  const count = (state.classes.find(([known]) => known === old) || ["", 0])[1];
   const merges = name !== old && classNames().includes(name);
-  $("edit-note").textContent = merges ? `${count} labels of ${old} become ${name}. This cannot be undone.` : "";
+  $("edit-note").textContent = merges ? `All labels of ${old} become ${name}. This cannot be undone.` : "";
 }
 
 // --------------------------------------------------------------------------------------------------- drawing
 
-function prepare(canvas, height) {
-  const ratio = devicePixelRatio || 1, width = canvas.clientWidth;
-  if (height) canvas.style.height = `${height}px`;
-  const tall = height || canvas.clientHeight;
-  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(tall * ratio)];
+/** Prepare a canvas for the screen's pixels; returns its pen, width and height. */
+function prepare(id, height = $(id).clientHeight) {
+  const canvas = $(id), width = canvas.clientWidth, ratio = devicePixelRatio || 1;
+  canvas.style.height = `${height}px`;
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
   pen.font = "12px system-ui, sans-serif";
-  return [pen, width, tall];
+  return [pen, width, height];
+}
+
+function line(pen, ...points) {
+  pen.beginPath();
+  points.forEach(([x, y]) => pen.lineTo(x, y));
+  pen.stroke();
 }
 
 function clock(seconds, total) {
-  const part = (value) => String(value).padStart(2, "0");
   if (total < 120) return `${+seconds.toFixed(2)} s`;
-  const whole = Math.max(0, Math.round(seconds));
-  return `${Math.floor(whole / 3600)}:${part(Math.floor(whole / 60) % 60)}:${part(whole % 60)}`;
+  const whole = Math.max(0, Math.round(seconds)), parts = [whole / 3600, whole / 60 % 60, whole % 60].map(Math.floor);
+  return parts.map((part, place) => String(part).padStart(place ? 2 : 1, "0")).join(":");
 }
 
 function ticks(low, high, most) {
-  const steps = [1, 2, 5], span = (high - low) / most, power = 10 ** Math.floor(Math.log10(span));
-  const step = (steps.find((one) => one * power >= span) || 10) * power, found = [];
+  const span = (high - low) / most, power = 10 ** Math.floor(Math.log10(span)), found = [];
+  const step = power * [1, 2, 5, 10].find((one) => one * power >= span);
   for (let at = Math.ceil(low / step) * step; at <= high + 1e-9; at += step) found.push(at);
   return found;
 }
 
-const LEFT = 104;
-
 function drawWindow() {
-  const { channels, fs, length } = start, room = $("lanes").clientHeight - 22;
-  const lane = Math.max(22, room / channels.length), height = lane * channels.length + 20;
-  const [pen, width] = prepare($("signals"), height);
-  const [first, last] = [view.first, view.last], at = (sample) => LEFT + (width - LEFT) * (sample - first) / (last - first);
-  const [left, right] = [Math.max(LEFT, at(0)), Math.min(width, at(length))];
+  const { channels, fs, length } = start, { first, last } = view;
+  const lane = Math.max(30, ($("lanes").clientHeight - 22) / channels.length), bottom = lane * channels.length;
+  const [pen, width] = prepare("signals", bottom + 20);
+  const at = (sample) => LEFT + (width - LEFT) * (sample - first) / (last - first);
+  const [left, right] = [0, length].map((sample) => Math.max(LEFT, Math.min(width, at(sample))));
   pen.fillStyle = ink("focus");
-  if (right > left) pen.fillRect(left, 0, right - left, height - 20);
+  pen.fillRect(left, 0, right - left, bottom);
   channels.forEach((about, number) => {
-    const middle = (number + 0.5) * lane;
-    pen.globalAlpha = 1;
+    const middle = (number + 0.5) * lane, unit = about.unit.replace(/^u(?=[VAg])/, "µ");
     pen.fillStyle = ink("ink");
-    const unit = about.unit.replace(/^u(?=[VAg])/, "µ"), scale = `±${+(about.scale / gain).toPrecision(3)} ${unit}`;
-    const narrow = lane < 34, name = pen.measureText(about.name).width;
-    pen.fillText(about.name, 2, middle + (narrow ? 4 : -1), narrow ? 44 : LEFT - 10);
+    pen.fillText(about.name, 2, middle - 1, LEFT - 10);
     pen.fillStyle = ink("muted");
-    pen.fillText(scale, narrow ? Math.min(name, 44) + 8 : 2, middle + (narrow ? 4 : 13), LEFT - 10 - (narrow ? Math.min(name, 44) + 6 : 0));
+    pen.fillText(`±${+(about.scale / gain).toPrecision(3)} ${unit}`, 2, middle + 12, LEFT - 10);
     pen.strokeStyle = ink("line");
-    pen.beginPath(); pen.moveTo(LEFT, middle + 0.5); pen.lineTo(width, middle + 0.5); pen.stroke();
-    pen.save();
-    pen.beginPath(); pen.rect(LEFT, number * lane - lane / 2, width - LEFT, 2 * lane); pen.clip();
-    trace(pen, number, about, middle, lane, at, left, right, false, width);
-    trace(pen, number, about, middle, lane, at, left, right, true, width);
-    pen.restore();
+    line(pen, [LEFT, middle], [width, middle]);
+    const height = (value) => middle - (value - about.centre) / about.scale * gain * lane * 0.48;
+    // The window itself, and its context before and after it, dimmed.
+    for (const [from, to, name] of [[LEFT, left, "edge"], [right, width, "edge"], [left, right, "accent"]]) {
+      pen.save();
+      pen.beginPath();
+      pen.rect(from, (number - 0.5) * lane, to - from, 2 * lane);
+      pen.clip();
+      pen.strokeStyle = ink(name);
+      trace(pen, number, at, height);
+      pen.restore();
+    }
   });
-  pen.strokeStyle = ink("edge");
-  for (const edge of [at(0), at(length)]) {
-    if (edge < LEFT || edge > width) continue;
-    pen.beginPath(); pen.moveTo(edge, 0); pen.lineTo(edge, height - 20); pen.stroke();
-  }
   pen.fillStyle = ink("muted");
-  const begun = question.start, total = begun + length / fs;
-  for (const second of ticks(begun + first / fs, begun + last / fs, Math.max(2, width / 130))) {
-    const x = at((second - begun) * fs), text = clock(second, total);
-    if (x > LEFT && x < width - 8) pen.fillText(text, Math.min(x, width - pen.measureText(text).width), height - 4);
+  for (const second of ticks(question.start + first / fs, question.start + last / fs, Math.max(2, width / 130))) {
+    const x = at((second - question.start) * fs), text = clock(second, question.start + length / fs);
+    if (x > LEFT && x < width - 8) pen.fillText(text, Math.min(x, width - pen.measureText(text).width), bottom + 16);
   }
-  drawSpectrum(at(0), at(length));
+  drawSpectrum();
 }
 
-/** Draw one channel: the window itself, or its dimmed context. */
-function trace(pen, number, about, middle, lane, at, left, right, inside, width) {
-  const { columns, numbers: values } = view, base = number * columns * 2;
-  pen.save();
+function trace(pen, number, at, height) {
+  const base = 2 * number * view.columns;
   pen.beginPath();
-  if (inside) pen.rect(left, -1e4, Math.max(0, right - left), 1e6);
-  else { pen.rect(LEFT, -1e4, Math.max(0, left - LEFT), 1e6); pen.rect(right, -1e4, Math.max(0, width - right), 1e6); }
-  pen.clip();
-  pen.globalAlpha = inside ? 1 : 0.5;
-  pen.strokeStyle = inside ? ink("accent") : ink("muted");
-  pen.lineWidth = 1.1;
-  pen.beginPath();
-  let down = false;
-  for (let column = 0; column < columns; column++) {
-    const low = values[base + 2 * column], high = values[base + 2 * column + 1];
-    if (Number.isNaN(low)) { down = false; continue; }
-    const x = at(view.first + column * view.width);
-    const [top, bottom] = [high, low].map((value) => middle - (value - about.centre) / about.scale * gain * lane * 0.48);
-    if (down) pen.lineTo(x, top); else pen.moveTo(x, top);
-    if (high !== low) pen.lineTo(x, bottom);
-    down = true;
+  for (let column = 0, down = false; column < view.columns; column++) {
+    const [low, high] = view.numbers.subarray(base + 2 * column, base + 2 * column + 2), x = at(view.first + column * view.width);
+    if (down && !Number.isNaN(low)) pen.lineTo(x, height(high)); else pen.moveTo(x, height(high));
+    if (high !== low) pen.lineTo(x, height(low));
+    down = !Number.isNaN(low);
   }
   pen.stroke();
-  pen.restore();
 }
 
-/** Draw the spectrogram of what is shown; the window is between two places, and its context dimmed. */
-function drawSpectrum(from, to) {
-  const { levels, rows, columns, highest, edge, range } = view.spectrogram, found = numbers(levels, Uint8Array);
-  const [pen, width, height] = prepare($("spectrum"));
-  const picture = new ImageData(columns, rows), ground = dark.matches ? [24, 28, 35] : [255, 255, 255];
-  const far = dark.matches ? [255, 214, 130] : [122, 14, 66], half = dark.matches ? [196, 78, 110] : [236, 140, 80];
-  for (let row = 0; row < rows; row++) {
-    for (let column = 0; column < columns; column++) {
-      const level = Math.max(0, found[row * columns + column] - 1) / 254, place = 4 * ((rows - 1 - row) * columns + column);
-      const [near, next, share] = level < 0.5 ? [ground, half, 2 * level] : [half, far, 2 * level - 1];
-      for (let part = 0; part < 3; part++) picture.data[place + part] = near[part] + share * (next[part] - near[part]);
-      picture.data[place + 3] = 255;
-    }
-  }
-  const sheet = new OffscreenCanvas(columns, rows);
-  sheet.getContext("2d").putImageData(picture, 0, 0);
-  const inset = (width - LEFT) * edge / (view.last - view.first), tall = height - 8;
-  pen.imageSmoothingQuality = "high";
-  pen.drawImage(sheet, LEFT + inset, 4, width - LEFT - 2 * inset, tall);
-  pen.globalAlpha = 0.55;
-  pen.fillStyle = ink("panel");
-  const [left, right] = [Math.max(LEFT, from), Math.min(width, to)];
-  pen.fillRect(LEFT, 4, Math.max(0, left - LEFT), tall);
-  pen.fillRect(right, 4, Math.max(0, width - right), tall);
-  pen.globalAlpha = 1;
-  pen.strokeStyle = ink("edge");
-  for (const at of [from, to]) {
-    if (at < LEFT || at > width) continue;
-    pen.beginPath(); pen.moveTo(at, 0); pen.lineTo(at, height); pen.stroke();
-  }
+function drawSpectrum() {
+  const [pen, width, height] = prepare("spectrum"), own = numbers(view.spectrum, Float32Array), both = [...own, ...start.typical];
+  const [low, high] = [Math.min(...both), Math.max(...both, Math.min(...both) + 10)], bottom = height - 18;
+  const x = (place) => LEFT + (width - LEFT) * place / (own.length - 1);
+  const y = (value) => 4 + (bottom - 4) * (high - value) / (high - low);
   pen.fillStyle = ink("muted");
-  for (const hertz of ticks(0, highest, 3)) {
-    const y = height - 4 - (height - 8) * hertz / highest;
-    pen.fillText(`${+hertz.toPrecision(3)} Hz`, LEFT - 8 - pen.measureText(`${+hertz.toPrecision(3)} Hz`).width, Math.min(height - 2, Math.max(11, y + 4)));
+  pen.strokeStyle = ink("line");
+  for (const level of ticks(low, high, 3)) {
+    pen.fillText(`${level} dB`, LEFT - 8 - pen.measureText(`${level} dB`).width, Math.min(bottom, Math.max(11, y(level) + 4)));
+    line(pen, [LEFT, y(level)], [width, y(level)]);
   }
-  const name = channel < 0 ? "mean of all channels" : start.channels[channel].name;
-  $("spectrum-name").textContent = `Spectrogram, colours over ${Math.round(range)} dB: ${name}`;
+  for (const hertz of ticks(0, start.fs / 2, Math.max(3, width / 90))) {
+    const place = x(hertz / start.fs * 2 * (own.length - 1)), text = `${+hertz.toPrecision(3)} Hz`;
+    pen.fillText(text, Math.min(place, width - pen.measureText(text).width), height - 4);
+  }
+  for (const [values, name, size] of [[start.typical, "edge", 1], [own, "accent", 2]]) {
+    [pen.strokeStyle, pen.lineWidth] = [ink(name), size];
+    line(pen, ...Array.from(values, (value, place) => [x(place), y(value)]));
+  }
+}
+
+function element(kind, name, text = "") {
+  return Object.assign(document.createElement(kind), { className: name, textContent: text });
 }
 
 function drawState() {
-  const list = state.classes.map(([name, count], place) => {
-    const button = document.createElement("button"), key = document.createElement("kbd");
-    const swatch = document.createElement("span"), text = document.createElement("span");
-    button.type = "button";
-    key.textContent = place < 9 ? place + 1 : "·";
-    [swatch.className, text.className, text.textContent] = ["swatch", "name", name];
-    swatch.style.background = colours()[place % LIGHT.length];
-    button.append(key, swatch, text);
-    if (name === question.suggestion) { button.className = "suggested"; button.append(" suggested"); }
-    if (name === question.label) { button.className = "current"; button.append(" now"); }
+  const named = (name) => {
+    const swatch = element("span", "swatch");
+    swatch.style.background = colour(name);
+    return [swatch, element("span", "name", name)];
+  };
+  $("classes").replaceChildren(...state.classes.map(([name], place) => {
+    const button = element("button", "");
+    button.append(element("kbd", "", place < 9 ? place + 1 : "·"), ...named(name));
+    if (name === question.suggestion || name === question.label) {
+      button.className = "marked";
+      button.append(name === question.label ? "now" : "suggested");
+    }
     button.addEventListener("click", () => label(name));
-    const line = document.createElement("li"), number = document.createElement("span"), own = text.cloneNode(true);
-    [number.className, number.textContent] = ["number", count];
-    line.append(swatch.cloneNode(true), own, number);
-    return [button, line];
-  });
-  $("classes").replaceChildren(...list.map(([button]) => button));
-  $("counts").replaceChildren(...list.map(([, line]) => line));
-  if (!list.length) $("classes").textContent = "Press n and name what you see.";
+    return button;
+  }));
+  if (!state.classes.length) $("classes").textContent = "Press n and name what you see.";
+  $("counts").replaceChildren(...state.classes.map(([name, count]) => {
+    const item = element("li", "");
+    item.append(...named(name), element("span", "number", count));
+    return item;
+  }));
   const most = state.subjects.slice(0, 4).map(([name, count]) => `${name || "unknown"} ${count}`).join(", ");
   $("subjects").textContent = `${state.labelled} of ${start.windows.toLocaleString("en")} windows; `
-    + `${state.subjects.length} of ${state.all_subjects} subjects${most ? `: ${most}${state.subjects.length > 4 ? ", …" : ""}` : ""}`;
+    + `${state.subjects.length} of ${state.all_subjects} subjects${most && `: ${most}`}${state.subjects.length > 4 ? ", …" : ""}`;
   const { recording, subject, start: begun } = question;
   $("where").textContent = `${recording}${subject && subject !== recording ? ` · ${subject}` : ""} · ${clock(begun, begun + 120)}`;
   $("why").textContent = WHY[question.asked];
-  $("edit").disabled = !list.length;
+  $("edit").disabled = !state.classes.length;
   $("busy").textContent = state.follows === state.version ? "" : "updating…";
-  drawAccuracy();
+  const { accuracy, interval, count, too_early: early } = state.estimate, percent = (value) => Math.round(100 * value);
+  $("accuracy").textContent = accuracy === undefined ? "Too early to say" : `${percent(accuracy)} %`;
+  $("accuracy-why").textContent = accuracy === undefined ? early || ""
+    : `${percent(interval[0])} to ${percent(interval[1])} % (95 % interval), from ${count} windows drawn at random`;
+  $("consistency").textContent = state.repeated ? `You: ${state.same} of ${state.repeated} repeated windows got the same label` : "";
   drawTimeline();
   drawMap();
 }
 
-function drawAccuracy() {
-  const { accuracy, interval, count, too_early: early } = state.estimate;
-  const percent = (value) => `${Math.round(100 * value)}`;
-  $("accuracy").textContent = accuracy === undefined ? "Too early to say" : `${percent(accuracy)} %`;
-  $("accuracy-why").textContent = accuracy === undefined ? early || ""
-    : `${percent(interval[0])} to ${percent(interval[1])} % (95 % interval), from ${count} windows drawn at random`;
-  $("range").hidden = accuracy === undefined;
-  if (accuracy !== undefined) {
-    $("interval").style.left = `${100 * interval[0]}%`;
-    $("interval").style.right = `${100 - 100 * interval[1]}%`;
-    $("middle").style.left = `${100 * accuracy}%`;
-  }
-  $("consistency").textContent = state.repeated ? `You: ${state.same} of ${state.repeated} repeated windows got the same label` : "";
-}
-
 function drawTimeline() {
-  const { rows, codes, starts } = state.along, [pen, width, height] = prepare($("timeline"));
+  const { rows, codes, starts } = state.along, [pen, width, height] = prepare("timeline");
   const marks = new Map(state.marks), end = starts.at(-1) + start.length / start.fs, wide = (width - LEFT) / rows.length;
   rows.forEach((row, place) => {
     const x = LEFT + place * wide;
@@ -340,92 +307,92 @@ function drawTimeline() {
     }
     if (row === question.row) {
       pen.fillStyle = ink("ink");
-      pen.beginPath(); pen.moveTo(x + wide / 2, height - 13); pen.lineTo(x + wide / 2 - 5, height - 5); pen.lineTo(x + wide / 2 + 5, height - 5); pen.fill();
+      pen.fillText("▲", x + wide / 2 - 6, height - 2);
     }
   });
   pen.fillStyle = ink("muted");
-  pen.fillText("labelled", 2, 10); pen.fillText("predicted", 2, 27);
+  pen.fillText("labelled", 2, 10);
+  pen.fillText("predicted", 2, 27);
   $("timeline-name").textContent = `Recording ${question.recording}, ${clock(starts[0], end)} to ${clock(end, end)}`
-    + (state.timeline.along ? ", predicted along the recording" : "");
+    + `${state.timeline.along ? ", predicted along the recording" : ""}; click a window to label it`;
 }
 
-const spot = (point, width, height) => [14 + point[0] * (width - 28), height - 14 - point[1] * (height - 28)];
+const spot = (points, place, width, height) => [14 + points[2 * place] * (width - 28), height - 14 - points[2 * place + 1] * (height - 28)];
 
 function drawMap() {
-  const [pen, width, height] = prepare($("map")), names = classNames();
-  for (let place = 0; place < start.rows.length; place++) {
-    const [x, y] = spot(start.points.subarray(2 * place, 2 * place + 2), width, height), code = state.codes[place];
-    pen.globalAlpha = code < 0 ? 0.55 : 0.7;
+  const [pen, width, height] = prepare("map"), names = classNames();
+  pen.globalAlpha = 0.7;
+  state.codes.forEach((code, place) => {
+    const [x, y] = spot(start.points, place, width, height);
     pen.fillStyle = code < 0 ? ink("muted") : colour(state.names[code]);
     pen.fillRect(x - 1.5, y - 1.5, 3, 3);
-  }
+  });
   pen.globalAlpha = 1;
   pen.textAlign = "center";
   pen.font = "bold 10px system-ui, sans-serif";
   state.marks.forEach(([, name], place) => {
-    const [x, y] = spot(state.marked.subarray(2 * place, 2 * place + 2), width, height);
+    const [x, y] = spot(state.marked, place, width, height);
     pen.fillStyle = colour(name);
     pen.strokeStyle = ink("panel");
-    pen.beginPath(); pen.arc(x, y, 7, 0, 7); pen.fill(); pen.stroke();
+    pen.beginPath();
+    pen.arc(x, y, 7, 0, 7);
+    pen.fill();
+    pen.stroke();
     pen.fillStyle = ink("panel");
     pen.fillText(String(names.indexOf(name) + 1), x, y + 3.5);
   });
-  const [x, y] = spot(question.point, width, height);
-  for (const [style, size] of [["panel", 6], ["ink", 2.5]]) {
-    pen.strokeStyle = ink(style);
-    pen.lineWidth = size;
-    pen.beginPath(); pen.moveTo(x - 10, y); pen.lineTo(x + 10, y); pen.moveTo(x, y - 10); pen.lineTo(x, y + 10); pen.stroke();
+  const [x, y] = spot(question.point, 0, width, height);
+  for (const [name, size] of [["panel", 6], ["ink", 2.5]]) {
+    [pen.strokeStyle, pen.lineWidth] = [ink(name), size];
+    line(pen, [x - 10, y], [x + 10, y]);
+    line(pen, [x, y - 10], [x, y + 10]);
   }
 }
 
 function clickMap(event) {
-  const box = $("map").getBoundingClientRect(), points = [];
-  start.rows.forEach((row, place) => points.push([row, start.points.subarray(2 * place, 2 * place + 2)]));
-  state.marks.forEach(([row], place) => points.push([row, state.marked.subarray(2 * place, 2 * place + 2)]));
-  let [best, nearest] = [null, 20 ** 2];
-  for (const [row, point] of points) {
-    const [x, y] = spot(point, box.width, box.height);
-    const distance = (x - event.clientX + box.left) ** 2 + (y - event.clientY + box.top) ** 2;
-    if (distance <= nearest) [best, nearest] = [row, distance];
+  const { left, top, width, height } = $("map").getBoundingClientRect();
+  let [best, nearest] = [null, 20];
+  const points = [[Array.from(start.rows), start.points], [state.marks.map(([row]) => row), state.marked]];
+  for (const [rows, places] of points) {
+    rows.forEach((row, place) => {
+      const [x, y] = spot(places, place, width, height), distance = Math.hypot(x - event.clientX + left, y - event.clientY + top);
+      if (distance <= nearest) [best, nearest] = [row, distance];
+    });
   }
   if (best !== null) pick(best);
 }
 
 function clickTimeline(event) {
-  const box = $("timeline").getBoundingClientRect(), rows = state.along.rows;
-  const place = Math.floor((event.clientX - box.left - LEFT) / (box.width - LEFT) * rows.length);
-  if (place >= 0 && place < rows.length) pick(rows[place]);
+  const { left, width } = $("timeline").getBoundingClientRect(), rows = state.along.rows;
+  const row = rows[Math.floor((event.clientX - left - LEFT) / (width - LEFT) * rows.length)];
+  if (row !== undefined) pick(row);
 }
 
 // ----------------------------------------------------------------------------------------------------- events
 
-const toggleSuggestions = () => alone(showQuestion);
 const KEYS = {
-  n: () => openDialog("new-dialog", () => { $("new-name").value = ""; }),
-  r: () => { if (classNames().length) openDialog("edit-dialog", prepareEdit); },
+  n: () => openDialog("new-dialog"),
+  r: () => { if (classNames().length) openDialog("edit-dialog"); },
   s: () => label(""),
-  u: () => undo(),
-  p: () => { $("suggest").checked = !$("suggest").checked; toggleSuggestions(); },
-  c: () => move(() => { channel = channel + 1 < start.channels.length ? channel + 1 : -1; }),
+  u: undo,
+  p: () => $("suggest").click(),
   "?": () => openDialog("help"),
   ",": () => neighbour(-1),
   ".": () => neighbour(1),
-  "+": () => { gain *= 1.5; drawWindow(); },
-  "-": () => { gain /= 1.5; drawWindow(); },
-  Escape: () => { if (question.asked === "picked") label(""); },
-  Home: () => move(() => { offset = 0; }),
-  ArrowLeft: () => move(() => { offset = Math.max(offset - Math.round(start.length / 2), -30 * start.length); }),
-  ArrowRight: () => move(() => { offset = Math.min(offset + Math.round(start.length / 2), 30 * start.length); }),
-  ArrowUp: () => move(() => { context = Math.min(context + 1, CONTEXTS.length - 1); }),
-  ArrowDown: () => move(() => { context = Math.max(context - 1, 0); }),
+  "+": () => scale(1.5),
+  "=": () => scale(1.5),
+  "-": () => scale(1 / 1.5),
+  ArrowLeft: () => look(-0.5, 0),
+  ArrowRight: () => look(0.5, 0),
+  ArrowUp: () => look(0, 1),
+  ArrowDown: () => look(0, -1),
 };
 
 function press(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !start) return;
-  if (event.target.closest("select, input:not([type=checkbox])")) return;
   const name = /^[1-9]$/.test(event.key) ? classNames()[event.key - 1] : undefined;
-  const action = name !== undefined ? () => label(name) : KEYS[event.key === "=" ? "+" : event.key];
-  if (!action || event.repeat && !event.key.startsWith("Arrow")) return;
+  const action = name === undefined ? KEYS[event.key] : () => label(name);
+  if (!action || (event.repeat && !event.key.startsWith("Arrow"))) return;
   event.preventDefault();
   action();
 }
@@ -436,19 +403,15 @@ function redraw() {
 
 async function begin() {
   document.addEventListener("keydown", press);
-  dark.addEventListener("change", redraw);
+  dark.addEventListener("change", () => { inks.clear(); redraw(); });
   addEventListener("resize", redraw);
   $("map").addEventListener("click", clickMap);
   $("timeline").addEventListener("click", clickTimeline);
-  $("suggest").addEventListener("change", toggleSuggestions);
-  $("open-help").addEventListener("click", KEYS["?"]);
-  for (const [id, key] of [["new", "n"], ["skip", "s"], ["undo", "u"], ["edit", "r"], ["channel", "c"]]) $(id).addEventListener("click", KEYS[key]);
+  $("suggest").addEventListener("change", () => alone(showQuestion));
+  for (const [id, key] of [["new", "n"], ["skip", "s"], ["undo", "u"], ["edit", "r"], ["open-help", "?"]]) $(id).addEventListener("click", KEYS[key]);
   for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
-  $("new-dialog").querySelector("form").addEventListener("submit", () => label($("new-name").value.trim()));
-  $("edit-dialog").querySelector("form").addEventListener("submit", () => alone(async () => {
-    await ask("rename", { old: $("edit-old").value, new: $("edit-new").value });
-    await showQuestion();
-  }));
+  $("new-dialog").addEventListener("submit", () => label($("new-name").value.trim()));
+  $("edit-dialog").addEventListener("submit", rename);
   $("edit-old").addEventListener("change", () => { $("edit-new").value = $("edit-old").value; noteEdit(); });
   $("edit-new").addEventListener("input", noteEdit);
   busy = false;
@@ -456,6 +419,7 @@ async function begin() {
     start = await ask("start");
     start.rows = numbers(start.rows, Int32Array);
     start.points = numbers(start.map, Float32Array);
+    start.typical = numbers(start.typical, Float32Array);
     $("file").textContent = start.file;
     await showQuestion();
     say(`${start.windows.toLocaleString("en")} windows of ${start.subjects} subjects. Answers go to ${start.file}.`);

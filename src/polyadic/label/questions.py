@@ -8,7 +8,7 @@ estimate the accuracy from. Chosen on development subjects by `python -m paper l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +24,6 @@ COVER = 10
 """Number of windows that cover the data before uncertainty counts."""
 _STATISTICS = 0.5
 """Weight of the statistics in distances: that of a probe with few labels."""
-
-_Rows = NDArray[np.intp]
 
 
 class Question(NamedTuple):
@@ -79,8 +77,8 @@ class Questions:
         weight[list(statistics)] = _STATISTICS
         self._Z = np.asarray(Z * weight, np.float32)
         self._groups = np.unique(np.asarray(groups), return_inverse=True)[1]
-        self.order: _Rows = rng.permutation(len(Z))
-        self.sample: _Rows = np.sort(rng.permutation(len(Z))[:SAMPLE])
+        self.order: NDArray[np.intp] = rng.permutation(len(Z))
+        self.sample: NDArray[np.intp] = np.sort(rng.permutation(len(Z))[:SAMPLE])
         self._near, self._of = np.full(len(self.sample), np.inf, np.float32), list[int]()
 
     def next(
@@ -111,21 +109,17 @@ class Questions:
         if not seen:
             F = self._Z[self.sample]
             return int(self.sample[np.square(F - F.mean(axis=0)).sum(axis=1).argmin()])
-        free = self._free(seen)
         counts = np.bincount(self._groups[list(seen)], minlength=self._groups.max() + 1)[self._groups[self.sample]]
-        fewest = free & (counts == counts[free].min(initial=np.iinfo(np.intp).max))
-        return self._best(self.distances(seen), fewest, seen)
+        free = ~np.isin(self.sample, seen)
+        return self._best(np.where(counts == counts[free].min(initial=len(seen)), self.distances(seen), -1.0), seen)
 
     def unsure(self, seen: Sequence[int], probabilities: NDArray[np.float64], far: bool) -> int:
         """Return the most uncertain window; with `far`, that of the largest uncertainty times distance from those seen.
 
-        Parameters
-        ----------
-        seen, probabilities : as for `next`
-        far : whether the distance counts
+        `seen` and `probabilities` are as for `next`.
         """
         score = margin(probabilities)
-        return self._best(score * self.distances(seen) if far else score, self._free(seen), seen)
+        return self._best(score * self.distances(seen) if far else score, seen)
 
     def distances(self, seen: Sequence[int]) -> NDArray[np.float32]:
         """Return the distance of each window of the sample from the nearest one seen: (n,)."""
@@ -137,12 +131,9 @@ class Questions:
         self._of = list(seen)
         return self._near
 
-    def _free(self, seen: Collection[int]) -> NDArray[np.bool_]:
-        free: NDArray[np.bool_] = ~np.isin(self.sample, list(seen))
-        return free
-
-    def _best(self, score: NDArray[Any], free: NDArray[np.bool_], seen: Collection[int]) -> int:
+    def _best(self, score: NDArray[Any], seen: Sequence[int]) -> int:
+        """Return the window with the largest score among those not seen."""
+        free = ~np.isin(self.sample, seen)
         if free.any():
             return int(self.sample[np.where(free, score, -np.inf).argmax()])
-        left = np.setdiff1d(np.arange(len(self._Z)), list(seen))  # the whole sample was asked about
-        return int(left[0])
+        return int(np.setdiff1d(np.arange(len(self._Z)), seen)[0])  # the whole sample was asked about

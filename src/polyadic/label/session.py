@@ -1,7 +1,7 @@
 """A labelling session: the answers so far, the next question, and what the labels predict.
 
 The answers are the rows of a `Journal`, and everything else follows from them, so a session that is killed goes on
-where it stopped. Predictions are refitted in the background (`refit`); questions never wait for them.
+where it stopped. Predictions are refitted in the background (`follow`); questions never wait for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from scipy.stats import binomtest
 from polyadic._util.files import harmless
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe, WindowClassifier
+from polyadic.evaluate import Probe
+from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.label.journal import Journal, Row, place_rows
 from polyadic.label.questions import EVERY, Question, Questions
 
@@ -53,25 +54,10 @@ class Predictions(NamedTuple):
 
     version: int  # number of journal rows that it is based on
     estimate: dict[str, Any]  # accuracy on randomly drawn windows and its interval, or why it is too early to say
+    probe: Probe | None = None
     classes: NDArray[Any] = np.empty(0, "<U1")  # (K,), names
     probabilities: NDArray[np.float64] | None = None  # (N, K)
-    classifier: WindowClassifier | None = None  # knows the order of classes, if that helps
-
-
-class _Features:
-    """Features that are known already, as an estimator for `WindowClassifier`."""
-
-    def __init__(self, windows: Windows, Z: NDArray[np.float64], readout: Any) -> None:
-        self._place = {int(row): place for place, row in enumerate(windows.source(np.arange(len(windows))))}
-        self._Z, self.readout_ = Z, readout
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def transform(self, windows: Windows) -> NDArray[np.float64]:
-        places = [self._place[int(row)] for row in windows.source(np.arange(len(windows)))]
-        found: NDArray[np.float64] = self._Z[places]
-        return found
+    chain: Chain | None = None  # the order of classes, if it helps
 
 
 class Session:
@@ -115,7 +101,6 @@ class Session:
         self.windows, self.Z, self.journal, self.who = windows, np.asarray(Z, np.float64), journal, who
         self.groups = windows.subject if (windows.subject != "").any() else windows.recording
         self._statistics = [] if readout is None else list(range(readout.rank, readout.n_features))
-        self._features = _Features(windows, self.Z, readout)
         self.questions = Questions(self.Z, self.groups, self._statistics, random_state)
         self._random = np.random.default_rng(random_state)
         self.labels: list[str] = [""] * len(windows)
@@ -123,18 +108,15 @@ class Session:
         self.classes: list[str] = []
         self.predictions = Predictions(-1, {})
         self._stamps: Counter[int] = Counter()
-        self._pending: dict[str, Question] = {}
-        self._picked: dict[str, Question] = {}
+        self._open: dict[str, Question] = {}  # of each tab
         self._lock = RLock()
         self.changed = Condition(self._lock)
-        places = place_rows(journal.rows, windows)
-        if -1 in places:
-            row = journal.rows[places.index(-1)]
-            raise PolyadicError(
-                f"{journal.path.name} has labels of other windows, such as {row.recording} at {row.start:g} s, "
-                f"{row.duration:g} s long: use the same folder and --seconds, or another file (-o)"
-            )
-        for place, row in zip(places, journal.rows, strict=True):
+        for place, row in zip(place_rows(journal.rows, windows), journal.rows, strict=True):
+            if place < 0:
+                raise PolyadicError(
+                    f"{journal.path.name} has labels of other windows, such as {row.recording} at {row.start:g} s, "
+                    f"{row.duration:g} s long: use the same folder and --seconds, or another file (-o)"
+                )
             self._apply(place, row.label, row.asked)
 
     # ------------------------------------------------------------------------------------------ answers
@@ -150,13 +132,10 @@ class Session:
 
     def _apply(self, row: int, label: str, asked: str) -> None:
         """Update everything by one row of the journal."""
-        before = self.labels[row]
-        self.labels[row] = label
+        before, self.labels[row] = self.labels[row], label
         self._stamps[row] += 1
         if asked == "undo":
-            place = next((n for n in reversed(range(len(self.answers))) if self.answers[n].row == row), None)
-            if place is not None:
-                del self.answers[place]
+            del self.answers[max(place for place, answer in enumerate(self.answers) if answer.row == row)]
         elif asked == "rename":
             self._replace_class(before, label)
         else:
@@ -165,30 +144,30 @@ class Session:
             self.classes.append(label)
 
     def _replace_class(self, old: str, new: str) -> None:
-        if old not in self.classes or old == new:
+        """Rename a class, which keeps its place, or merge it into another one."""
+        if old not in self.classes:
             return
         if new in self.classes:
             self.classes.remove(old)
         else:
             self.classes[self.classes.index(old)] = new
+        names = {old: new}
         self.answers = [
-            Answer(row, new if before == old else before, new if label == old else label, asked)
+            Answer(row, names.get(before, before), names.get(label, label), asked)
             for row, before, label, asked in self.answers
         ]
 
     def _write(self, changes: list[tuple[int, str, str]]) -> None:
         """Write rows, labels and reasons to the disk, and only then to memory."""
         fs, length = self.windows.fs or 1.0, self.windows.shape[2]
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        who, names, starts = harmless(self.who), self.windows.recording, self.windows.start
-        self.journal.append(
-            [
-                Row(harmless(str(names[row])), float(starts[row]) / fs, length / fs, label, who, now, asked)
-                for row, label, asked in changes
-            ]
-        )
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        rows = []
         for row, label, asked in changes:
-            self._apply(row, label, asked)
+            name, start = harmless(str(self.windows.recording[row])), float(self.windows.start[row]) / fs
+            rows.append(Row(name, start, length / fs, label, harmless(self.who), now, asked))
+        self.journal.append(rows)
+        for change in changes:
+            self._apply(*change)
         self.changed.notify_all()
 
     def answer(self, tab: str, row: int, label: str, stamp: int) -> None:
@@ -198,15 +177,13 @@ class Session:
         ------
         ConflictError : if the label of the window was set since the page saw it, as the stamp says
         """
-        label = check_name(label) if label else ""
+        label = _check_name(label) if label else ""
         with self._lock:
             self._check_stamp(row, stamp)
-            picked, pending = self._picked.pop(tab, None), self._pending.get(tab) or self.question(tab)
-            asked = pending.asked if pending.row == row and picked is None else "picked"
+            question = self._open.pop(tab, None)
+            asked = question.asked if question is not None and question.row == row else "picked"
             if label or asked != "picked":
                 self._write([(row, label, asked)])
-            if asked != "picked":
-                self._pending.pop(tab, None)
 
     def undo(self, tab: str, row: int, stamp: int) -> None:
         """Take back the last answer about a window, and ask the tab about it again; raises like `answer`."""
@@ -216,19 +193,16 @@ class Session:
             if last is None:
                 raise PolyadicError("There is nothing to undo for this window.")
             self._write([(row, last.before, "undo")])
-            (self._picked if last.asked == "picked" else self._pending)[tab] = Question(row, last.asked)
+            self._open[tab] = Question(row, last.asked)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class; the name of another class merges both."""
-        new = check_name(new)
+        new = _check_name(new)
         with self._lock:
             if old not in self.classes:
                 raise PolyadicError(f"There is no class {old!r}.")
-            rows = [row for row, label in enumerate(self.labels) if label == old]
-            if rows:
-                self._write([(row, new, "rename") for row in rows])
-            else:
-                self._replace_class(old, new)
+            self._write([(row, new, "rename") for row, label in enumerate(self.labels) if label == old])
+            self._replace_class(old, new)  # also a class that no window has now
 
     def _check_stamp(self, row: int, stamp: int) -> None:
         if not 0 <= row < len(self.windows):
@@ -242,31 +216,29 @@ class Session:
     # ---------------------------------------------------------------------------------------- questions
 
     def question(self, tab: str) -> Question:
-        """Return what a tab is asked now: the window it picked, else its open question, else the next one."""
+        """Return what a tab is asked now: its open question, else the next one."""
         with self._lock:
-            if tab in self._picked:
-                return self._picked[tab]
-            if tab not in self._pending:
-                self._pending[tab] = self._next({question.row for question in self._pending.values()})
-            return self._pending[tab]
+            if tab not in self._open:
+                self._open[tab] = self._next()
+            return self._open[tab]
 
-    def pick(self, tab: str, row: int) -> Question:
-        """Let a tab answer about a window of its choice; its open question stays open."""
+    def pick(self, tab: str, row: int) -> None:
+        """Let a tab answer about a window of its choice instead of its open question."""
+        if not 0 <= row < len(self.windows):
+            raise PolyadicError(f"There is no window {row}.")
         with self._lock:
-            self._picked[tab] = Question(row, "picked")
-            return self._picked[tab]
+            self._open[tab] = Question(row, "picked")
 
-    def _next(self, taken: set[int]) -> Question:
-        asked = [answer for answer in self.answers if answer.asked != "picked"]
-        number = len(asked) + len(taken)
+    def _next(self) -> Question:
+        others = [question for question in self._open.values() if question.asked != "picked"]
+        asked, taken = [answer.asked for answer in self.answers if answer.asked != "picked"], {row for row, _ in others}
+        number = len(asked) + len(others)
         if (number + 1) % AGAIN == 0 and (number + 1) % EVERY:
-            early = [answer.row for answer in self.answers[:-_PAUSE] if self.labels[answer.row]]
-            again = {answer.row for answer in self.answers if answer.asked == "again"} | taken
-            rows = sorted(set(early) - again)
+            early = {answer.row for answer in self.answers[:-_PAUSE] if self.labels[answer.row]}
+            rows = sorted(early - taken - {answer.row for answer in self.answers if answer.asked == "again"})
             if rows:
                 return Question(int(self._random.choice(rows)), "again")
-        drawn = sum(answer.asked == "random" for answer in asked)
-        drawn += sum(question.asked == "random" for question in self._pending.values())
+        drawn = [*asked, *(question.asked for question in others)].count("random")
         seen = list(dict.fromkeys([answer.row for answer in self.answers] + sorted(taken)))
         found = self.predictions.probabilities
         sample = None if found is None else found[self.questions.sample]
@@ -289,9 +261,10 @@ class Session:
             likelihoods, fold = probe.left_out_likelihoods(*words, np.ones(len(rows), bool), self._statistics)
             drawn = np.isin(rows, random) & (fold >= 0)
             right = (probe.classes_[likelihoods.argmax(axis=1)] == labels[rows])[drawn].tolist()
-            order = self.predictions.classifier  # of earlier labels, until `learn_order`
-            order = order if order is not None and np.array_equal(order.classes_, probe.classes_) else None
-            result = Predictions(version, self._estimate(right), probe.classes_, probe.predict_proba(self.Z), order)
+            same = np.array_equal(self.predictions.classes, probe.classes_)
+            chain = self.predictions.chain if same else None  # of earlier labels, until `learn_order`
+            found = probe.predict_proba(self.Z)
+            result = Predictions(version, self._estimate(right), probe, probe.classes_, found, chain)
         with self._lock:
             self.predictions = result
         return result
@@ -306,38 +279,36 @@ class Session:
             drawn = f"{count} of {FEWEST_RANDOM} randomly drawn windows"
             return {"count": count, "too_early": drawn if subjects > 1 else "labels of two subjects are needed"}
         ends = binomtest(sum(right), count).proportion_ci(method="wilson")
-        return {"count": count, "right": sum(right), "accuracy": sum(right) / count, "interval": [ends.low, ends.high]}
+        return {"count": count, "accuracy": sum(right) / count, "interval": [ends.low, ends.high]}
 
     def learn_order(self) -> None:
         """Learn the order of classes along recordings for the timeline, if it helps on subjects left out."""
         with self._lock:
             labels, predictions = np.array(self.labels), self.predictions
-        if predictions.probabilities is None:
+        rows = rows_along(self.windows, labels != "")
+        recordings, sizes = np.unique(self.windows.index.recording[rows], return_counts=True)
+        rows = rows[np.isin(self.windows.index.recording[rows], recordings[np.cumsum(sizes) <= _MOST_ALONG])]
+        if predictions.probe is None or set(labels[rows].tolist()) - {""} != set(predictions.classes.tolist()):
             return
-        index = self.windows.index
-        sizes = np.bincount(index.recording)
-        labelled = np.unique(index.recording[labels != ""])
-        chosen = labelled[np.cumsum(sizes[labelled]) <= _MOST_ALONG]
-        rows = np.flatnonzero(np.isin(index.recording, chosen))
-        classifier = None
-        if set(labels[rows].tolist()) - {""} == set(predictions.classes.tolist()):
-            found = WindowClassifier(self._features).fit(self.windows[rows], labels[rows], self.groups[rows])
-            classifier = found if found.chain_ is not None and found.chain_.is_default else None
+        words = self.Z[rows], labels[rows], self.groups[rows], np.ones(len(rows), bool), self._statistics
+        likelihoods, fold = predictions.probe.left_out_likelihoods(*words)
+        codes = np.where(labels == "", -1, np.searchsorted(predictions.classes, labels))[rows]
+        chain = choose_chain(likelihoods, codes, fold, self.groups[rows], self.windows[rows])
         with self._lock:
             if self.predictions is predictions:
-                self.predictions = predictions._replace(classifier=classifier)
+                self.predictions = predictions._replace(chain=chain if chain.is_default else None)
 
     def timeline(self, row: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Return the windows of a window's recording in order of time, and their predicted classes ("" if none)."""
         index, predictions = self.windows.index, self.predictions
         rows = np.flatnonzero(index.recording == index.recording[row])
         rows = rows[np.argsort(index.start[rows], kind="stable")]
-        if predictions.probabilities is None:
+        if predictions.probe is None or predictions.probabilities is None:
             return rows, np.full(len(rows), "")
-        probabilities = predictions.probabilities[rows]
-        if predictions.classifier is not None:
-            return rows, predictions.classifier.label_sequence(probabilities, self.windows[rows])[0]
-        return rows, predictions.classes[probabilities.argmax(axis=1)]
+        codes = predictions.probabilities[rows].argmax(axis=1)
+        if predictions.chain is not None:
+            codes = predictions.chain.path(predictions.probe.log_likelihoods(self.Z[rows]), self.windows[rows])
+        return rows, predictions.classes[codes]
 
     # ------------------------------------------------------------------------------------------- counts
 
@@ -357,12 +328,12 @@ class Session:
             }
 
 
-def check_name(name: str) -> str:
+def _check_name(name: str) -> str:
     """Return the name of a class without outer spaces, or raise if it cannot be one."""
     name = " ".join(name.split())
-    if not name or len(name) > _LONGEST_NAME:
+    if not 0 < len(name) <= _LONGEST_NAME:
         raise PolyadicError(f"The name of a class must have 1 to {_LONGEST_NAME} characters.")
-    if re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", name) or harmless(name) != name or name == "-1":
+    if re.search("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", name) or harmless(name) != name:
         raise PolyadicError("The name of a class must not begin with =, +, -, @, or have control characters.")
     return name
 
@@ -370,21 +341,21 @@ def check_name(name: str) -> str:
 def follow(session: Session, on_error: Callable[[str], None]) -> Thread:
     """Start a thread that refits the predictions whenever there are new answers."""
 
+    def is_behind() -> bool:
+        return session.predictions.version != session.version
+
     def run() -> None:
-        while True:
-            with session.changed:
-                session.changed.wait_for(lambda: session.predictions.version != session.version)
-            try:
+        try:
+            while True:
+                with session.changed:
+                    session.changed.wait_for(is_behind)
                 session.refit()
                 with session.changed:
-                    idle = not session.changed.wait_for(
-                        lambda: session.predictions.version != session.version, timeout=1.0
-                    )
-                if idle:
+                    behind = session.changed.wait_for(is_behind, timeout=1.0)
+                if not behind:
                     session.learn_order()
-            except Exception as error:
-                on_error(f"predictions failed: {error}")
-                return
+        except Exception as error:
+            on_error(f"predictions failed: {error}")
 
     thread = Thread(target=run, daemon=True)
     thread.start()

@@ -10,12 +10,9 @@ Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 
 from __future__ import annotations
 
-from polyadic.plot.components import class_means, components, profile
-from polyadic.plot.fits import statistics, training
-from polyadic.plot.scalp import channels
-from polyadic.plot.scores import comparison, confusion, missing_channels, reliability, subjects
-from polyadic.plot.timeline import timeline
-from polyadic.plot.windows import features, signals
+from polyadic.plot.components import channels, class_means, components, profile
+from polyadic.plot.scores import comparison, confusion, missing_channels, reliability, statistics, subjects
+from polyadic.plot.windows import features, signals, timeline
 
 __all__ = [
     "channels",
@@ -31,5 +28,4 @@ __all__ = [
     "statistics",
     "subjects",
     "timeline",
-    "training",
 ]

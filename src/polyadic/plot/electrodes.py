@@ -1,4 +1,4 @@
-"""Positions of electrodes of the 10-20 and 10-10 systems by name, seen from above.
+"""Electrodes of the 10-20 and 10-10 systems: their positions by name, seen from above, and maps of the head.
 
 On a sphere with Cz at the top, the outer ring (Fpz, T7, Oz, T8) is 72° away from it, and electrodes in between divide
 the arcs from the midline to the ring into quarters. The projection is azimuthal equidistant: the angle from the top
@@ -8,10 +8,18 @@ becomes the distance, with the ears and the bridge of the nose on the unit circl
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["position", "positions", "site"]
+from polyadic.core.tensorizer import Axis
+from polyadic.plot.style import compact, new_figure, panel, short
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["Places", "head_maps", "interpolated", "position", "positions"]
 
 _FEWEST = 4
 # The left front quarter of the head, x to the left, by row and number; other electrodes are its mirror images.
@@ -30,6 +38,12 @@ _QUARTER: dict[str, dict[int, tuple[float, float]]] = {
 _FRONT_OF_REAR = {"CP": "FC", "TP": "FT", "P": "F", "PO": "AF", "O": "FP", "I": "N"}
 _OLD_NAMES = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8"}
 _REFERENCES = {"REF", "LE", "AVG", "AV", "AR", "A1", "A2", "M1", "M2", "A1A2", "M1M2"}
+_CIRCLE = " L ".join(f"{np.cos(angle):.3f} {np.sin(angle):.3f}" for angle in np.linspace(0, 2 * np.pi, 73)[:-1])
+_LETTERS = 72
+"""Maximum total length of the electrode names on a map; above it, names are shown on hover only."""
+_PER_LINE = 4
+
+Places = dict[int, tuple[float, float]]
 
 
 def position(name: str) -> tuple[float, float] | None:
@@ -44,24 +58,14 @@ def position(name: str) -> tuple[float, float] | None:
     ((0.0, 0.0), (-0.8, 0.0), None)
     """
     places = [_electrode(word.upper()) for word in _sites(name)]
-    if len(places) > 2 or any(place is None for place in places):
+    known = [place for place in places if place is not None]
+    if len(places) > 2 or len(known) < len(places):
         return None
-    x, y = np.mean([place for place in places if place is not None], axis=0)
+    x, y = np.mean(known, axis=0)
     return float(x) + 0.0, float(y) + 0.0
 
 
-def site(name: str) -> str:
-    """Return the short name of a channel for maps: without the prefix "EEG " and the reference.
-
-    Examples
-    --------
-    >>> site("EEG Fp1-REF"), site("EEG Fpz-Cz"), site("A1")
-    ('Fp1', 'Fpz-Cz', 'A1')
-    """
-    return "-".join(_sites(name))
-
-
-def positions(names: tuple[str, ...]) -> dict[int, tuple[float, float]]:
+def positions(names: tuple[str, ...]) -> Places:
     """Return the positions of channels with known electrodes, by index; empty if too few for a map.
 
     Examples
@@ -89,3 +93,79 @@ def _electrode(name: str) -> tuple[float, float] | None:
     if place is None:
         return None
     return place[0] * (1 if right else -1), place[1] * (-1 if row in _FRONT_OF_REAR else 1)
+
+
+def head_maps(axis: Axis, parts: NDArray[np.float64], places: Places, title: str) -> Figure:
+    """Plot the weights of channels (parts, I) as one map for each part; other channels are named below with theirs."""
+    limit = float(np.abs(parts).max()) or 1.0
+    low = -limit if float(parts.min()) < 0 else 0.0
+    rest = [
+        f"{short(axis.labels[number])} {' / '.join(f'{value:.2g}' for value in parts[:, number])}"
+        for number in range(parts.shape[1])
+        if number not in places
+    ]
+    lines = [", ".join(rest[first : first + _PER_LINE]) for first in range(0, len(rest), _PER_LINE)]
+    height = 320 + 18 * len(lines)
+    bottom = (60 + 18 * len(lines)) / height
+    bar: dict[str, Any] = {"orientation": "h", "thickness": 8, "len": 0.5, "y": bottom, "yanchor": "top"}
+    bar |= {"outlinewidth": 0, "tickvals": sorted({low, 0.0, limit}), "tickformat": ".2g"}
+    bar |= {"title": {"text": title, "side": "top", "font": {"size": 12}}}
+    colours = {"cmin": low, "cmax": limit, "autocolorscale": True, "colorbar": bar}
+    figure = new_figure(height=height, showlegend=False, coloraxis=colours)
+    for number, weights in enumerate(parts):
+        hidden = {"visible": False, "constrain": "domain"}
+        x = {"domain": [number / len(parts), (number + 1) / len(parts)], "range": [-1.12, 1.12]}
+        y = {"domain": [bottom + 0.04, 1], "range": [-1.12, 1.45], "scaleanchor": f"x{number + 1 if number else ''}"}
+        _add_map(figure, axis, number, weights, places, panel(figure, number, hidden | x, hidden | y))
+    if lines:
+        below = {"x": 0.5, "y": 0, "xref": "paper", "yref": "paper", "yanchor": "bottom", "showarrow": False}
+        figure.add_annotation(text="<br>".join(lines), font={"size": 12}, **below)
+    return figure
+
+
+def _add_map(
+    figure: Figure, axis: Axis, part: int, weights: NDArray[np.float64], places: Places, where: dict[str, str]
+) -> None:
+    """Add one map with its electrodes, head and nose."""
+    xy, names = np.array(list(places.values())), [short("-".join(_sites(axis.labels[channel]))) for channel in places]
+    values = weights[list(places)]
+    surface = interpolated(xy, values)
+    step = 2 / (len(surface) - 1)
+    grid = {"x0": -1, "dx": step, "y0": -1, "dy": step}
+    figure.add_heatmap(z=compact(surface), **grid, coloraxis="coloraxis", hoverinfo="skip", zsmooth="best", **where)
+    figure.add_scatter(
+        x=compact(xy[:, 0]),
+        y=compact(xy[:, 1]),
+        mode="markers+text" if len(names) * max(map(len, names)) <= _LETTERS else "markers",
+        text=names,
+        textposition="top center",
+        textfont={"size": 9},
+        marker={"size": 5, "color": "#777", "line": {"width": 1, "color": "white"}},  # visible on any colour
+        customdata=compact(values),
+        hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
+        **where,
+    )
+    refs = {"xref": where["xaxis"], "yref": where["yaxis"]}
+    # Cover everything outside the head in the page colour. Reports find this shape by name to recolour it.
+    outside = f"M -1.1 -1.1 H 1.1 V 1.1 H -1.1 Z M {_CIRCLE} Z"
+    cover = {"fillrule": "evenodd", "fillcolor": "white", "line_width": 0, "layer": "above", "name": "ground"}
+    figure.add_shape(type="path", path=outside, **cover, **refs)
+    line = {"color": "#888", "width": 1.5}
+    figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, line=line, **refs)
+    figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", line=line, **refs)
+    figure.add_annotation(text=axis.parts[part], x=0, y=1.2, yanchor="bottom", showarrow=False, **refs)
+
+
+def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 32) -> NDArray[np.float64]:
+    """Interpolate values (n,) at electrodes (n, 2) on a square grid, from the back of the head: (size, size)."""
+    from scipy.interpolate import RBFInterpolator
+
+    distinct, rows = np.unique(places, axis=0, return_inverse=True)
+    means = np.bincount(rows.ravel(), weights=values) / np.bincount(rows.ravel())
+    line = np.linspace(-1.0, 1.0, size)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    # Smooth and, unlike a thin-plate spline, also defined if all electrodes lie on one line.
+    surface = RBFInterpolator(distinct, means, kernel="multiquadric", epsilon=2.0, degree=0)(grid)
+    # Do not extrapolate: clip to the range of the electrodes' values.
+    picture: NDArray[np.float64] = np.clip(surface, means.min(), means.max()).reshape(size, size)
+    return picture

@@ -1,25 +1,27 @@
-"""Plots of scores: comparison of methods, confusion, calibration, and scores by subject or missing channels."""
+"""Plots of scores: comparison, confusion, calibration, scores by subject and missing channels, statistics by class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import confusion_matrix
+from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import calibration
-from polyadic.plot.style import NEUTRAL, PALETTE, line_up, new_figure, short
+from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, line_up, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["comparison", "confusion", "missing_channels", "reliability", "subjects"]
+__all__ = ["comparison", "confusion", "missing_channels", "reliability", "statistics", "subjects"]
 
 _MOST_COUNTED = 12
-_MOST_LETTERS = 40
+_MOST_STATISTICS = 16
+_DOTTED, _DASHED = ({"width": 1, "dash": dash, "color": NEUTRAL} for dash in ("dot", "dash"))
 
 
 def comparison(values: Mapping[str, tuple[float, float, float]], title: str = "accuracy (%)") -> Figure:
@@ -37,16 +39,8 @@ def comparison(values: Mapping[str, tuple[float, float, float]], title: str = "a
     """
     names = [short(name) for name in values]
     middle, low, high = np.array(list(values.values()), dtype=np.float64).reshape(-1, 3).T
-    figure = new_figure(height=56 + 30 * len(names), showlegend=False)
-    figure.add_scatter(
-        x=middle,
-        y=list(range(len(names))),
-        mode="markers",
-        marker={"size": 10, "color": [PALETTE[0]] + [NEUTRAL] * (len(names) - 1)},
-        error_x={"type": "data", "array": high - middle, "arrayminus": middle - low, "thickness": 1.5},
-        hovertemplate="%{x:.2f}<extra></extra>",
-    )
-    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names))
+    colours = [PALETTE[0], *[NEUTRAL] * (len(names) - 1)]
+    return dots(names, middle, colours, title, array=high - middle, arrayminus=middle - low)
 
 
 def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
@@ -71,12 +65,10 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
     present = np.union1d(truth, guesses)
     counts = np.mean([confusion_matrix(truth, guess, labels=present) for guess in guesses], axis=0)
     names = [short(classes[code]) if len(classes) else str(code) for code in present.tolist()]
-    # Long names do not fit side by side, and plotly would omit some.
-    across = line_up(names) | {"range": None, "tickangle": -40 if sum(map(len, names)) > _MOST_LETTERS else 0}
     figure = new_figure(
         height=90 + max(160, 52 * len(names)),
         coloraxis={"cmin": 0, "cmax": 100, "autocolorscale": True, "showscale": False},
-        xaxis=across | {"title": {"text": "predicted"}},
+        xaxis=line_up(names) | {"range": None, "title": {"text": "predicted"}, "autotickangles": [0, -40, -90]},
         yaxis=line_up(names) | {"title": {"text": "true"}},
     )
     return figure.add_heatmap(
@@ -109,9 +101,9 @@ def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: f
     percent = 100.0 * np.array([value for _, value in ordered])
     figure = new_figure(height=70 + 20 * max(4, len(ordered)), showlegend=False)
     figure.add_bar(x=percent, orientation="h", marker_color=PALETTE[0], hovertemplate="%{y}: %{x:.1f} %<extra></extra>")
-    figure.add_vline(x=float(percent.mean()), line={"width": 1, "dash": "dot", "color": NEUTRAL})
+    figure.add_vline(x=float(percent.mean()), line=_DOTTED)
     if chance is not None:
-        figure.add_vline(x=100 * chance, line={"width": 1, "dash": "dash", "color": NEUTRAL})
+        figure.add_vline(x=100 * chance, line=_DASHED)
     return figure.update_layout(
         xaxis={"title": {"text": f"{measure} (%)"}, "range": [0, 100]},
         yaxis=line_up([short(name) for name, _ in ordered]) | {"range": None},
@@ -139,12 +131,11 @@ def missing_channels(accuracy: Mapping[int, float], channels: int, chance: float
         y=100 * np.array(list(accuracy.values())),
         mode="lines+markers",
         marker={"size": 9, "color": PALETTE[0]},
-        line={"color": PALETTE[0]},
         cliponaxis=False,
         hovertemplate=f"%{{x}} of {channels} missing: %{{y:.1f}} %<extra></extra>",
     )
     if chance is not None:
-        figure.add_hline(y=100 * chance, line={"width": 1, "dash": "dash", "color": NEUTRAL})
+        figure.add_hline(y=100 * chance, line=_DASHED)
     return figure.update_layout(
         xaxis={"title": {"text": f"missing channels, of {channels}"}, "tickvals": list(accuracy)},
         yaxis={"title": {"text": "balanced accuracy (%)"}, "range": [0, 101]},
@@ -170,15 +161,59 @@ def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
         x=100 * found.confidence,
         y=100 * found.accuracy,
         mode="lines+markers",
-        line={"color": PALETTE[0], "width": 2},
         # The area of a marker is the number of predictions.
-        marker={"size": 6 + 18 * np.sqrt(found.windows / found.windows.max())},
+        marker={"size": 6 + 18 * np.sqrt(found.windows / found.windows.max()), "color": PALETTE[0]},
         cliponaxis=False,
         customdata=found.windows,
         hovertemplate="confidence %{x:.0f} %: %{y:.1f} % of %{customdata:,} correct<extra></extra>",
     )
-    figure.add_shape(type="line", x0=0, y0=0, x1=100, y1=100, line={"width": 1, "dash": "dash", "color": NEUTRAL})
+    figure.add_shape(type="line", x0=0, y0=0, x1=100, y1=100, line=_DASHED)
     return figure.update_layout(
         xaxis={"title": {"text": "confidence (%)"}, "range": [max(0.0, 100 * float(found.confidence.min()) - 5), 101]},
         yaxis={"title": {"text": "correct (%)"}, "range": [0, 101]},
     )
+
+
+def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:
+    """Plot the mean of statistics in each class, in standard deviations over all windows: those that differ most.
+
+    Parameters
+    ----------
+    model : fitted, with statistics in its readout
+    Z : (N, features), result of `model.transform`
+    label : (N,), classes from 0; -1 for unlabelled windows
+    classes : names of the classes
+
+    Examples
+    --------
+    >>> from polyadic import CPD
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(60, n_channels=2)
+    >>> model = CPD(rank=3, max_sweeps=4).fit(signals)
+    >>> len(statistics(model, model.transform(signals), signals.label).data)
+    4
+    """
+    check_is_fitted(model)
+    names = [str(name) for name in model.get_feature_names_out()]
+    readout = getattr(model, "readout_", None)
+    if readout is None or readout.rank == len(names):
+        raise PolyadicError("the model has no statistics: its readout has statistics=0, or it has no readout")
+    values, codes = np.asarray(Z, np.float64)[:, readout.rank :], np.asarray(label)
+    spread = values.std(axis=0)
+    scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    present = np.unique(codes[codes >= 0]).tolist()
+    means = np.stack([scaled[codes == code].mean(axis=0) for code in present])
+    rows = np.sort(np.argsort(-means.std(axis=0), kind="stable")[:_MOST_STATISTICS])
+    figure = new_figure(height=80 + 24 * max(4, len(rows)))
+    for code, mean in zip(present, means, strict=True):
+        figure.add_scatter(
+            x=compact(mean[rows]),
+            y=list(range(len(rows))),
+            mode="markers",
+            name=short(classes[code]) if len(classes) else str(code),
+            marker={"size": 9, "color": PALETTE[code % len(PALETTE)]},
+            hovertemplate="%{y}: %{x:+.2f} SD<extra>%{fullData.name}</extra>",
+        )
+    figure.add_vline(x=0, line=_DOTTED)
+    labels = line_up([short(names[readout.rank + row]) for row in rows])
+    return figure.update_layout(xaxis_title_text="mean (SD)", yaxis=labels | {"showgrid": True})

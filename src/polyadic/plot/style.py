@@ -14,25 +14,11 @@ from polyadic.errors import MissingExtraError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = [
-    "LESS",
-    "MORE",
-    "NEUTRAL",
-    "PALETTE",
-    "SYMBOLS",
-    "compact",
-    "line_up",
-    "new_figure",
-    "panel",
-    "short",
-]
+__all__ = ["NEUTRAL", "PALETTE", "SYMBOLS", "compact", "dots", "line_up", "new_figure", "panel", "short"]
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
 """Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
-
-LESS, MORE, NEUTRAL = PALETTE[0], PALETTE[1], PALETTE[-1]
-"""Colours for less, more and neither."""
-
+NEUTRAL = PALETTE[-1]
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "triangle-down", "star")
 
 _SEQUENTIAL = [[0.0, "#f4f6f9"], [0.5, "#86a9cf"], [1.0, "#1f4e8c"]]
@@ -71,6 +57,20 @@ def new_figure(height: int = 320, **layout: Any) -> Figure:
         }
     )
     return figure.update_layout(**layout)
+
+
+def dots(names: Sequence[str], x: Any, colours: Sequence[str], title: str, **error: Any) -> Figure:
+    """Return a figure with one dot per row, with the error bars `array` and, if these are asymmetric, `arrayminus`."""
+    figure = new_figure(height=56 + 24 * max(4, len(names)), showlegend=False)
+    figure.add_scatter(
+        x=compact(x),
+        y=list(range(len(names))),
+        mode="markers",
+        marker={"size": 10, "color": list(colours)},
+        error_x={"type": "data", "thickness": 1.3} | {name: compact(values) for name, values in error.items()},
+        hovertemplate="%{y}: %{x:.3g}<extra></extra>",
+    )
+    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names))
 
 
 def panel(figure: Figure, number: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""Plots of windows: their features in two dimensions, and the windows themselves as signals."""
+"""Plots of windows: a map of their features, their signals, and one recording over time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,18 +11,25 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from polyadic.errors import PolyadicError
-from polyadic.plot.style import PALETTE, SYMBOLS, compact, new_figure, panel, short
+from polyadic.plot.style import PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Outlines", "features", "outlines", "signals"]
+__all__ = ["features", "signals", "timeline"]
 
 _MOST_CHANNELS = 16
 _HALF_ROW = 0.45
 """Height at which the largest value of a channel is drawn; rows are 1 apart."""
+_LANE, _TITLE, _BELOW = 28, 34, 24
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
+_ROW, _AREA, _GAP = 17, 110, 34
+_STRONG = 3.0
+"""Smallest limit of the colour scale of strengths."""
+_FAINT = 0.35
+"""Opacity of the classes of windows by themselves, behind those along the recording."""
+_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 def features(
@@ -49,41 +57,35 @@ def features(
     4
     """
     xy = np.asarray(Z, dtype=np.float64)
-    if xy.ndim != 2 or len(xy) < 3:
-        raise PolyadicError(f"Z must have shape (N, rank) with N at least 3, but has shape {xy.shape}")
+    if xy.ndim != 2 or len(xy) < 3 or (windows is not None and len(windows) != len(xy)):
+        raise PolyadicError(f"Z must have shape (N, rank), one row for each of 3 or more windows, but has {xy.shape}")
+    if colour not in _GROUPS:
+        raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
     if xy.shape[1] != 2:
         scaled = StandardScaler(with_std=standardise).fit_transform(xy)
         xy = PCA(2, svd_solver="full").fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
-    if colour not in _GROUPS:
-        raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
-    if windows is not None and len(windows) != len(xy):
-        raise PolyadicError(f"windows and Z must have the same length, but have {len(windows)} and {len(xy)}")
-    names = np.full(len(xy), "", dtype=object) if windows is None else _column(windows, colour)
-    texts = [f"window {n + 1}" for n in range(len(xy))] if windows is None else _window_texts(windows)
-    present = set(names.tolist())
+    names = np.full(len(xy), "") if windows is None else _column(windows, colour)
+    texts = [[f"window {n + 1}"] for n in range(len(xy))] if windows is None else _words(windows)
     # Numbers by value, before other names.
-    groups = sorted(present, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
+    groups = sorted(set(names.tolist()), key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
     if colour == "class" and windows is not None:
-        groups = [name for name in (*windows.classes, "") if name in present]
+        groups = [name for name in (*windows.classes, "") if name in groups]
     figure = new_figure(height=520, showlegend=1 < len(groups) <= _MOST_NAMED, hovermode="closest")
     for number, name in enumerate(groups):
         rows = np.flatnonzero(names == name)
-        known = name != "" or len(groups) == 1
         turn, hue = divmod(number, len(PALETTE))
+        marker = {"size": 6, "opacity": 0.8, "color": PALETTE[hue], "symbol": SYMBOLS[turn % len(SYMBOLS)]}
+        if name == "" and len(groups) > 1:
+            marker |= {"opacity": 0.35, "color": "#999999"}
         figure.add_scatter(
             x=compact(xy[rows, 0]),
             y=compact(xy[rows, 1]),
             mode="markers",
-            name=short(name) or ("window" if len(groups) == 1 else "unknown"),
-            text=[texts[row] for row in rows],
+            name=short(name) or "unknown",
+            text=["<br>".join(texts[row]) for row in rows],
             customdata=rows,
             hovertemplate="%{text}<extra></extra>",
-            marker={
-                "size": 6,
-                "opacity": 0.8 if known else 0.35,
-                "color": PALETTE[hue] if known else "#999999",
-                "symbol": SYMBOLS[turn % len(SYMBOLS)],
-            },
+            marker=marker,
         )
     plain = {"showticklabels": False, "zeroline": False, "title": None}
     return figure.update_layout(xaxis=plain, yaxis=plain | {"scaleanchor": "x"})
@@ -97,132 +99,227 @@ def _column(windows: Any, name: str) -> NDArray[Any]:
     return names
 
 
-def _window_texts(windows: Any, most: int = 28, lines: int = 5) -> list[str]:
-    """Return what is known of each window, names with at most `most` characters, on at most `lines` lines."""
+def _words(windows: Any) -> list[list[str]]:
+    """Return what is known of each window: its number, class, subject, recording and start."""
     columns = windows.source(np.arange(len(windows))), *(_column(windows, name) for name in _GROUPS), windows.start
-    texts = []
+    found = []
     for row, name, subject, recording, start in zip(*(column.tolist() for column in columns), strict=True):
-        words = [f"window {row + 1}"]
-        words += [short(name, most)] if name else []
-        words += [f"subject {short(subject, most)}"] if subject else []
-        words += [f"recording {short(recording, most)}"] if recording and recording != subject else []
+        words = [f"window {row + 1}", short(name), subject and f"subject {short(subject)}"]
+        words.append(f"recording {short(recording)}" if recording not in ("", subject) else "")
         if start >= 0:
             words.append(f"at {start / windows.fs:,.6g} s" if windows.fs else f"at sample {start}")
-        per_line = -(-len(words) // lines)
-        texts.append("<br>".join(" · ".join(words[i : i + per_line]) for i in range(0, len(words), per_line)))
-    return texts
+        found.append([word for word in words if word])
+    return found
 
 
 def signals(
     windows: Any,
     rows: ArrayLike,
-    points: int = 600,
+    points: int | None = None,
     channels: ArrayLike | None = None,
     centre: ArrayLike | None = None,
 ) -> Figure:
-    """Plot windows as signals side by side, one row per channel, each on the scale given next to its name.
-
-    A window with more samples than `points` is drawn as a band between minimum and maximum or, with `centre`, as a
-    segment, sample by sample; the title says which. Decimating the window would show spurious rhythms.
+    """Plot windows as signals, one above the other, one row per channel, each on the scale given next to its name.
 
     Parameters
     ----------
     windows : `Windows`
     rows : (n,), numbers of the windows, from 0
-    points : maximum number of values drawn per window and channel; a band needs two per position
+    points : number of samples to draw of each window, if not all; the title says which
     channels : numbers of the channels to draw; by default the first 16
-    centre : (n,), the centre of the segment of each window, in samples; by default whole windows are drawn
+    centre : (n,), the sample in the middle of the part that is drawn; by default that of the window
 
     Examples
     --------
     >>> from polyadic.data import synthetic
     >>> windows = synthetic(5, n_channels=3)
-    >>> len(signals(windows, [0, 4]).data), len(signals(windows, 4, points=100).data)
-    (6, 6)
+    >>> len(signals(windows, [0, 4]).data), len(signals(windows, 4, points=100).data[0].y)
+    (6, 100)
     """
     chosen = np.atleast_1d(np.asarray(rows, dtype=np.intp))
     if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(windows):
         raise PolyadicError(f"rows must be between 0 and {len(windows) - 1}, but are {chosen.tolist()}")
     shown = np.arange(windows.shape[1])[:_MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
-    X, length = np.asarray(windows.read(chosen))[:, shown], windows.shape[2]
-    rate, unit = (windows.fs, "s") if windows.fs else (1.0, "samples")
-    titles, begins = _window_texts(windows[chosen], most=14, lines=2), np.zeros(len(chosen), np.intp)
-    if centre is not None and points < length:
-        begins = np.clip(np.rint(np.broadcast_to(centre, len(X)) - points / 2), 0, length - points).astype(np.intp)
-        X = np.stack([window[:, begin : begin + points] for begin, window in zip(begins, X, strict=True)])
-        times = np.stack([begins, begins + points]).T / rate
-        titles = [
-            f"{title}<br>{first:.3g} to {last:.3g} of {length / rate:.3g} {unit}"
-            for title, (first, last) in zip(titles, times.tolist(), strict=True)
-        ]
-    lines = outlines(X, points)
-    above = 12 + 14 * (1 + max(title.count("<br>") for title in titles))
-    figure = new_figure(height=40 + above + max(120, 34 * len(shown)), showlegend=False, margin_t=above)
-    texts = _scale_texts(windows, shown, lines.spread)
-    for number, (begin, values, title) in enumerate(zip(begins.tolist(), lines.values, titles, strict=True)):
-        width = 1.0 / len(chosen)
-        x = {"domain": [number * width + 0.015 * (number > 0), (number + 1) * width], "zeroline": False}
-        y = {"tickvals": [-row for row in range(len(texts))], "ticktext": texts, "showticklabels": number == 0}
-        y |= {"range": [-len(texts) + 0.4, 0.6], "zeroline": False}
-        where = panel(figure, number, x | {"title": {"text": f"time ({unit})"}}, y)
+    length, rate, unit = windows.shape[2], windows.fs or 1.0, "s" if windows.fs else "samples"
+    size = length if points is None else min(points, length)
+    middle = np.broadcast_to(length / 2 if centre is None else centre, len(chosen))
+    begins = np.clip(np.rint(middle - size / 2), 0, length - size).astype(np.intp).tolist()
+    whole = np.asarray(windows.read(chosen), np.float64)[:, shown]
+    X = np.stack([window[:, begin : begin + size] for begin, window in zip(begins, whole, strict=True)])
+    # One scale per channel, around its median; a channel without any value is a gap.
+    observed = [own[np.isfinite(own)] for own in X.swapaxes(0, 1)]
+    centred = X - np.array([np.median(own) if own.size else 0.0 for own in observed])[:, None]
+    spread = np.abs(np.nan_to_num(centred)).max(axis=(0, 2))
+    scaled = _HALF_ROW * centred / np.where(spread > 0, spread, 1.0)[:, None]
+    names = [windows.channels[number] if windows.channels else str(number + 1) for number in shown.tolist()]
+    units = [windows.units[number] if windows.units else "" for number in shown.tolist()]
+    labels = [_scale_text(*about) for about in zip(names, spread.tolist(), units, strict=True)]
+    lanes = _LANE * len(shown)
+    height = len(chosen) * (_TITLE + lanes + _BELOW)
+    figure = new_figure(height=height + 40, showlegend=False)
+    for number, (begin, values, words) in enumerate(zip(begins, scaled, _words(windows[chosen]), strict=True)):
+        last = number == len(chosen) - 1
+        top = 1 - (number * (_TITLE + lanes + _BELOW) + _TITLE) / height
+        x = {"title": {"text": f"time ({unit})" if last else ""}, "zeroline": False}
+        y: dict[str, Any] = {"domain": [top - lanes / height, top], "range": [0.6 - len(shown), 0.6]}
+        y |= {"tickvals": [-row for row in range(len(labels))], "ticktext": labels, "zeroline": False}
+        where = panel(figure, number, x, y)
+        lines = [" · ".join(words[:3]), " · ".join(words[3:])]
+        if size < length:
+            lines[1] += f" · {begin / rate:.3g} to {(begin + size) / rate:.3g} of {length / rate:.3g} {unit}"
+        text = "<br>".join(line.removeprefix(" · ") for line in lines if line)
         place = {"x": 0, "y": 1, "xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
-        style = {"showarrow": False, "align": "left", "font": {"size": 11}}
-        figure.add_annotation(text=title, **place, xanchor="left", yanchor="bottom", **style)
-        for channel, edge in np.ndindex(values.shape[:2]):
+        style = {"showarrow": False, "align": "left", "font": {"size": 11}, "xanchor": "left", "yanchor": "bottom"}
+        figure.add_annotation(text=text, **place, **style)
+        for channel, line in enumerate(values):
             figure.add_scatter(
-                x0=(begin + lines.first) / rate,
-                dx=lines.step / rate,
-                y=compact(_HALF_ROW * values[channel, edge] - channel),
+                x0=begin / rate,
+                dx=1 / rate,
+                y=compact(line - channel),
                 mode="lines",
-                line={"width": 0.5 if values.shape[1] > 1 else 1, "color": PALETTE[0]},
-                name=texts[channel].rpartition(" ±")[0],
+                line={"width": 1, "color": PALETTE[0]},
+                name=short(names[channel], 16),
                 hoverinfo="name+x",
-                # A line between the edges of a band would show a spurious rhythm.
-                **({"fill": "tonexty", "fillcolor": PALETTE[0]} if edge else {}),
                 **where,
             )
     return figure
 
 
-def _scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
-    """Return row labels: the channel name and what half a row stands for, such as "Fz ±150 µV"."""
-    names = windows.channels or [str(number + 1) for number in range(windows.shape[1])]
-    units = windows.units or [""] * windows.shape[1]
-    # Two significant digits, or an integer from 100: 150, 15, 1.5, 1.5e-06.
-    sizes = [f"{value:.0f}" if 100 <= value < 1e5 else f"{value:.2g}" for value in spread.tolist()]
-    return [
-        f"{short(names[number], 16)} ±{size} {short(units[number], 8)}".rstrip()
-        for number, size in zip(shown.tolist(), sizes, strict=True)
-    ]
+def _scale_text(name: str, size: float, unit: str) -> str:
+    """Return the label of a row: the channel and what half a row stands for, such as "Fz ±150 µV"."""
+    digits = f"{size:.0f}" if 100 <= size < 1e5 else f"{size:.2g}"
+    return f"{short(name, 16)} ±{digits} {short(unit, 8)}".rstrip()
 
 
-class Outlines(NamedTuple):
-    """Outlines of windows, scaled for drawing."""
-
-    values: NDArray[np.float64]  # (n, channels, lines, points), -1 to 1: every sample, or the two edges of a band
-    spread: NDArray[np.float64]  # (channels,), what a value of 1 stands for in the unit of the channel
-    first: float  # position of the first point, in samples
-    step: float  # distance between points, in samples
+# -------------------------------------------------------------------------------------------------------- timeline
 
 
-def outlines(X: NDArray[Any], points: int) -> Outlines:
-    """Return the outlines of windows (n, channels, time), with at most `points` values per channel.
+def timeline(
+    windows: Any,
+    predicted: ArrayLike | None = None,
+    probability: ArrayLike | None = None,
+    strengths: ArrayLike | None = None,
+    names: Sequence[str] = (),
+    alone: ArrayLike | None = None,
+    unit: str = "dB",
+) -> Figure:
+    """Plot one recording over time: a hypnogram for sleep data, an activity strip for wearables.
 
-    If there are more samples, an outline is the band between the minimum and the maximum around each position. The
-    ranges of neighbouring positions overlap, because otherwise a rhythm with a period of one or two steps would alias.
-    A channel has one scale for all windows.
+    The panels, from top to bottom and as far as given, show the predicted class of each window, the true class, the
+    stacked class probabilities, and the component strengths.
+
+    Parameters
+    ----------
+    windows : `Windows` of one recording, in any order
+    predicted : (N,), classes from 0; -1 for windows without a prediction
+    probability : (N, classes), probability of each class of `windows.classes`; NaN for windows without a prediction
+    strengths : (N, n), the level and relative expressions of components
+    names : names of these columns
+    alone : (N,), with `predicted` along the recording: the class of each window by itself, drawn faintly behind
+    unit : unit of the strengths
+
+    Examples
+    --------
+    >>> from polyadic.data import Windows
+    >>> windows = Windows(np.zeros((4, 1, 8)), fs=8, start=np.arange(4) * 8, label=[0, 0, 1, 1], classes=["W", "N2"])
+    >>> figure = timeline(windows, predicted=[0, 1, 1, 1])
+    >>> [axis.title.text for axis in figure.select_yaxes()]
+    ['predicted', 'true']
     """
-    values = np.asarray(X, dtype=np.float64)
-    observed = [own[np.isfinite(own)] for own in values.swapaxes(0, 1)]
-    centred = values - np.array([np.median(own) if own.size else 0.0 for own in observed])[:, None]
-    spread = np.abs(np.nan_to_num(centred)).max(axis=(0, 2))
-    scaled, length = centred / np.where(spread > 0, spread, 1.0)[:, None], values.shape[2]
-    if length <= points:
-        return Outlines(scaled[:, :, None], spread, 0.0, 1.0)
-    count = max(1, points // 2)
-    step, places = length / count, np.arange(count)
-    ends = np.stack([np.floor(step * (places - 1)), np.ceil(step * (places + 2))], axis=1)
-    # `reduceat` takes alternating starts and ends, and only results of starts are used. Padding keeps indices valid.
-    ranges, padded = ends.clip(0, length).astype(np.intp).ravel(), np.concatenate([scaled, scaled[..., -1:]], axis=-1)
-    edges = [of.reduceat(padded, ranges, axis=-1)[..., ::2] for of in (np.minimum, np.maximum)]
-    return Outlines(np.stack(edges, axis=-2), spread, step / 2, step)
+    count, classes = len(windows), [short(name) for name in windows.classes]
+    true = windows.label if (windows.label >= 0).any() else None
+    given = {"predicted": predicted, "true": true, "probability": probability, "strengths": strengths}
+    panels = {kind: np.asarray(values) for kind, values in given.items() if values is not None}
+    if not count or not panels:
+        raise PolyadicError("a timeline needs windows, and predictions, labels or strengths of them")
+    columns = {"probability": (len(classes),), "strengths": (len(names),)}
+    for kind, values in panels.items():
+        if values.shape != (shape := (count, *columns.get(kind, ()))):
+            raise PolyadicError(f"{kind} must have shape {shape}, but has shape {values.shape}")
+    slots, first, step, title = _time_grid(windows)
+    rows = {kind: [short(name) for name in names] if kind == "strengths" else classes for kind in panels}
+    sizes = {kind: _AREA if kind == "probability" else _ROW * len(rows[kind]) for kind in panels}
+    height = sum(sizes.values()) + _GAP * (len(panels) - 1)
+    figure = new_figure(height=height + 110, showlegend="probability" in panels, legend_traceorder="normal")
+    cells = {"x0": first + step / 2, "dx": step, "y0": 0, "dy": 1}
+
+    def on_grid(values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the values of the windows (N, …) in their slots, NaN where there is no window."""
+        grid = np.full((int(slots.max()) + 1, *values.shape[1:]), np.nan)
+        grid[slots] = values
+        return grid
+
+    top = 1.0
+    for number, (kind, values) in enumerate(panels.items(), start=1):
+        bottom, last = max(0.0, top - sizes[kind] / height), number == len(panels)
+        x = {"showticklabels": last, "title": {"text": title if last else ""}, "zeroline": False, "showgrid": False}
+        x |= {} if last else {"matches": f"x{len(panels)}"}
+        y: dict[str, Any] = {"range": [0, 1], "title": {"text": "" if kind == "strengths" else kind}}
+        y |= {} if kind == "probability" else line_up(rows[kind]) | {"tickfont": {"size": 11}}
+        where = panel(figure, number - 1, x, y | {"domain": [bottom, top]})
+        if kind == "probability":
+            _add_probabilities(figure, on_grid(values), first, step, classes, where)
+        elif kind == "strengths":
+            limit = max(_STRONG, float(np.ceil(np.nanpercentile(np.abs(values), 98)))) if values.size else _STRONG
+            bar = {"thickness": 8, "y": (bottom + top) / 2, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
+            bar |= {"tickvals": [-limit, 0, limit], "ticktext": [f"−{limit:g} {unit}", "0", f"+{limit:g} {unit}"]}
+            figure.update_layout(coloraxis={"cmin": -limit, "cmax": limit, "autocolorscale": True, "colorbar": bar})
+            hover = {"hovertemplate": f"%{{y}}: %{{z:+.1f}} {unit}<extra></extra>", "hoverongaps": False}
+            figure.add_heatmap(z=compact(on_grid(values).T), **cells, coloraxis="coloraxis", **hover, **where)
+        else:
+            layers = [(values, 1.0)]
+            if kind == "predicted" and alone is not None:
+                layers.insert(0, (np.asarray(alone), _FAINT))
+            for layer, opacity in layers:
+                codes = np.arange(len(classes))[:, None]
+                z = compact(np.where(codes == on_grid(layer), codes, np.nan))
+                colours = _class_colours(len(classes))
+                figure.add_heatmap(z=z, **cells, **colours, hoverinfo="skip", opacity=opacity, **where)
+        top = bottom - _GAP / height
+    return figure
+
+
+def _class_colours(count: int) -> dict[str, Any]:
+    """Return a colour scale with one colour for each class."""
+    colours = [PALETTE[code % len(PALETTE)] for code in range(count)]
+    scale = [[(code + end) / count, colour] for code, colour in enumerate(colours) for end in (0, 1)]
+    return {"zmin": -0.5, "zmax": count - 0.5, "colorscale": scale, "showscale": False}
+
+
+def _time_grid(windows: Any) -> tuple[NDArray[np.intp], float, float, str]:
+    """Return a regular grid: the slot of each window, the start of the first, their width, and a title of the axis."""
+    start, count = np.asarray(windows.start), len(windows)
+    between = np.diff(np.sort(start))
+    step = int(np.median(between)) if count > 1 else windows.shape[2]
+    slots = np.rint((start - start.min()) / max(step, 1)).astype(np.intp)
+    # Without times, or with gaps that would dwarf the windows, in the order of time.
+    if start.min() < 0 or len(np.unique(slots)) < count or slots.max() > 50 * count:
+        return np.argsort(np.argsort(start, kind="stable")), 0.5, 1.0, "window"
+    if not windows.fs:
+        return slots, float(start.min()), float(step), "time (samples)"
+    seconds = step / windows.fs
+    whole = seconds * (int(slots.max()) + 1)
+    unit, size = next((unit, size) for unit, size in _UNITS if whole >= 3 * size or size == 1.0)
+    return slots, float(start.min()) / windows.fs / size, seconds / size, f"time ({unit})"
+
+
+def _add_probabilities(
+    figure: Figure, values: NDArray[np.float64], first: float, step: float, classes: list[str], where: dict[str, str]
+) -> None:
+    """Draw the class probabilities as a stacked area; empty for windows without a prediction."""
+    # Steps are drawn from each window's start to the next one's; repeating the last value extends it to its end.
+    steps = np.nan_to_num(np.concatenate([values, values[-1:]]))
+    for code, name in enumerate(classes):
+        colour = PALETTE[code % len(PALETTE)]
+        figure.add_scatter(
+            x0=first,
+            dx=step,
+            y=compact(steps[:, code]),
+            mode="lines",
+            line={"width": 0, "color": colour, "shape": "hv"},
+            stackgroup="probability",
+            fillcolor=colour,
+            name=name,
+            hovertemplate="%{y:.2f}<extra>%{fullData.name}</extra>",
+            **where,
+        )

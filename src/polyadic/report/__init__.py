@@ -1,4 +1,4 @@
-"""The report: one HTML file with the result, components, samples, probe, training and provenance.
+"""The report: one HTML file with the result, components, samples, probe and provenance.
 
 from polyadic import report
 report.write("report.html", model, windows)
@@ -6,7 +6,6 @@ report.write("report.html", model, windows)
 
 from __future__ import annotations
 
-from polyadic.report.mne import add_to_mne
-from polyadic.report.page import render, write
+from polyadic.report.page import add_to_mne, render, write
 
 __all__ = ["add_to_mne", "render", "write"]

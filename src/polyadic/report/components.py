@@ -1,9 +1,9 @@
-"""The description of each component in a report: share, channels, frequencies, times, classes and replicability."""
+"""The description of each component in a report: share, channels, frequencies, times, classes and pictures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,47 +14,34 @@ from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import band, count_peaks, effect_sizes, is_flat, shares
 from polyadic.plot.electrodes import positions
 
-__all__ = ["Component", "Place", "describe_components", "sentence", "strongest_class"]
+__all__ = ["Component", "describe_components", "picture", "sentence", "strongest_class"]
 
 _EXPRESSING = 3
-_ENDS = (("highest", 1), ("lowest", -1))
 _NOTABLE = 0.2
 """Cohen's d of a small effect; if all effects are smaller, no class is named."""
 _RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0, "beta": 16.0, "gamma": 30.0}
 """Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles, and slow the baseline."""
 _EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
-_COARSE = 5.0
-"""Step size of an axis from which positions are rounded to integers."""
-
-
-class Place(NamedTuple):
-    """Where a component peaks along one mode: as text, and as a value to sort by; a flat profile comes last."""
-
-    text: str
-    value: float | str
+_WIDTH, _HEIGHT, _HEAD = 120, 36, 48
+_MOST_BARS = 64
+_PARTS = ("var(--part-1)", "var(--part-2)")
 
 
 @dataclass(frozen=True)
 class Component:
-    """The description of one component. Values are relative expressions in dB or, if it has none, coefficients."""
+    """The description of one component. Values are relative expressions in dB, or coefficients in SD."""
 
     number: int  # from 1
     share: float | None  # of the explained variation, in percent; None without data
-    places: list[Place]  # for each mode
-    band: tuple[float, float, float] | None  # peak, lowest and highest frequency; None without a distinct peak
+    places: list[str]  # where it peaks along each mode
     means: list[float]  # mean value in each class
     effects: list[float]  # Cohen's d of each class against all other windows
-    windows: NDArray[np.intp]  # rows of the sample with the largest values
+    windows: NDArray[np.intp]  # rows of the sample in which it is strongest
     match: float | None  # median match in the refits; None if replicability has not been checked
     returned: float | None  # fraction of the refits with a match
     replicates: bool  # True if replicability has not been checked
     alike: tuple[int, ...] = ()  # numbers of components whose relative expressions correlate above 0.8 with this one
-
-    @property
-    def reliable_share(self) -> float:
-        """The share times the match, by which components are sorted."""
-        return (self.share or 0.0) * (1.0 if self.match is None else self.match)
 
 
 def describe_components(
@@ -64,6 +51,7 @@ def describe_components(
     values: NDArray[Any] | None = None,
     label: NDArray[Any] | None = None,
     checked: Replicability | None = None,
+    in_decibels: bool = True,
 ) -> list[Component]:
     """Describe all components, sorted by share times match, with those that do not replicate last.
 
@@ -72,37 +60,38 @@ def describe_components(
     model : fitted, whose components are shown
     axes : axes of the model
     x : (n, rank), coefficients of windows, for the shares, or None
-    values : (n, rank), relative expressions in dB of these windows; by default their coefficients
+    values : (n, rank), relative expressions of these windows in dB, or standardised coefficients; None as x
     label : (n,), classes of these windows, or None
     checked : replicability of the components, or None
+    in_decibels : whether values are relative expressions; if not, a window's strength is the size of its coefficient,
+        because signs are arbitrary
     """
     components = []
     explained = None if x is None or not model.rank else shares(model, x)
-    shown = x if values is None else values
-    pairs = [] if values is None else alike(values)
+    pairs = alike(values) if values is not None and in_decibels else []
     codes = np.empty(0, int) if label is None else np.unique(label[label >= 0])
     for r in range(model.rank):
-        columns = [np.asarray(factor[:, r]) for factor in model.factors_]
-        bands = [band(axis, column) for axis, column in zip(axes, columns, strict=True) if axis.kind == "frequency"]
-        own = np.empty(0) if shown is None else np.nan_to_num(shown[:, r])
-        # Coefficients without centring may mostly be negative.
-        upright = -own if values is None and len(own) and own.mean() < -own.std() else own
+        own = np.empty(0) if values is None else np.nan_to_num(values[:, r])
+        strength = own if in_decibels or x is None else np.abs(x[:, r])
         components.append(
             Component(
                 number=r + 1,
                 share=None if explained is None else float(explained[r]),
-                places=[_place(axis, column, axes) for axis, column in zip(axes, columns, strict=True)],
-                band=bands[0] if bands else None,
+                places=[_place(axis, factor[:, r], axes) for axis, factor in zip(axes, model.factors_, strict=True)],
                 means=[float(own[label == code].mean()) for code in codes],
                 effects=[] if label is None else effect_sizes(own, label).tolist(),
-                windows=np.argsort(-upright, kind="stable")[:_EXPRESSING],
+                windows=np.argsort(-strength, kind="stable")[:_EXPRESSING],
                 match=None if checked is None else float(checked.match[r]),
                 returned=None if checked is None else float(checked.returned[r]),
                 replicates=checked is None or bool(checked.replicates[r]),
                 alike=tuple(sum(pair) - r - 1 for pair in pairs if r + 1 in pair),
             )
         )
-    return sorted(components, key=lambda each: (not each.replicates, -each.reliable_share, each.number))
+
+    def order(one: Component) -> tuple[bool, float, int]:
+        return not one.replicates, -(one.share or 0.0) * (1.0 if one.match is None else one.match), one.number
+
+    return sorted(components, key=order)
 
 
 def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
@@ -110,60 +99,21 @@ def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
 
     Examples
     --------
-    >>> places = [Place("O1", "O1"), Place("10 Hz (9–11)", 10.0), Place("throughout", -1.0)]
-    >>> rows = np.arange(3)
-    >>> alpha = Component(1, 50.0, places, None, [1.5, -2.0], [0.9, -0.9], rows, None, None, True, (3,))
+    >>> places = ["O1", "10 Hz (9–11)", "throughout"]
+    >>> alpha = Component(1, 50.0, places, [1.5, -2.0], [0.9, -0.9], np.arange(3), None, None, True, (3,))
     >>> sentence(alpha, ["rest", "task"])
     'O1; 10 Hz (9–11); throughout. Highest in rest (+1.5 dB, d +0.9), lowest in task (−2.0 dB, d −0.9). Varies with 3.'
     """
-    told = "; ".join(place.text for place in component.places) + "."
-    if component.effects and len(component.effects) > 1:
-        if max(map(abs, component.effects)) < _NOTABLE:
-            told += " No difference between classes."
-        else:
-            ends = [(name, int(np.argmax(sign * np.array(component.effects)))) for name, sign in _ENDS]
-            parts = [
-                f"{word} in {classes[row]} ({component.means[row]:+.1f} {unit}, d {component.effects[row]:+.1f})"
-                for word, row in ends
-            ]
-            told += f" {', '.join(parts)}.".replace("(-", "(−").replace("d -", "d −")
-            told = told.replace(" highest", " Highest")
-    if component.alike:
-        told += f" Varies with {', '.join(map(str, component.alike))}."
-    return told
-
-
-def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> Place:
-    """Describe the peak of a profile, its width and other peaks; of channels, those near the largest weight."""
-    if axis.kind == "channel":
-        sizes = np.abs(axis.by_part(weights)).max(axis=0)
-        if len(sizes) > 1 and is_flat(sizes):
-            return Place(_EVERYWHERE["channel"], "")
-        order = np.argsort(-sizes, kind="stable")
-        near = [axis.labels[number] for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
-        more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
-        return Place(", ".join(near[:_MOST_NAMED]) + more, near[0])
-    peak_and_ends = band(axis, weights)
-    if peak_and_ends is None:
-        return Place(_EVERYWHERE.get(axis.kind, "flat"), -1.0)
-    peak, low, high = (_rounded(axis, value) for value in peak_and_ends)
-    ends = f" ({low}–{high})" if low != high else ""
-    others = count_peaks(weights) - 1
-    text = f"{peak} {axis.unit}".strip() + ends + (f" and {others} more" if others else "")
-    if axis.kind == "frequency" and axis.unit == "Hz" and positions(axes[0].labels):
-        rhythm = [name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]
-        text = f"{rhythm}, {text}"
-    return Place(text, peak_and_ends[0])
-
-
-def _rounded(axis: Axis, value: float) -> str:
-    """Format a position with enough decimals to distinguish it from its neighbours."""
-    if value == 0:
-        return "0"
-    steps = np.abs(np.diff(axis.positions))
-    step = float(steps.min()) if len(steps) else 1.0
-    digits = max(0 if step >= _COARSE else 1, int(np.ceil(-np.log10(step)))) if step > 0 else 3
-    return f"{value:.0f}" if (axis.positions == np.rint(axis.positions)).all() else f"{value:.{digits}f}"
+    told = "; ".join(component.places) + "."
+    if len(component.effects) > 1 and max(map(abs, component.effects)) < _NOTABLE:
+        told += " No difference between classes."
+    elif len(component.effects) > 1:
+        ends = [
+            f"{classes[row]} ({component.means[row]:+.1f} {unit}, d {component.effects[row]:+.1f})"
+            for row in (int(np.argmax(component.effects)), int(np.argmin(component.effects)))
+        ]
+        told += f" Highest in {ends[0]}, lowest in {ends[1]}.".replace("(-", "(−").replace("d -", "d −")
+    return told + (f" Varies with {', '.join(map(str, component.alike))}." if component.alike else "")
 
 
 def strongest_class(component: Component, classes: list[str]) -> str:
@@ -171,4 +121,88 @@ def strongest_class(component: Component, classes: list[str]) -> str:
     if not component.effects or max(component.effects) < _NOTABLE:
         return "no class" if component.effects else ""
     best = int(np.argmax(component.effects))
-    return f"{classes[best]}, d {component.effects[best]:+.1f}".replace("d -", "d −")
+    return f"{classes[best]}, d {component.effects[best]:+.1f}"
+
+
+def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> str:
+    """Describe the peak of a profile, its width and other peaks; of channels, those near the largest weight."""
+    if axis.kind == "channel":
+        sizes = np.abs(axis.by_part(weights)).max(axis=0)
+        if len(sizes) > 1 and is_flat(sizes):
+            return _EVERYWHERE["channel"]
+        order = np.argsort(-sizes, kind="stable")
+        near = [axis.labels[number] for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
+        more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
+        return ", ".join(near[:_MOST_NAMED]) + more
+    peak_and_ends = band(axis, weights)
+    if peak_and_ends is None:
+        return _EVERYWHERE.get(axis.kind, "flat")
+    steps = np.abs(np.diff(axis.positions))
+    # As many decimals as tell a position from its neighbours.
+    whole = not len(steps) or (axis.positions == np.rint(axis.positions)).all()
+    digits = 0 if whole else max(1, int(np.ceil(-np.log10(steps.min()))))
+    peak, low, high = (f"{value:.{digits}f}" for value in peak_and_ends)
+    others = count_peaks(weights) - 1
+    text = f"{peak} {axis.unit}".strip() + (f" ({low}–{high})" if low != high else "")
+    text += f" and {others} more" if others else ""
+    if axis.unit == "Hz" and positions(axes[0].labels):
+        return f"{[name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]}, {text}"
+    return text
+
+
+# -------------------------------------------------------------------------------------------------------- pictures
+
+
+def picture(axis: Axis, weights: NDArray[Any]) -> str:
+    """Return a small picture of one axis of a component as SVG: a head for electrodes, bars for channels, else a line.
+
+    Weights are a column of the axis' basis. Of many channels without a position, only some are drawn.
+    """
+    parts = axis.by_part(np.asarray(weights, dtype=np.float64))
+    if places := positions(axis.labels):
+        return "".join(_head(part, np.array(list(places.values()))) for part in parts[:, list(places)])
+    shown = parts[:, :: -(-parts.shape[1] // _MOST_BARS)] if axis.kind == "channel" else parts[:1]
+    # All values and zero, from the top to the bottom of the picture.
+    low, high = min(float(shown.min()), 0.0), max(float(shown.max()), 0.0)
+    y = 2 + (_HEIGHT - 4) * (high - np.append(shown, 0.0)) / ((high - low) or 1.0)
+    levels: NDArray[Any] = y[:-1].reshape(shown.shape)
+    zero = float(y[-1])
+    drawn = [f'<line x1="0" x2="{_WIDTH}" y1="{zero:.1f}" y2="{zero:.1f}" stroke="currentColor" opacity=".25"/>']
+    if axis.kind == "channel":
+        slot = _WIDTH / levels.shape[1]
+        width = slot * 0.8 / len(levels)
+        drawn += [
+            f'<rect x="{(channel + 0.1) * slot + part * width:.1f}" y="{min(level, zero):.1f}" '
+            f'width="{max(width - 0.3, 0.3):.1f}" height="{abs(level - zero):.1f}" fill="{_PARTS[part]}"/>'
+            for part, row in enumerate(levels)
+            for channel, level in enumerate(row)
+        ]
+    else:
+        x = np.linspace(1, _WIDTH - 1, levels.shape[1])
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, levels[0], strict=True))
+        area = f"{x[0]:.1f},{zero:.1f} {points} {x[-1]:.1f},{zero:.1f}"
+        drawn.append(f'<polygon points="{area}" fill="{_PARTS[0]}" opacity=".18"/>')
+        drawn.append(f'<polyline points="{points}" fill="none" stroke="{_PARTS[0]}" stroke-width="1.5"/>')
+    return _svg(_WIDTH, _HEIGHT, drawn)
+
+
+def _head(values: NDArray[Any], places: NDArray[Any]) -> str:
+    """Draw electrodes from above, coloured by the sign of their weights, with opacity by magnitude."""
+    centre, radius = _HEAD // 2, _HEAD * 0.4
+    size = min(4.5, 14 / np.sqrt(len(places)))
+    line = 'fill="none" stroke="currentColor" opacity=".4"'
+    drawn = [
+        f'<circle cx="{centre}" cy="{centre + 1}" r="{radius:g}" {line}/>',
+        f'<path d="M{centre - 4} {centre + 1.5 - radius:.1f} l4 -4.5 l4 4.5" {line}/>',
+    ]
+    for weight, (x, y) in zip(values / max(float(np.abs(values).max()), 1e-30), places, strict=True):
+        fill = f'fill="var(--{"positive" if weight > 0 else "negative"})" fill-opacity="{abs(weight):.2f}"'
+        at = f'cx="{centre + radius * x:.1f}" cy="{centre + 1 - radius * y:.1f}"'
+        drawn.append(f'<circle {at} r="{size:.1f}" {fill}/>')
+    return _svg(_HEAD, _HEAD, drawn)
+
+
+def _svg(width: int, height: int, drawn: list[str]) -> str:
+    # Hidden from screen readers: the numbers are in the table next to it.
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    return f'<svg {size} aria-hidden="true" focusable="false">{"".join(drawn)}</svg>'

@@ -1,4 +1,4 @@
-"""The contents of a report, collected from a model, its data and the result of a run; `page` does the layout."""
+"""What a report shows, collected from a model, its data and the scores of a probe; `page` does the layout."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _SCORED = 1024
 _AT_A_TIME = 256
 _MOST_RECORDINGS = 12
 _MOST_NUMBERS = 150_000
+"""Maximum number of values in all timelines, which bounds the size of the page."""
 _FEWEST_WINDOWS = 8
 _MOST_COMPONENTS = 6
 
@@ -39,7 +40,7 @@ class Timeline(NamedTuple):
     name: str  # of the recording, or of the subject if recordings have no names
     windows: Windows  # in order of time
     predicted: NDArray[np.int64] | None  # (n,), -1 where a window was not tested; None without a probe
-    probability: NDArray[np.float32] | None  # (n, classes)
+    probability: NDArray[np.float64] | None  # (n, classes)
     strengths: NDArray[np.float64] | None  # (n, rows), level and relative expressions in dB; or coefficients, in SD
     names: list[str]  # of these rows: level, component 1, …
     alone: NDArray[np.int64] | None  # (n,), the class of each window by itself, if predicted is a path
@@ -86,7 +87,7 @@ def collect_contents(
     random_state: int = 0,
     probe_kind: str = AUTO,
     transductive: bool = False,
-    on_fold: Callable[[int, int], None] | None = None,
+    on_fold: Callable[[int, int], None] = lambda done, count: None,
 ) -> ReportContents:
     """Collect the contents of a report from a model and, if given, data; parameters as for `polyadic.report.render`."""
     people, windows = shown(model), data.windows if isinstance(data, WindowStore) else data
@@ -101,7 +102,10 @@ def collect_contents(
     sample = windows[thinned(np.arange(len(windows)), _SAMPLED)]
     contents.total, contents.windows, contents.fit = len(windows), sample, model.score(sample[:_SCORED])
     x = np.asarray(people.coefficients(sample), np.float64) if people.rank else None
-    contents.level, contents.values, contents.no_expression = _decibels(model, sample, x, x)
+    try:
+        contents.level, contents.values = level(model, sample), expression(model, sample, relative=True)
+    except PolyadicError as error:
+        contents.no_expression, contents.values = str(error), None if x is None else _standardised(x, x)
     contents.Z = np.asarray(model.transform(sample), dtype=np.float64)
     contents.dead = _dead_channels(model, sample)
     contents.classes = [sample.classes[code] for code in np.unique(sample.label[sample.label >= 0])]
@@ -110,11 +114,17 @@ def collect_contents(
             contents.probe = score_probe(model, windows, random_state, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             contents.trouble = str(error)
-    values = None if contents.level is None else contents.values
-    contents.components = describe_components(people, contents.axes, x, values, sample.label, contents.checked)
+    about = x, contents.values, sample.label, contents.checked, contents.level is not None
+    contents.components = describe_components(people, contents.axes, *about)
     contents.store = windows._samples if isinstance(windows._samples, WindowStore) else None
     contents.timelines, contents.recordings = _timelines(contents, windows, x)
     return contents
+
+
+def _standardised(x: NDArray[Any], sample: NDArray[Any]) -> NDArray[np.float64]:
+    """Return coefficients in standard deviations of a sample."""
+    spread = sample.std(axis=0)
+    return np.asarray((x - sample.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
 def _dead_channels(model: Any, windows: Windows) -> dict[str, float]:
@@ -129,55 +139,43 @@ def _dead_channels(model: Any, windows: Windows) -> dict[str, float]:
     return {name: float(count / len(windows)) for name, count in zip(names, counts, strict=True) if count}
 
 
-def _decibels(model: Any, X: Any, x: NDArray[Any] | None, sample: NDArray[Any] | None) -> tuple[Any, Any, str]:
-    """Return level (n,) and relative expressions (n, rank) in dB; or None, coefficients as SD of a sample, and why."""
-    try:
-        loud = level(model, X)
-        return loud, expression(model, X, relative=True), ""
-    except PolyadicError as error:
-        if x is None or sample is None:
-            return None, None, str(error)
-        spread = sample.std(axis=0)
-        return None, (x - sample.mean(axis=0)) / np.where(spread > 0, spread, 1.0), str(error)
-
-
 def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | None) -> tuple[list[Timeline], int]:
     """Return timelines of at most twelve evenly spaced recordings, and the number of recordings to choose from.
 
-    Recordings with fewer than eight windows, or without a prediction although there is a probe, are skipped.
+    Recordings with fewer than eight windows, or without a prediction although there is a probe, are left out. `x` are
+    the coefficients of the sample.
     """
-    probe, components = contents.probe, contents.components
+    probe, people = contents.probe, contents.people
     names = windows.recording if (windows.recording != "").any() else windows.subject
     tested = np.full(len(windows), probe is None)
     predicted = probability = alone = None
     if probe is not None:
         tested[probe.rows] = True
-        predicted = np.full(len(windows), -1)
-        predicted[probe.rows] = probe.predicted[0]
+        predicted, probability = np.full(len(windows), -1), np.full((len(windows), len(windows.classes)), np.nan)
+        predicted[probe.rows], probability[probe.rows] = probe.predicted[0], probe.probability
         if probe.path is not None:
             alone = predicted.copy()
             predicted[probe.rows] = probe.path
-        probability = np.full((len(windows), len(windows.classes)), np.nan, np.float32)
-        probability[probe.rows] = probe.probability
-    groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
-    groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
-    chosen = [each for each in components if each.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
-    numbers = [each.number for each in chosen]
-    room = _MOST_NUMBERS // (len(windows.classes) + len(chosen) + 2)
-    columns = [number - 1 for number in numbers]
-    rows_of = [*["level"] * (contents.level is not None), *(f"component {number}" for number in numbers)]
+    groups = {str(name): np.flatnonzero(names == name) for name in np.unique(names) if name != ""}
+    able = [name for name, rows in groups.items() if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
+    chosen = [able[place] for place in thinned(np.arange(len(able)), _MOST_RECORDINGS)]
+    replicating = [each for each in contents.components if each.replicates] or contents.components
+    numbers = [each.number for each in replicating[:_MOST_COMPONENTS]]
+    labels = [*["level"] * (contents.level is not None), *(f"component {number}" for number in numbers)]
+    room = _MOST_NUMBERS // (len(windows.classes) + len(labels) + 1)
     drawn = list[Timeline]()
-    for place in thinned(np.arange(len(groups)), _MOST_RECORDINGS).tolist():
-        name, rows = groups[place]
-        rows = rows[np.argsort(windows.start[rows], kind="stable")]
+    for name in chosen:
+        rows = groups[name][np.argsort(windows.start[groups[name]], kind="stable")]
         if len(rows) > room:
             continue
         room -= len(rows)
-        part = windows[rows]
-        own = np.asarray(contents.people.coefficients(part), np.float64) if contents.people.rank else None
-        loud, values, _ = _decibels(contents.model, part, own, x)
-        strengths = np.empty((len(rows), 0)) if values is None else values[:, columns]
-        strengths = strengths if loud is None else np.column_stack([loud, strengths])
+        part, columns = windows[rows], np.array(numbers, int) - 1
+        strengths = None
+        if contents.level is not None:
+            values = expression(contents.model, part, relative=True)[:, columns]
+            strengths = np.column_stack([level(contents.model, part), values])
+        elif x is not None:
+            strengths = _standardised(np.asarray(people.coefficients(part), np.float64), x)[:, columns]
         codes, shares, single = (None if each is None else each[rows] for each in (predicted, probability, alone))
-        drawn.append(Timeline(name, part, codes, shares, strengths if rows_of else None, rows_of, single))
-    return drawn, len(groups)
+        drawn.append(Timeline(name, part, codes, shares, strengths, labels, single))
+    return drawn, len(able)

@@ -1,4 +1,4 @@
-"""Rendering of a report as one HTML file with its style, script, figures (as JSON) and a compressed copy of plotly."""
+"""A report as one HTML file with its style, script, figures (as JSON) and a compressed copy of plotly."""
 
 from __future__ import annotations
 
@@ -7,45 +7,38 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Mapping
+from html import escape
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from polyadic import plot
 from polyadic._util.files import write_atomically
 from polyadic._util.provenance import versions
 from polyadic._util.version import __version__
 from polyadic.core.persist import encode
+from polyadic.data.windows import Windows
+from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
+from polyadic.explain import expression, level
 from polyadic.explain.comparison import Comparison
-from polyadic.explain.expression import shown
+from polyadic.explain.spectra import where_strongest
 from polyadic.plot.electrodes import positions
-from polyadic.plot.sketches import picture
 from polyadic.plot.style import new_figure
-from polyadic.report.components import sentence, strongest_class
+from polyadic.report.components import Component, picture, sentence, strongest_class
 from polyadic.report.contents import ReportContents, collect_contents
-from polyadic.report.figures import figures
-from polyadic.report.probe import headline
+from polyadic.report.probe import thinned
 
-__all__ = ["BIBTEX", "render", "write"]
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
-_SHOWN, _SHOWN_ON_PHONES = 12, 6
-"""Number of components shown initially, on large and on small screens."""
-_ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
+__all__ = ["add_to_mne", "render", "write"]
 
-BIBTEX = f"""\
-@inproceedings{{yang2022atd,
-  title     = {{{{ATD: Augmenting CP Tensor Decomposition by Self Supervision}}}},
-  author    = {{Yang, Chaoqi and Qian, Cheng and Singh, Navjot and Xiao, Cao and Westover, M Brandon and Solomonik, \
-Edgar and Sun, Jimeng}},
-  booktitle = {{Advances in Neural Information Processing Systems 35 (NeurIPS 2022)}},
-  year      = {{2022}}
-}}
-
-@software{{polyadic,
-  title   = {{polyadic: augmented tensor decomposition for multichannel recordings}},
-  author  = {{{{The polyadic developers}}}},
-  version = {{{__version__}}}
-}}"""
-"""Entries for the paper on the method and for this software, as in CITATION.cff."""
+_MAPPED = 1000
+_POINTS = 600
+_DRAWN_COMPONENTS, _DRAWN_CHANNELS = 16, 8
+_MOST_IN_MNE = 4
 
 
 def write(path: str | os.PathLike[str], model: Any, data: Any = None, **options: Any) -> None:
@@ -82,7 +75,7 @@ def render(
     probe: str = AUTO,
     transductive: bool = False,
     comparison: Comparison | None = None,
-    on_stage: Callable[[int, int, str], None] | None = None,
+    on_stage: Callable[[int, int, str], None] = lambda done, total, stage: None,
 ) -> str:
     """Return the report of a model as HTML.
 
@@ -90,7 +83,7 @@ def render(
     ----------
     model : fitted
     data : `Windows`, a `WindowStore` or an array of windows (N, channels, time); without it the report has only the
-        components and the training
+        components
     origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
         name
     title : title of the page; by default the estimator's name
@@ -99,65 +92,21 @@ def render(
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
     comparison : result of `polyadic.explain.compare`, shown first
-    on_stage : called with the number of parts done, the total and the name of the next; each component is a part
+    on_stage : called with the number of parts done, their total, and the name of the next
     """
-
-    def begin(done: int, stage: str) -> None:
-        if on_stage is not None:
-            on_stage(done, shown(model).rank + 3, stage)
-
-    new_figure()  # fails early if plotly is not installed
-    begin(0, "features and probe")
-
-    def on_fold(done: int, count: int) -> None:
-        begin(0, f"features and probe, fold {done} of {count} done")
-
-    contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
-    drawn = figures(contents, comparison, lambda done, stage: begin(1 + done, stage))
-    begin(shown(model).rank + 2, "page")
-    file = resources.files("polyadic.report")
-    plural = {"channel": "channels", "frequency": "frequencies"}
-    names_of_modes = [plural.get(axis.kind, axis.name) for axis in contents.axes]
-    values = {
-        "model": model,
-        "kind": type(model).__name__,
-        "title": title or type(model).__name__,
-        "contents": contents,
-        "probe": contents.probe,
-        "checked": contents.checked,
-        "found": getattr(model, "components_", None),
-        "comparison": comparison,
-        "comparison_words": "" if comparison is None else comparison.words(),
-        "converged": getattr(model, "converged_", None),
-        "headline": None if contents.probe is None else headline(contents.probe),
-        "components": _component_rows(contents),
-        "settings": _parameter_texts(model),
-        "origin": dict.fromkeys(_ORIGIN) | {"versions": versions()} | dict(origin or {}),
-        "figure_names": set(drawn),
-        "map_colours": [name.removeprefix("map ") for name in drawn if name.startswith("map ")],
-        "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
-        "way": _way(model),
-        "readout": getattr(model, "readout_", None),
-        "cite": BIBTEX,
-        "version": __version__,
-        "style": (file / "report.css").read_text(encoding="utf-8"),
-        "script": (file / "report.js").read_text(encoding="utf-8"),
-        "figures": _packed(json.dumps(drawn, allow_nan=False).encode()),
-        "modes": " and ".join(filter(None, [", ".join(names_of_modes[:-1]), names_of_modes[-1]])),
-        "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
-        "plotly": _packed((resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
-    }
-    return str(_template().render(values))
-
-
-def _packed(content: bytes) -> str:
-    """Compress content and encode it in characters that are safe in HTML; the browser decompresses it."""
-    return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
-
-
-def _template() -> Any:
     import jinja2
 
+    new_figure()  # fails early if plotly is not installed
+
+    def on_fold(done: int, count: int) -> None:
+        on_stage(done, count + 1, "features and probe")
+
+    on_stage(0, 2, "features and probe")
+    contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
+    on_stage(1, 2, "figures")
+    drawn = _figures(contents, comparison)
+    modes = [{"channel": "channels", "frequency": "frequencies"}.get(axis.kind, axis.name) for axis in contents.axes]
+    file = resources.files("polyadic.report")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyadic.report", "."),
         autoescape=True,
@@ -165,43 +114,178 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    page = environment.get_template("report.html.j2").render(
+        model=model,
+        kind=type(model).__name__,
+        title=title or type(model).__name__,
+        contents=contents,
+        probe=contents.probe,
+        probe_kind=probe,
+        checked=contents.checked,
+        found=getattr(model, "components_", None),
+        comparison=comparison,
+        components=[_row(contents, component) for component in contents.components],
+        modes=" and ".join(filter(None, [", ".join(modes[:-1]), modes[-1]])),
+        heads=bool(positions(contents.axes[0].labels)),
+        fit_seconds=getattr(model, "fit_seconds_", 0.0) or sum(model.history_["seconds"]),
+        converged=getattr(model, "converged_", None),
+        created=_provenance(contents, dict(origin or {})),
+        versions=(origin or {}).get("versions") or versions(),
+        settings=_settings(model),
+        date=(origin or {}).get("date"),
+        version=__version__,
+        style=(file / "report.css").read_text(encoding="utf-8"),
+        script=(file / "report.js").read_text(encoding="utf-8"),
+        names=set(drawn),
+        figures=_packed(json.dumps(drawn, allow_nan=False).encode()),
+        plotly=_packed((resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
+    )
+    return str(page)
 
 
-def _component_rows(contents: ReportContents) -> list[dict[str, Any]]:
-    """Return the rows of the component table: cells, texts and CSS classes."""
-    rows = []
-    largest = max((abs(mean) for component in contents.components for mean in component.means), default=0.0) or 1.0
-    for place, component in enumerate(contents.components):
-        cells = [
-            {"picture": picture(axis, factor[:, component.number - 1]), "at": at.text, "value": at.value}
-            for axis, factor, at in zip(contents.axes, contents.people.factors_, component.places, strict=True)
-        ]
-        state = "folded" if place >= _SHOWN else "folded-small" if place >= _SHOWN_ON_PHONES else ""
-        rows.append(
-            {
-                "of": component,
-                "cells": cells,
-                "strongest": strongest_class(component, contents.classes),
-                "sentence": sentence(component, contents.classes, contents.unit),
-                "spread": max(map(abs, component.effects), default=0.0),
-                "largest": largest,
-                "state": state + " gone" * (not component.replicates),
-            }
-        )
-    return rows
+def _packed(content: bytes) -> str:
+    """Compress content and encode it in characters that are safe in HTML; the browser decompresses it."""
+    return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
 
 
-def _parameter_texts(model: Any) -> dict[str, str]:
+def _row(contents: ReportContents, component: Component) -> dict[str, Any]:
+    """Return a row of the component table."""
+    largest = max((abs(mean) for each in contents.components for mean in each.means), default=0.0) or 1.0
+    factors = [factor[:, component.number - 1] for factor in contents.people.factors_]
+    return {
+        "of": component,
+        "pictures": [picture(axis, factor) for axis, factor in zip(contents.axes, factors, strict=True)],
+        "levels": [mean / largest for mean in component.means],
+        "strongest": strongest_class(component, contents.classes),
+        "sentence": sentence(component, contents.classes, contents.unit),
+    }
+
+
+def _settings(model: Any) -> dict[str, str]:
     """Return every parameter as text."""
     named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
 
 
-def _way(model: Any) -> str:
-    """Return how the model was fitted, such as "12 sweeps, best of 3 starts"."""
-    starts = getattr(model, "restarts", 1)
-    if getattr(model, "consensus", False):
-        return f"consensus of {starts} starts"
-    sweeps = f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}"
-    return sweeps + (f", best of {starts} starts" if starts > 1 else "")
+def _provenance(contents: ReportContents, origin: dict[str, Any]) -> dict[str, str]:
+    """Return where the report is from, as far as known."""
+    known = {name: origin.get(name) for name in ("command", "date", "commit")}
+    if machine := origin.get("machine"):
+        threads = f"{machine['threads']} of {machine['cores']} threads"
+        known["machine"] = f"{machine.get('gpu') or machine['processor']}, {threads}"
+    known |= {"seed": f"{contents.model.seed_} (model)", "fitted on": contents.model.split_}
+    known |= {"evaluation": contents.probe and contents.probe.how, "store": contents.store and contents.store.checksum}
+    return {name: str(value) for name, value in (known | dict(origin.get("sha256") or {})).items() if value}
+
+
+# --------------------------------------------------------------------------------------------------------- figures
+
+
+def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str, Any]:
+    """Return all figures by name, as JSON without a template: the page's script adds the style.
+
+    Figures of component n are named `component-n-…`.
+    """
+    model, windows, probe = contents.model, contents.windows, contents.probe
+    readout = getattr(model, "readout_", None)
+    drawn: dict[str, Figure] = {}
+    if compared is not None and compared.tested:
+        rows = zip(compared.names, compared.effect[0], *compared.interval[:, 0], strict=True)
+        ends = {name: (float(g), float(low), float(high)) for name, g, low, high in rows}
+        drawn["groups"] = plot.comparison(ends, f"Hedges' g, {compared.groups[1]} against {compared.groups[0]}")
+    if probe is not None and windows is not None:
+        result = probe.result
+        drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
+        by_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
+        drawn["subjects"] = plot.subjects(by_subject, "balanced accuracy", result.chance)
+        drawn["reliability"] = plot.reliability(result.confidence.ravel(), result.correct.ravel())
+        if probe.without:
+            drawn["missing"] = plot.missing_channels(probe.without, windows.shape[1], result.chance)
+    for number, each in enumerate(contents.timelines):
+        drawn[f"timeline-{number}"] = plot.timeline(*each[1:], contents.unit)
+    if windows is not None and len(windows) >= 3:
+        some = thinned(np.arange(len(windows)), _MAPPED)
+        colours = {"class": windows.label, "subject": windows.subject}
+        for colour in [name for name, column in colours.items() if len(np.unique(column)) > 1] or ["class"]:
+            Z = np.asarray(contents.Z)[some]
+            drawn[f"map {colour}"] = plot.features(Z, windows[some], colour, standardise=readout is None)  # type: ignore[arg-type]
+    if windows is not None and len(contents.classes) > 1:
+        if contents.level is not None:
+            drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
+        # Of many channels, features are principal axes of the statistics, which have no names.
+        if readout is not None and 0 < readout.n_statistics == readout.n_block:
+            drawn["statistics"] = plot.statistics(model, contents.Z, windows.label, windows.classes)  # type: ignore[arg-type]
+    for place, component in enumerate(contents.components):
+        parts = _component_figures(contents, component, with_windows=place < _DRAWN_COMPONENTS)
+        drawn |= {f"component-{component.number}-{name}": figure for name, figure in parts.items()}
+    plain = {name: json.loads(figure.to_json()) for name, figure in drawn.items()}
+    for content in plain.values():
+        del content["layout"]["template"]
+    return plain
+
+
+def _component_figures(contents: ReportContents, component: Component, with_windows: bool) -> dict[str, Figure]:
+    """Return the figures of a component: profiles, strength by class, and the windows in which it is strongest."""
+    model, windows, r = contents.model, contents.windows, component.number - 1
+    drawn = {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
+    by_channel = contents.axes[0].kind == "channel"
+    drawn["0"] = plot.channels(model, r, windows) if by_channel else plot.profile(model, r, 0)
+    if windows is None:
+        return drawn
+    if contents.values is not None and len(contents.classes) > 1:
+        title = f"{contents.quantity} ({contents.unit})"
+        drawn["classes"] = plot.class_means(contents.values[:, r], windows.label, windows.classes, title)
+    if with_windows:
+        channels = centre = None
+        if by_channel:  # those with the largest weights, in the order of the data
+            weights = np.abs(contents.axes[0].by_part(contents.people.factors_[0][:, r])).max(axis=0)
+            channels = np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
+        if windows.shape[2] > _POINTS:
+            centre = where_strongest(contents.people, windows[component.windows], r)
+        drawn["windows"] = plot.signals(windows, component.windows, _POINTS, channels, centre)
+    return drawn
+
+
+# ------------------------------------------------------------------------------------------------------------- mne
+
+
+def add_to_mne(report: Any, model: Any, windows: Windows, *, scores: Any = None, section: str = "polyadic") -> None:
+    """Add sections about a model to an `mne.Report`: components, level and expression by class, and scores.
+
+    Parameters
+    ----------
+    report : the `mne.Report`
+    model : a fitted `CPD`
+    windows : windows with channel names and, for the bars by class, labels
+    scores : a `polyadic.evaluate.CrossValidation`, whose summary is then added
+    section : heading of the sections in the report
+
+    Examples
+    --------
+    >>> import mne
+    >>> from polyadic import CPD
+    >>> from polyadic.data import synthetic_nights
+    >>> windows = synthetic_nights(4, 20, n_dead=0)
+    >>> page = mne.Report(title="nights", verbose=False)
+    >>> add_to_mne(page, CPD(rank=2, max_sweeps=5).fit(windows), windows)
+    >>> len(page._content)
+    4
+    """
+    if scores is not None:
+        lines = "".join(f"<p>{escape(line)}</p>" for line in scores.summary().splitlines())
+        report.add_html(lines, "Score on left-out subjects", section=section)
+    figures = {"Components": plot.components(model, windows)}
+    if (windows.label >= 0).any():
+        try:
+            columns = {"Level": level(model, windows)}
+            for number, column in enumerate(expression(model, windows, relative=True).T[:_MOST_IN_MNE], 1):
+                columns[f"Component {number}"] = column
+        except PolyadicError:  # of models whose profiles have either sign
+            columns = {}
+        for name, column in columns.items():
+            words = ("level (dB)",) if name == "Level" else ()
+            figures[f"{name} by class"] = plot.class_means(column, windows.label, windows.classes, *words)
+    for number, (title, figure) in enumerate(figures.items()):
+        # The library of the figures is part of the first one.
+        html = figure.to_html(full_html=False, include_plotlyjs=number == 0)
+        report.add_html(html, title, section=section)

@@ -16,11 +16,10 @@ from polyadic.evaluate import WindowClassifier, cross_validate, scores
 from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.validation import CrossValidation, Fold, default_folds, unseen_rows
 
-__all__ = ["ProbeResult", "headline", "interval", "score_probe", "thinned"]
+__all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
 _FEWEST_SUBJECTS = 4
 """Minimum number of subjects for an interval."""
-_NO_WIDTH = 1e-9
 _RESAMPLED = 2000
 _FEW_TESTED = 100
 """Below this number of test windows, the headline is called uncertain."""
@@ -33,13 +32,10 @@ class ProbeResult:
     """The scores and predictions of a probe on windows of subjects that it was not trained on."""
 
     result: CrossValidation  # as from `polyadic evaluate`
-    kind: str  # kind of probe, as for `polyadic.evaluate.make_probe`
-    n_train: int  # number of training windows, mean over folds
     y: NDArray[Any]  # (n_test,), codes of the true classes
     predicted: NDArray[Any]  # (repeats, n_test), codes of the predicted classes, each window by itself
     path: NDArray[Any] | None  # (n_test,), codes along the recording, in the first repeat, if predict uses it
     probability: NDArray[Any]  # (n_test, classes), in the first repeat; given the whole recording if path is
-    of_one_subject: tuple[str, ...]  # classes of one tested subject only, on which no probe was trained
     interval: tuple[float, float] | None  # of the balanced accuracy, 95 %; None if it has no width
     without: dict[int, float]  # balanced accuracy by number of missing channels; {} if features need all of them
     n_without: int  # number of windows of these
@@ -57,16 +53,15 @@ class ProbeResult:
         times = f", repeated {self.result.repeats} times" if self.result.repeats > 1 else ""
         return f"{self.result.folds}-fold cross-validation by subject{times}"
 
-
-def headline(probe: ProbeResult) -> str:
-    """Return the interval of the balanced accuracy, how it was measured, and what makes it uncertain, in words."""
-    count = probe.result.windows
-    few = f" Only {count} windows were tested, so the score is uncertain." if count < _FEW_TESTED else ""
-    words = f"No interval: every resample of the {probe.result.subjects} subjects gives the same score"
-    if probe.interval is not None:
-        low, high = (100 * end for end in probe.interval)
-        words = f"95 % interval {low:.1f} to {high:.1f} %, by resampling {probe.result.subjects} subjects"
-    return f"{words}; {probe.how}.{few}"
+    @property
+    def headline(self) -> str:
+        """The interval of the balanced accuracy, how it was measured, and what makes it uncertain."""
+        few = f" Only {self.result.windows} windows were tested, so the score is uncertain."
+        words = "No interval"
+        if self.interval is not None:
+            low, high = (100 * end for end in self.interval)
+            words = f"95 % interval {low:.1f} to {high:.1f} %, by resampling {self.result.subjects} subjects"
+        return f"{words}; {self.how}.{few if self.result.windows < _FEW_TESTED else ''}"
 
 
 def thinned(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
@@ -80,7 +75,7 @@ def score_probe(
     seed: int = 0,
     kind: str = AUTO,
     transductive: bool = False,
-    on_fold: Callable[[int, int], None] | None = None,
+    on_fold: Callable[[int, int], None] = lambda done, count: None,
 ) -> ProbeResult:
     """Train and test a probe on all labelled windows, as `polyadic evaluate` does; raises if subjects are too few.
 
@@ -90,47 +85,39 @@ def score_probe(
     unseen = unseen_rows(model, windows)
     rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
     folds, repeats = default_folds(windows, unseen)
-    codes = {name: code for code, name in enumerate(windows.classes)}
-    label = windows.label[rows]
+    label, subject = windows.label[rows], windows.subject[rows]
+    names = np.array(windows.classes)
     truth, without = list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
 
     def record(fold: Fold) -> None:
         if fold.number <= fold.total // repeats:  # in the first repeat
             some = thinned(np.flatnonzero(fold.test), max(1, _MOST_WITHOUT * repeats // fold.total))
-            truth.append(np.array([windows.classes[code] for code in label[some]]))
+            truth.append(names[label[some]])
             for count, guesses in _predict_without_channels(fold, windows.read(rows[some])).items():
                 without.setdefault(count, []).append(guesses)
-        if on_fold is not None:
-            on_fold(fold.number, fold.total)
+        on_fold(fold.number, fold.total)
 
     result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
-    columns = [codes[name] for name in result.classes]
-    probability = np.zeros((len(rows), len(codes)))
-    probability[:, columns] = result.probability
-    subject = windows.subject[rows]
-    predicted = np.array([[codes[str(name)] for name in names] for names in result.predicted])
-    path = None
+    codes = {name: code for code, name in enumerate(windows.classes)}
+    to_codes = np.vectorize(lambda name: codes[str(name)], otypes=[int])
+    predicted, path, shares = to_codes(result.predicted), None, result.probability
     if result.along is not None and result.along["used"] > 0.5:
-        path = np.array([codes[str(name)] for name in result.along["predicted"][0]])
-        probability[:, columns] = result.along["probability"]
+        path, shares = to_codes(result.along["predicted"][0]), result.along["probability"]
+    probability = np.zeros((len(rows), len(codes)))
+    probability[:, to_codes(result.classes)] = shares
     low, high = interval(label == predicted[0], subject, label)
-    holders = {code: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
-    lacking = {
-        count: float(scores(np.concatenate(truth), np.concatenate(guesses))["balanced_accuracy"])
-        for count, guesses in without.items()
-    }
     return ProbeResult(
         result=result,
-        kind=kind,
-        n_train=round(len(rows) * (1 - 1 / result.folds)),
         y=label,
         predicted=predicted,
         path=path,
         probability=probability,
-        of_one_subject=tuple(windows.classes[code] for code, count in holders.items() if count == 1),
         # If all predictions are correct, every resample gives the same score.
-        interval=(low, high) if high - low > _NO_WIDTH and result.subjects >= _FEWEST_SUBJECTS else None,
-        without=lacking,
+        interval=(low, high) if high - low > 1e-9 and result.subjects >= _FEWEST_SUBJECTS else None,
+        without={
+            count: float(scores(np.concatenate(truth), np.concatenate(guesses))["balanced_accuracy"])
+            for count, guesses in without.items()
+        },
         n_without=sum(map(len, truth)),
     )
 
@@ -167,11 +154,9 @@ def interval(right: NDArray[np.bool_], subject: NDArray[Any], y: NDArray[Any], s
     hits, sizes = np.zeros((2, member.max() + 1, code.max() + 1))
     np.add.at(hits, (member, code), right)
     np.add.at(sizes, (member, code), 1)
-    rng = np.random.default_rng(seed)
-    values = np.empty(_RESAMPLED)
-    for number in range(_RESAMPLED):
-        drawn = rng.integers(len(sizes), size=len(sizes))
-        total = sizes[drawn].sum(axis=0)
-        values[number] = (hits[drawn].sum(axis=0)[total > 0] / total[total > 0]).mean()
-    low, high = np.quantile(values, [0.025, 0.975])
+    drawn = np.random.default_rng(seed).integers(len(sizes), size=(_RESAMPLED, len(sizes)))
+    times = np.stack([np.bincount(row, minlength=len(sizes)) for row in drawn])
+    with np.errstate(invalid="ignore"):  # of classes that a resample lacks
+        recalls = (times @ hits) / (times @ sizes)
+    low, high = np.quantile(np.nanmean(recalls, axis=1), [0.025, 0.975])
     return float(low), float(high)

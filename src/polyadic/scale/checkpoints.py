@@ -15,10 +15,11 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import joblib
 import numpy as np
 import torch
 from scipy import sparse
@@ -35,18 +36,16 @@ from polyadic.errors import CheckpointError, ModelFileError
 
 __all__ = ["Checkpoints", "data_fingerprint", "describe", "differences", "where_resumed"]
 
-_PLAIN = ("history", "finished", "best_history", "all_converged", "spent")
-"""The fields of `Progress` that the header holds as JSON."""
 _SAMPLED = 64
+_KINDS = {kind.__name__: kind for kind in (Progress, State, Statistics)}
 
 
 def describe(value: Any) -> Any:
-    """Describe a setting as JSON for comparison: arrays by shape and checksum, functions by name, others by content."""
-    if sparse.issparse(value):
-        matrix = sparse.csr_array(value)
-        return {"type": "sparse", "parts": describe([matrix.data, matrix.indices, matrix.indptr])}
-    if isinstance(value, np.ndarray | Tensor):
-        return {"type": "array", "shape": list(value.shape), "sha256": _checksum(value)}
+    """Describe a setting as JSON for comparison: arrays by shape and hash, functions by name, others by content."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray) or sparse.issparse(value):
+        return {"type": "array", "shape": list(value.shape), "hash": joblib.hash(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"type": type(value).__qualname__, **fields}
@@ -61,14 +60,10 @@ def data_fingerprint(samples: Samples) -> dict[str, Any]:
     chunked = getattr(getattr(samples.data, "_samples", samples.data), "chunked", False)
     count = min(len(samples), 2 if chunked else _SAMPLED)
     ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64).long()
-    sampled, known = _checksum(samples.read(ids)), dict(getattr(samples.data, "fingerprint", {}))
-    return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": sampled}
-
-
-def _checksum(array: np.ndarray | Tensor) -> str:
-    if isinstance(array, Tensor):
-        array = array.detach().cpu().contiguous().view(torch.uint8).numpy()  # numpy lacks some types
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    sampled = samples.read(ids).cpu().contiguous().view(torch.uint8).numpy()  # numpy lacks some types
+    known = dict(getattr(samples.data, "fingerprint", {}))
+    digest = hashlib.sha256(sampled.tobytes()).hexdigest()
+    return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": digest}
 
 
 def differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
@@ -84,6 +79,31 @@ def differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, str,
             yield from differences(then.get(key), now.get(key), f"{name} {key}".strip())
     elif then != now:
         yield name, json.dumps(then), json.dumps(now)
+
+
+def _packed(value: Any, tensors: list[Tensor]) -> Any:
+    """Return the progress of a fit as JSON with numbers in place of tensors, which are appended to the list."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if dataclasses.is_dataclass(value):
+        parts = {field.name: _packed(getattr(value, field.name), tensors) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **parts}
+    if isinstance(value, dict):
+        return {name: _packed(part, tensors) for name, part in value.items()}
+    return [_packed(part, tensors) for part in value] if isinstance(value, list) else value
+
+
+def _unpacked(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Invert `_packed`."""
+    if isinstance(value, list):
+        return [_unpacked(part, tensors) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors[str(value["tensor"])]
+    parts = {name: _unpacked(part, tensors) for name, part in value.items()}
+    return _KINDS[parts.pop("type")](**parts) if "type" in parts else parts
 
 
 @dataclass
@@ -105,7 +125,7 @@ class Checkpoints:
     every: float = 60.0
     resume: bool = False
     _written: float = field(default_factory=time.monotonic, init=False)
-    _unsaved: Progress | None = field(default=None, init=False)
+    _unsaved: tuple[Any, list[Tensor]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         # The process may change its working directory during the fit.
@@ -125,13 +145,9 @@ class Checkpoints:
             return None
         tensors = {}
         for name, array in arrays.items():
-            axes = np.argsort(header["axes"][name]).tolist()
+            axes = np.argsort(header["axes"][int(name)]).tolist()
             tensors[name] = torch.from_numpy(array).permute(axes).to(device)
-        progress = Progress(_state_of(tensors, ""), **{name: header["progress"][name] for name in _PLAIN})
-        if progress.finished:
-            progress.best = _state_of(tensors, "best.")
-        if "attempt.0.factors.0" in tensors:
-            progress.bases_of = [_factors_of(tensors, f"attempt.{n}.") for n in range(progress.attempt)]
+        progress: Progress = _unpacked(header["progress"], tensors)
         return progress
 
     def load_passes(self, passes: Passes) -> None:
@@ -162,42 +178,28 @@ class Checkpoints:
         if "fingerprint" not in header:
             raise CheckpointError(f"{self.path} is a model file, not the checkpoint of a fit: choose another file")
         changed = differences(header["fingerprint"], self.fingerprint)
-        words = "; ".join(f"{name} was {then} and is {now} now" for name, then, now in changed)
-        if words:
+        if words := "; ".join(f"{name} was {then} and is {now} now" for name, then, now in changed):
             raise CheckpointError(f"{self.path} belongs to another fit: {words}")
         return arrays, header
 
     def __call__(self, progress: Progress) -> None:
         """Write a checkpoint if one is due."""
         # The fit goes on to modify lists and states, but replaces the tensors within them.
-        self._unsaved = replace(
-            progress,
-            state=replace(progress.state, factors=list(progress.state.factors)),
-            best=progress.best and replace(progress.best, factors=list(progress.best.factors)),
-            history={name: list(values) for name, values in progress.history.items()},
-            finished=list(progress.finished),
-            bases_of=list(progress.bases_of),
-        )
+        tensors: list[Tensor] = []
+        self._unsaved = _packed(progress, tensors), tensors
         if time.monotonic() - self._written >= self.every:
             self.save()
 
     def save(self) -> None:
         """Write the last complete sweep, if it is not written yet."""
-        progress, self._unsaved = self._unsaved, None
-        if progress is None:
+        if self._unsaved is None:
             return
-        tensors = _tensors_of(progress.state, "")
-        if progress.best is not None:
-            tensors |= _tensors_of(progress.best, "best.")
-        for number, bases in enumerate(progress.bases_of):
-            tensors |= {f"attempt.{number}.factors.{mode}": basis for mode, basis in enumerate(bases)}
-        arrays, axes = {}, {}
-        for name, tensor in tensors.items():
-            # In the order of the axes in memory: products round differently in another.
-            axes[name] = np.argsort(np.negative(tensor.stride()), kind="stable").tolist()
-            arrays[name] = tensor.permute(axes[name]).contiguous().cpu().numpy()
-        plain = {name: getattr(progress, name) for name in _PLAIN}
-        self.write(arrays, {"axes": axes, "progress": plain})
+        (progress, tensors), self._unsaved = self._unsaved, None
+        # In the order of the axes in memory: products round differently in another.
+        axes = [np.argsort(np.negative(tensor.stride()), kind="stable").tolist() for tensor in tensors]
+        ordered = (tensor.permute(order) for tensor, order in zip(tensors, axes, strict=True))
+        arrays = {str(number): tensor.contiguous().cpu().numpy() for number, tensor in enumerate(ordered)}
+        self.write(arrays, {"axes": axes, "progress": progress})
 
     def write(self, arrays: dict[str, np.ndarray], content: dict[str, Any]) -> None:
         """Replace the checkpoint."""
@@ -219,36 +221,10 @@ def where_resumed(path: Path) -> str:
     """Return where a fit resumes from a checkpoint, as one line; "" if the file is no checkpoint."""
     try:
         header = model_files.read(path)[1]
+        if "passes" in header:
+            return f"resuming from {path.name}: after {header['passes']['done']:,} windows of a pass over the data"
+        return f"resuming from {path.name}: after sweep {len(header['progress']['history']['loss'])}"
     except FileNotFoundError:
         return f"no checkpoint {path.name}: starting anew"
-    except ModelFileError:  # the fit says what is wrong
+    except (ModelFileError, KeyError):  # the fit says what is wrong
         return ""
-    if "passes" in header:
-        return f"resuming from {path.name}: after {header['passes']['done']:,} windows of a pass over the data"
-    if "progress" not in header:
-        return ""
-    sweeps, starts = len(header["progress"]["history"]["loss"]), len(header["progress"]["finished"])
-    return f"resuming from {path.name}: after sweep {sweeps}" + (f" of start {starts + 1}" if starts else "")
-
-
-def _tensors_of(state: State, prefix: str) -> dict[str, Tensor]:
-    tensors = {f"{prefix}factors.{mode}": factor for mode, factor in enumerate(state.factors)}
-    if state.memory is not None:
-        tensors |= {f"{prefix}memory.Y": state.memory.Y, f"{prefix}memory.S": state.memory.S}
-    for name in ("coefficients", "energy"):
-        if getattr(state, name) is not None:
-            tensors[f"{prefix}{name}"] = getattr(state, name)
-    return tensors
-
-
-def _state_of(tensors: dict[str, Tensor], prefix: str) -> State:
-    memory = None
-    if f"{prefix}memory.Y" in tensors:
-        memory = Statistics(tensors[f"{prefix}memory.Y"], tensors[f"{prefix}memory.S"])
-    coefficients, energy = tensors.get(f"{prefix}coefficients"), tensors.get(f"{prefix}energy")
-    return State(_factors_of(tensors, prefix), memory, coefficients, energy)
-
-
-def _factors_of(tensors: dict[str, Tensor], prefix: str) -> list[Tensor]:
-    count = sum(name.startswith(f"{prefix}factors.") for name in tensors)
-    return [tensors[f"{prefix}factors.{mode}"] for mode in range(count)]

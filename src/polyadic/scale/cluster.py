@@ -68,10 +68,8 @@ class _Part:
         windows: Windows = match_signals(_opened(self.path, self.reading), fs, channels, self.path, units=units)
         return windows[self.begin : self.end]
 
-
-def _windows_of(block: Any) -> Any:
-    """Return the windows of a chunk, which is a `_Part` or an array."""
-    return block.open() if isinstance(block, _Part) else block
+    def samples(self) -> NDArray[Any]:
+        return np.asarray(self.open())
 
 
 def _opened(path: str, reading: str) -> Windows:
@@ -113,49 +111,24 @@ class Chunks:
 
     Parameters
     ----------
-    blocks : what a worker opens or receives: a `_Part`, or a delayed array (n, …)
-    counts : number of windows of each
-    shape : shape of one window
-    dtype : type of the samples
+    array : a Dask array
+    parts : what a worker opens in place of each chunk, if anything
     """
 
     chunked = True
 
-    def __init__(self, blocks: Sequence[Any], counts: Sequence[int], shape: Sequence[int], dtype: Any) -> None:
-        self.blocks, self.bounds = list(blocks), [0, *accumulate(counts)]
-        self.shape, self.dtype = (self.bounds[-1], *shape), np.dtype(dtype)
-
-    @classmethod
-    def of_array(cls, x: Any) -> Chunks:
-        """Return the chunks of a Dask array (N, …)."""
-        if np.isnan(x.shape[0]):
+    def __init__(self, array: Any, parts: Sequence[_Part] = ()) -> None:
+        if np.isnan(array.shape[0]):
             raise PolyadicError("X has chunks of unknown size: call X.compute_chunk_sizes() first")
-        whole = x.rechunk(dict.fromkeys(range(1, x.ndim), -1))
-        return cls(whole.to_delayed().ravel().tolist(), whole.chunks[0], x.shape[1:], x.dtype)
+        self.array = array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
+        self.blocks = list(parts) or self.array.to_delayed().ravel().tolist()
+        self.bounds = [0, *accumulate(self.array.chunks[0])]
+        self.shape, self.dtype = self.array.shape, np.dtype(array.dtype)
 
     def read(self, rows: NDArray[np.intp]) -> NDArray[Any]:
         """Compute the samples of some windows: (n, …)."""
-        import dask
-
-        numbers = np.searchsorted(self.bounds, rows, side="right") - 1
-        result = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        for number in np.unique(numbers).tolist():
-            inside = np.flatnonzero(numbers == number)
-            taken = dask.delayed(_rows)(self.blocks[number], rows[inside] - self.bounds[number])
-            result[inside] = taken.compute()
-        return result
-
-    def array(self) -> Any:
-        """Return the windows as a Dask array, in the same chunks."""
-        import dask
-        from dask import array
-
-        sizes = [end - begin for begin, end in pairwise(self.bounds)]
-        blocks = [
-            array.from_delayed(dask.delayed(_rows)(block), (size, *self.shape[1:]), self.dtype)
-            for block, size in zip(self.blocks, sizes, strict=True)
-        ]
-        return array.concatenate(blocks)
+        samples: NDArray[Any] = self.array[rows].compute()
+        return samples
 
 
 def _files(path: Path, reading: Reading) -> list[tuple[str, str]]:
@@ -182,6 +155,7 @@ def recordings(paths: Sequence[str | os.PathLike[str]], **options: Any) -> Windo
     paths : folders and files, which must have the same path on every worker
     """
     import dask
+    from dask import array
 
     files = [file for path in paths for file in _files(Path(path).absolute(), Reading(**options))]
     descriptions = dask.compute(*(dask.delayed(_described)(*file) for file in files))
@@ -193,13 +167,15 @@ def recordings(paths: Sequence[str | os.PathLike[str]], **options: Any) -> Windo
         if kinds[0] != kinds[1]:
             raise PolyadicError(
                 f"windows must have the same shape, rate and channels, but {path} differs from {files[0][0]}: "
-                f"{other['shape'][1:]} and {shape}, fs {other['fs']} and {first['fs']}, channels "
-                f"{', '.join(other['channels'])} and {', '.join(first['channels'])}"
+                f"{kinds[0]} and {kinds[1]}"
             )
         bounds = [*range(0, other["shape"][0], rows), other["shape"][0]]
         parts += [_Part(path, *pair, how, signals) for pair in pairwise(bounds)]
     dtype = np.result_type(*(other["dtype"] for other in descriptions))
-    chunks = Chunks(parts, [part.end - part.begin for part in parts], shape, dtype)
+    blocks = [
+        array.from_delayed(dask.delayed(part).samples(), (part.end - part.begin, *shape), dtype) for part in parts
+    ]
+    chunks = Chunks(array.concatenate(blocks), parts)
     windows = Windows(chunks, fs=first["fs"], channels=first["channels"], units=first["units"])
     windows.reading = first["reading"]
     return windows
@@ -209,16 +185,12 @@ def chunks_of(X: Any) -> Any:
     """Return a Dask array, a list of paths, or the result of `recordings`, in chunks; None for any other input."""
     dask = sys.modules.get("dask.array")
     if dask is not None and isinstance(X, dask.Array):
-        return Chunks.of_array(X)
+        return Chunks(X)
     if isinstance(X, list | tuple) and X and all(isinstance(path, str | os.PathLike) for path in X):
         return recordings(X)
     # Some of the windows in chunks are read like those of a store.
     whole = isinstance(X, Windows) and X._rows is None and X._places is None and X._gains is None
     return X if whole and isinstance(X._samples, Chunks) else None
-
-
-def _rows(block: Any, rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[Any]:
-    return np.asarray(_windows_of(block)[rows])
 
 
 # ------------------------------------------------------------------------ sums
@@ -274,7 +246,7 @@ class ChunkSource(WindowSource):
 @plain_torch()
 def _sums_of_chunk(stage: Stage, block: Any, first: int, device: str, dtype: torch.dtype) -> Sums:
     """Return the sums of one chunk; computed on a worker."""
-    samples = Samples(_windows_of(block))
+    samples = Samples(block.open() if isinstance(block, _Part) else block)
     source = WindowSource(samples, None, None, 0, choose_device(device, samples.data), dtype)
     sums: Sums = stage.start(source.example(), source.device, (first, first + len(samples)))
     try:
@@ -354,7 +326,7 @@ def lazily(method: _Method) -> _Method:
         if any(value is not None for value in (*arguments, *options.values())):
             raise PolyadicError(f"{method.__name__} of windows in chunks has no further arguments: compute it first")
         like = None if isinstance(chunks, Chunks) else (chunks.fs, chunks.channels, chunks.units)
-        x = (chunks if like is None else chunks._samples).array()
+        x = (chunks if like is None else chunks._samples).array
         # The result for one window tells shape and type.
         example = _applied(np.zeros((1, *x.shape[1:]), x.dtype), method.__name__, self, like)
         return x.map_blocks(

@@ -32,12 +32,13 @@ from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.scale.checkpoints import differences
+from polyadic.spectral import recommended_stft
 from polyadic.statistics import statistic_names, window_statistics
 
-__all__ = ["FEWEST_SUBJECTS", "Moments", "MomentsSource", "group_masks", "most_groups"]
+__all__ = ["Moments", "MomentsSource", "check_subjects", "group_masks", "most_groups"]
 
-FEWEST_SUBJECTS = 5
-"""Default minimum number of subjects in sums that leave a site."""
+_FEWEST_SUBJECTS = 5
+"""Minimum number of subjects in sums that leave a site."""
 _GROUPS_BYTES = 2**30
 """Memory for the moments of groups; there are fewer groups if each has large ones."""
 _AT_A_TIME = 8
@@ -54,13 +55,8 @@ class MomentsSource:
     waited: float = 0.0
     on_batch: Any = None
 
-    @property
-    def n_windows(self) -> int:
-        return self.moments.count
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.moments.dtype
+    def __post_init__(self) -> None:
+        self.n_windows, self.dtype = self.moments.count, self.moments.dtype
 
     def example(self) -> Tensor:
         """Return a window of the right shape: (1, …)."""
@@ -142,7 +138,8 @@ class Moments:
         """
         if stage not in STAGES:
             raise PolyadicError(f"stage must be one of {', '.join(STAGES)}, but is {stage!r}")
-        if previous is not None and STAGES.index(previous.stage) + 1 != STAGES.index(stage):
+        last = STAGES.index(stage)
+        if previous is not None and STAGES.index(previous.stage) + 1 != last:
             raise PolyadicError(
                 f"stage {stage!r} must start from sums of the stage before, but previous is of stage {previous.stage!r}"
             )
@@ -152,13 +149,12 @@ class Moments:
         samples = Samples(X)
         if list(samples.shape[1:]) != known["shape"]:
             raise PolyadicError(f"X must have windows of shape {known['shape']}, but has {list(samples.shape[1:])}")
-        source = WindowSource(
-            samples, None, None, 0, choose_device(device, samples.data), getattr(torch, known["dtype"])
-        )
+        chosen = choose_device(device, samples.data)
+        source = WindowSource(samples, None, None, 0, chosen, getattr(torch, known["dtype"]))
         with thread_pool():
-            while not moments.sums or moments.stage != stage:
-                moments = moments._next()
-                moments.sums = moments._sums_of(source, groups if moments.stage == "core" else None, site)
+            for name in STAGES[0 if previous is None else last : last + 1]:
+                moments = moments._prepared(name)
+                moments._add(source, groups if name == "core" else None)
         subjects = getattr(X, "subject", None) if groups is None else groups
         names = set() if subjects is None else set(np.asarray(subjects).astype(str).tolist()) - {""}
         entry = {"name": site, "windows": len(samples), "subjects": len(names)}
@@ -181,55 +177,48 @@ class Moments:
         samples = Samples(X)
         fs, channels = recorded_signals(X)
         if isinstance(tensorize, str) and tensorize == "auto":
-            from polyadic.spectral import recommended_stft
-
-            chosen: Tensorizer | None = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
-        else:
-            chosen = as_tensorizer(tensorize)
+            tensorize = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
+        chosen = as_tensorizer(tensorize)
         windows = _description(samples.shape[1:], samples.dtype, fs, channels, getattr(X, "units", ()))
         settings = {"tensorize": persist.encode(chosen), "compression": persist.encode(compression)}
         return cls("floor", {}, windows, settings, chosen)
 
-    def _next(self) -> Moments:
-        """Return the stage that follows from these sums, without sums of its own."""
-        if not self.sums and self.tensorize is not None and not self.tensorize.is_measured:
-            return self
-        tensorize, units = self.tensorize, self.windows["units"]
-        if self.stage == "floor":
-            if self.sums and tensorize is not None:
-                floors = self._total()
-                tensorize = tensorize.measured(floors.sums, floors.count, units)
-            if tensorize is not None and not tensorize.is_calibrated and tensorize.without_mean() is None:
+    def _prepared(self, stage: passes.Name) -> Moments:
+        """Return a stage, as it follows from these sums of the one before, without sums of its own."""
+        tensorize, compression = self.tensorize, None
+        if stage == "axes" and tensorize is not None:
+            if not tensorize.is_measured:
+                floors = self._sum(self.groups)
+                tensorize = tensorize.measured(floors.sums, floors.count, self.windows["units"])
+            if not tensorize.is_calibrated and tensorize.without_mean() is None:
                 raise PolyadicError(
                     f"tensorize must be calibrated before sums are computed, but {type(tensorize).__name__} is not"
                 )
-            return replace(self, stage="axes", tensorize=tensorize, sums={}, sites={})
-        sums, setting = self._total(), self.settings["compression"]
-        # All windows are known by their second moments alone, however few they are.
-        limit = largest_core(10**9) if setting == "auto" else passes.LARGEST_CORE
-        tensorize, compression = find_axes(sums, tensorize, setting, limit, getattr(torch, self.windows["dtype"]))
-        return replace(self, stage="core", tensorize=tensorize, compression=compression, sums={}, sites={})
+        if stage == "core":
+            setting = self.settings["compression"]
+            # All windows are known by their second moments alone, however few they are.
+            limit = largest_core(10**9) if setting == "auto" else passes.LARGEST_CORE
+            axes, dtype = self._sum(self.groups), getattr(torch, self.windows["dtype"])
+            tensorize, compression = find_axes(axes, tensorize, setting, limit, dtype)
+        return replace(self, stage=stage, tensorize=tensorize, compression=compression, sums={}, sites={})
 
-    def _sums_of(self, source: WindowSource, groups: ArrayLike | None, site: str) -> dict[str, Any]:
-        """Return the sums of this stage over all windows of a source, by group."""
+    def _add(self, source: WindowSource, groups: ArrayLike | None) -> None:
+        """Set the sums of this stage to those over all windows of a source, by group."""
         stage, example = self._stage(), source.example()
-        if groups is None:
-            sums = stage.start(example, source.device)
-            collected = {site or "all": sums}
-        else:
+        masks, sums = None, None
+        self.sums = {"all": stage.start(example, source.device)}
+        if groups is not None:
             assert self.compression is not None
             n_statistics = len(statistic_names([""] * self.windows["shape"][0], self.windows["shape"][-1]))
-            most = most_groups(self.compression.size + n_statistics)
-            names, masks = group_masks(groups, source.n_windows, most)
-            parts = [stage.start(example, source.device) for _ in names]
-            sums = Parts(parts, masks)
-            collected = {f"{site}/{name}" if site else name: part for name, part in zip(names, parts, strict=True)}
-        for _ in add_windows(stage, source, sums):
-            pass
-        for part in collected.values():
+            names, masks = group_masks(groups, source.n_windows, most_groups(self.compression.size + n_statistics))
+            self.sums = {name: stage.start(example, source.device) for name in names}
+        sums = self.sums["all"] if masks is None else Parts(list(self.sums.values()), masks)
+        if self.stage != "floor" or (self.tensorize is not None and not self.tensorize.is_measured):
+            for _ in add_windows(stage, source, sums):
+                pass
+        for part in self.sums.values():
             if isinstance(part, core.Moments):
                 part.to_cpu()
-        return collected
 
     def _stage(self) -> Stage:
         plain = None if self.tensorize is None or self.stage != "axes" else self.tensorize.without_mean()
@@ -243,13 +232,8 @@ class Moments:
     # ------------------------------------------------------------------- merging
 
     @classmethod
-    def merge(cls, parts: Sequence[Moments], keep_groups: bool = False) -> Moments:
+    def merge(cls, parts: Sequence[Moments]) -> Moments:
         """Add the sums of several sites, in the order of their names.
-
-        Parameters
-        ----------
-        parts : sums of the same stage
-        keep_groups : whether to keep the moments of the groups apart in the last stage
 
         Raises
         ------
@@ -257,12 +241,10 @@ class Moments:
         """
         if not parts:
             raise PolyadicError("there are no sums to merge")
-        ordered = sorted(parts, key=lambda part: part._names())
-        first, sites = ordered[0], dict(ordered[0].sites)
-        for other in ordered[1:]:
-            here, there = (
-                " and ".join(filter(None, part._names())) or "a contribution without a name" for part in (first, other)
-            )
+        first, *others = sorted(parts, key=lambda part: part._names())
+        sites = dict(first.sites)
+        for other in others:
+            here, there = (" and ".join(filter(None, part._names())) or "one without a name" for part in (first, other))
             changed = [
                 f"{name} is {own} in {here}, but {others} in {there}"
                 for name, own, others in differences(first._compared(), other._compared())
@@ -274,34 +256,29 @@ class Moments:
                 if digest in sites or entry["name"] in names:
                     raise PolyadicError(f"{entry['name'] or 'a contribution'} is among the sums twice: merge it once")
             sites |= other.sites
-        sums: dict[str, Any] = {}
-        for moments in ordered:
-            for name, part in moments.sums.items():
-                sums[name if name not in sums else f"{name} ({len(sums) + 1})"] = part
-        merged = replace(first, sites=sites, sums=sums)
-        return merged if keep_groups and first.stage == "core" else replace(merged, sums={"all": merged._total()})
+        total = first._sum([])
+        for part in (first, *others):
+            for sums in part.sums.values():
+                total.merge(sums)
+        return replace(first, sites=sites, sums={"all": total})
 
     def _compared(self) -> dict[str, Any]:
-        """Describe what must be equal in all sums that are merged."""
-        described = persist.encode(self.tensorize) or {}
+        """Describe what must be equal in all sums that are merged; long lists by a checksum."""
+        tensorize = {
+            name: _checksum({"": np.asarray(value)})[:8] if isinstance(value, list | tuple) else value
+            for name, value in (persist.encode(self.tensorize) or {}).items()
+        }
         return {
             "stage": self.stage,
             "sampling rate": self.windows["fs"],
-            "window": self.windows["shape"],
-            "channels": self.windows["channels"],
-            "units": self.windows["units"],
+            **{name: self.windows[name] for name in ("shape", "channels", "units")},
             "compression": self.settings["compression"],
-            "floors": described.pop("floor", None),
-            **{name: _short(described.pop(name, None)) for name in ("mean", "baseline")},
-            "tensorize": described,
+            "tensorize": tensorize,
             "axes": None if self.compression is None else _checksum(self.compression.arrays())[:8],
         }
 
     def _names(self) -> list[str]:
         return sorted(entry["name"] for entry in self.sites.values())
-
-    def _total(self) -> Any:
-        return self._sum(list(self.sums))
 
     def _sum(self, names: Sequence[str]) -> Any:
         """Return the sums of some groups, each as often as it is named."""
@@ -323,12 +300,7 @@ class Moments:
         return list(self.sums)
 
     def of(self, groups: Sequence[str] | None = None) -> core.Moments:
-        """Return the second moments of some groups, by default of all; a group named twice counts twice (bootstrap).
-
-        Raises
-        ------
-        PolyadicError : if these are not sums of the last stage
-        """
+        """Return the second moments of some groups, by default of all; a group named twice counts twice (bootstrap)."""
         if self.stage != "core":
             following = STAGES[STAGES.index(self.stage) + 1]
             raise PolyadicError(
@@ -367,16 +339,9 @@ class Moments:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sums to one safetensors file with a JSON header, atomically."""
         arrays = self._arrays()
-        header: dict[str, Any] = {
-            "version": __version__,
-            "moments": self.stage,
-            "groups": self.groups,
-            "windows": self.windows,
-            "settings": self.settings,
-            "tensorize": persist.encode(self.tensorize),
-            "sites": self.sites,
-            "reading": self.reading,
-        }
+        header: dict[str, Any] = {"version": __version__, "moments": self.stage, "groups": self.groups}
+        header |= {name: getattr(self, name) for name in ("windows", "settings", "sites", "reading")}
+        header["tensorize"] = persist.encode(self.tensorize)
         if self.compression is not None:
             header["shape"] = list(self.compression.shape)
             arrays |= self.compression.arrays()
@@ -384,16 +349,7 @@ class Moments:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], tensorize: Any = None) -> Moments:
-        """Read sums from a file.
-
-        Parameters
-        ----------
-        tensorize : your own function, if the sums were computed with one
-
-        Raises
-        ------
-        ModelFileError : if the file is damaged, or holds something else
-        """
+        """Read sums from a file; `tensorize` is your own function, if they were computed with one."""
         arrays, header = model_files.read(path)
         if "moments" not in header:
             raise ModelFileError(f"{path} holds no sums: it is a model file or a checkpoint")
@@ -411,10 +367,8 @@ class Moments:
         return moments
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any]] = {}
-        for number, sums in enumerate(self.sums.values()):
-            arrays |= {f"{number}.{name}": array for name, array in sums.arrays().items()}
-        return arrays
+        parts = enumerate(self.sums.values())
+        return {f"{number}.{name}": array for number, sums in parts for name, array in sums.arrays().items()}
 
     def __repr__(self) -> str:
         names = ", ".join(filter(None, self._names()))
@@ -440,15 +394,14 @@ def group_masks(groups: ArrayLike, count: int, most: int) -> tuple[list[str], li
     return labels, [torch.from_numpy(member == number) for number in range(len(labels))]
 
 
-def check_subjects(moments: Moments, least: int = FEWEST_SUBJECTS) -> None:
+def check_subjects(moments: Moments) -> None:
     """Raise if sums that leave a site are those of few subjects."""
     for entry in moments.sites.values():
         count = entry["subjects"]
-        if count < least:
-            known = f"there {'is' if count == 1 else 'are'} {count}" if count else "no subject is known"
+        if count < _FEWEST_SUBJECTS:
             raise PolyadicError(
-                f"sums of few subjects say much about each of them: at least {least} are wanted, but {known}. Share "
-                "sums of more subjects, or decide to share these (--allow-few)"
+                f"sums of few subjects say much about each of them: at least {_FEWEST_SUBJECTS} known subjects are "
+                f"wanted, and these are of {count}. Share sums of more subjects, or decide to share these (--allow-few)"
             )
 
 
@@ -461,11 +414,6 @@ def _description(shape: Sequence[int], dtype: torch.dtype, fs: Any, channels: An
         "fs": fs,
         "dtype": str(dtype).removeprefix("torch."),
     }
-
-
-def _short(values: Any) -> Any:
-    """Return a checksum in place of a long list of numbers."""
-    return _checksum({"": np.asarray(values)})[:8] if isinstance(values, list | tuple) else values
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:

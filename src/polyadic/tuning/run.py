@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.checks import check_integer, check_number
+from polyadic._util.files import write_atomically
+from polyadic._util.version import __version__
 from polyadic.data import Windows
 from polyadic.data.batches import choose_device
 from polyadic.data.splits import group_folds, refuse_copies
@@ -21,7 +24,7 @@ from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.scoring import scores
-from polyadic.tuning.journal import Journal, fingerprint
+from polyadic.scale.checkpoints import differences
 from polyadic.tuning.search import Search, Settings, Try
 
 __all__ = ["Tuning", "tune"]
@@ -32,8 +35,7 @@ _FEWEST_WINDOWS = 20
 """Minimum number of labelled windows; with fewer, any difference is noise."""
 _REFIT_SHARE = 0.1
 """Fraction of the time reserved for fitting the best settings to all windows."""
-_DIGITS = 6
-"""Digits of scores in files."""
+_ROWS = 1024
 
 _Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
 
@@ -49,13 +51,11 @@ class Tuning:
     recommended : the library's recommended settings, which are always tried first
     reason : one sentence on why they were chosen
     seconds : total time in seconds
-    tries : all tries of the search on all subjects
-    inner : balanced accuracy of the chosen settings within the search, which is optimistic
+    tries : all tries of the search on all subjects, whose scores are optimistic
     nested : for each left-out subject, the balanced accuracy of the settings chosen without it and of the recommended
         settings; empty if no subject could be left out
     nested_score, recommended_score : the same over all windows of these subjects; NaN if there are none
     along_score : the same for predictions along the recording, of the settings in use; NaN if the order is not known
-    interrupted : whether the search was interrupted
     """
 
     model: WindowClassifier
@@ -64,12 +64,10 @@ class Tuning:
     reason: str
     seconds: float
     tries: list[Try] = field(default_factory=list, repr=False)
-    inner: float = math.nan
     nested: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)
     nested_score: float = math.nan
     recommended_score: float = math.nan
     along_score: float = math.nan
-    interrupted: bool = False
 
     @property
     def tuned(self) -> bool:
@@ -80,11 +78,10 @@ class Tuning:
         """Return the result in a few lines of text."""
         lines = [self.reason]
         if self.nested:
-            lines += [
+            lines.append(
                 f"Balanced accuracy on left-out subjects: {100 * self.nested_score:.1f} % with the settings that a "
-                f"search without them chose, {100 * self.recommended_score:.1f} % with the recommended settings.",
-                f"Balanced accuracy within the search, which is optimistic: {100 * self.inner:.1f} %.",
-            ]
+                f"search without them chose, {100 * self.recommended_score:.1f} % with the recommended settings."
+            )
         if not math.isnan(self.along_score):
             alone = self.nested_score if self.tuned else self.recommended_score
             chain = self.model.chain_
@@ -96,28 +93,24 @@ class Tuning:
         changes = self.settings.changed_from(self.recommended)
         lines.append(f"Settings: {', '.join(f'{name}={value}' for name, value in changes.items()) or 'recommended'}.")
         if self.tries:
-            count = len(self.tries)
-            where = " in the search on all subjects" * bool(self.nested)
-            lines.append(f"{count} {'try' if count == 1 else 'tries'}{where}; {self.seconds:.0f} s in all.")
+            lines.append(f"Tries in the search on all subjects: {len(self.tries)}; {self.seconds:.0f} s in all.")
         return "\n".join(lines)
 
     __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the model, in types that JSON can store."""
+        found = {"nested": self.nested_score, "nested_recommended": self.recommended_score}
+        found["nested_along"] = self.along_score
         return {
             "settings": asdict(self.settings),
             "recommended": asdict(self.recommended),
             "tuned": self.tuned,
             "reason": self.reason,
-            "inner": _rounded(self.inner),
-            "nested": _rounded(self.nested_score),
-            "nested_recommended": _rounded(self.recommended_score),
-            "nested_along": _rounded(self.along_score),
+            **{name: None if math.isnan(score) else round(score, 6) for name, score in found.items()},
             "subjects": self.nested,
             "seconds": self.seconds,
-            "interrupted": self.interrupted,
-            "tries": [{**asdict(tried.settings), "score": _rounded(tried.score)} for tried in self.tries],
+            "tries": [{**asdict(tried.settings), "score": round(tried.score, 6)} for tried in self.tries],
         }
 
 
@@ -165,31 +158,27 @@ def tune(
     check_integer("tries", tries, 1, none=True)
     check_integer("folds", folds, 2)
     check_integer("random_state", random_state, 0)
-    if not isinstance(windows, Windows | WindowStore):
+    windows = windows.windows if isinstance(windows, WindowStore) else windows
+    if not isinstance(windows, Windows):
         raise PolyadicError(
             f"windows must be Windows or a WindowStore, but is a {type(windows).__name__}: use "
             "Windows(X, fs, label=..., subject=...)"
         )
-    windows = windows.windows if isinstance(windows, WindowStore) else windows
     refuse_copies(windows)
-    recommended, cause = Settings.recommended(windows), _why_not(windows)
-    outer: list[_Fold] = []
-    why = f"others cannot be compared, because {cause}"
-    if not cause:
-        outer, cause = _outer_folds(windows, folds)
-        why = f"a search could not be validated, because without some of the subjects {cause}"
+    recommended = Settings.recommended(windows)
+    outer, cause = _outer_folds(windows, folds)
     if not outer:
         if len(np.unique(windows.label[windows.label >= 0])) < 2:
             raise PolyadicError(
                 f"{cause}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
             )
         model = WindowClassifier(recommended.estimator(random_state, device)).fit(windows)
-        reason = f"Kept the recommended settings: {why}."
+        reason = f"Kept the recommended settings: a search cannot be validated, because {cause}."
         return Tuning(model, recommended, recommended, reason, time.monotonic() - begun)
     written = None
     if journal is not None:
         options = {"folds": int(folds), "random_state": int(random_state), "device": choose_device(device).type}
-        written = Journal(Path(journal), fingerprint(windows, **options))
+        written = _Journal(Path(journal), windows, options)
 
     def new_search(number: int, part: Windows) -> Search:
         def on_each(tried: Try) -> None:
@@ -205,11 +194,7 @@ def tune(
 
     search = new_search(0, windows)
     best = search.run().settings
-    nested: dict[str, dict[str, float]] = {}
-    total: dict[str, float] = {}
-    if not search.interrupted:
-        with suppress(KeyboardInterrupt):
-            nested, total = _validate(windows, outer, new_search)
+    nested, total = _validate(windows, outer, new_search)
     settings, reason = _choose(search, best, nested)
     return Tuning(
         model=search.classifier(settings),
@@ -218,12 +203,10 @@ def tune(
         reason=reason,
         seconds=time.monotonic() - begun,
         tries=search.tries,
-        inner=max(tried.score for tried in search.tries if tried.settings == settings),
         nested=nested,
         nested_score=total.get("tuned", math.nan),
         recommended_score=total.get("recommended", math.nan),
         along_score=total.get("recommended along" if settings == recommended else "tuned along", math.nan),
-        interrupted=not nested,
     )
 
 
@@ -242,8 +225,6 @@ def _validate(
     for number, (train, test) in enumerate(folds, start=1):
         search = new_search(number, windows[train])
         tuned = search.run().settings
-        if search.interrupted:
-            raise KeyboardInterrupt
         # All windows of the left-out subjects, for predictions along their recordings.
         rows = np.setdiff1d(np.arange(len(windows)), train)
         for name, settings in (("tuned", tuned), ("recommended", search.recommended)):
@@ -265,46 +246,41 @@ def _validate(
 
 
 def _choose(search: Search, best: Settings, nested: dict[str, dict[str, float]]) -> tuple[Settings, str]:
-    """Return the settings to use, and why; without `nested`, the search was interrupted."""
-    recommended = search.recommended
+    """Return the settings to use, and why."""
     if len(search.tries) == 1:
-        when = "ended" if nested else "stopped"
-        return recommended, f"Kept the recommended settings: {when} before any other was tried."
-    if not nested:
-        return best, (
-            "Stopped before the search could be validated on left-out subjects; these are the best settings so far."
-        )
-    if best == recommended:
+        return best, "Kept the recommended settings: the search ended before any other was tried."
+    if best == search.recommended:
         return best, "Kept the recommended settings: in the search on all subjects, no other promised a gain."
     gains = np.array([accuracy["tuned"] - accuracy["recommended"] for accuracy in nested.values()])
     gain = float(gains.mean())
     error = float(gains.std(ddof=1) / math.sqrt(len(gains))) if len(gains) > 1 else math.inf
-    points = round(100 * gain, 1) + 0.0  # never "-0.0"
-    measured = f"on subjects left out of the search, its choice scored {points:+.1f} ± {100 * error:.1f} points"
+    measured = (
+        f"on subjects left out of the search, its choice scored {round(100 * gain, 1) + 0.0:+.1f} ± {100 * error:.1f} "
+        "points against them"
+    )
     if gain > error:
-        return best, f"Changed the settings: {measured} against the recommended ones."
-    noise = ", which is within noise" if gain > 0 else ""
-    return recommended, f"Kept the recommended settings: {measured} against them{noise}."
+        return best, f"Changed the recommended settings: {measured}."
+    return search.recommended, f"Kept the recommended settings: {measured}{', within noise' if gain > 0 else ''}."
 
 
 def _outer_folds(windows: Windows, count: int) -> tuple[list[_Fold], str]:
     """Split subjects into groups to leave out in turn, skipping groups that the search cannot do without.
 
-    Returns for each group the rows of all other windows and the labelled rows of its subjects; and why a group was
-    skipped.
+    Returns for each group the rows of all other windows and the labelled rows of its subjects; and why there is none.
     """
+    cause, folds = _why_not(windows), []
+    if cause:
+        return [], cause
     labelled = np.flatnonzero((windows.label >= 0) & (windows.subject != ""))
     fold = group_folds(windows.label[labelled], windows.subject[labelled], count)
-    folds, skipped = [], ""
     for number in range(int(fold.max()) + 1):
         test = labelled[fold == number]
         train = np.flatnonzero(~np.isin(windows.subject, windows.subject[test]))
-        cause = _why_not(windows[train])
-        if cause:
-            skipped = cause
+        if lack := _why_not(windows[train]):
+            cause = f"without some of the subjects {lack}"
         else:
             folds.append((train, test))
-    return folds, skipped
+    return folds, cause
 
 
 def _why_not(windows: Windows) -> str:
@@ -322,5 +298,51 @@ def _why_not(windows: Windows) -> str:
     return ""
 
 
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, _DIGITS)
+def _short(value: Any) -> str:
+    return str(joblib.hash(value))[:12]
+
+
+class _Journal:
+    """The tries of all searches of a call of `tune`, in a file with one line of JSON per try.
+
+    Its first line describes everything that a score depends on; a journal of other data or options is refused.
+    """
+
+    def __init__(self, path: Path, windows: Windows, options: dict[str, Any]) -> None:
+        self.path, self.known = path, dict[int, dict[Settings, Try]]()
+        parts = (np.arange(first, min(first + _ROWS, len(windows))) for first in range(0, len(windows), _ROWS))
+        now = {
+            "version": __version__,
+            "shape": list(windows.shape),
+            "fs": windows.fs,
+            "channels": list(windows.channels),
+            "samples": _short([_short(windows.read(rows)) for rows in parts]),
+            "labels": _short([list(windows.classes), windows.label.tolist()]),
+            "subjects": _short(windows.subject.tolist()),
+            "recordings": _short([windows.recording.tolist(), windows.start.tolist()]),
+            **options,
+        }
+        self._lines = [json.dumps(now)]
+        if not path.exists():
+            return
+        try:
+            self._lines = path.read_text("utf-8").splitlines()
+            then, *entries = map(json.loads, self._lines)
+            changed = [f"{name} was {old} and is {new} now" for name, old, new in differences(dict(then), now)]
+            for search, settings, shares, seconds in entries:
+                tried = Try(Settings(**settings), np.array(shares), seconds)
+                self.known.setdefault(search, {})[tried.settings] = tried
+        except (ValueError, TypeError) as error:
+            raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name") from error
+        if changed:
+            raise PolyadicError(
+                f"{path.name} is the journal of another search ({'; '.join(changed)}): use the same data and options "
+                "to resume it, choose another name, or remove it"
+            )
+
+    def record(self, search: int, tried: Try) -> None:
+        """Add a try of one of the searches, unless it is known, and write the file."""
+        if tried.settings not in self.known.setdefault(search, {}):
+            self.known[search][tried.settings] = tried
+            self._lines.append(json.dumps([search, asdict(tried.settings), tried.shares.tolist(), tried.seconds]))
+            write_atomically(self.path, "".join(f"{line}\n" for line in self._lines).encode())

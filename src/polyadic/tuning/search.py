@@ -17,19 +17,9 @@ from polyadic import CPD
 from polyadic._util.threads import thread_pool
 from polyadic.data import Windows
 from polyadic.data.splits import group_folds
+from polyadic.evaluate import regression
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.probe import features_of, statistic_columns
-from polyadic.evaluate.regression import (
-    FEWEST_LABELS,
-    FIXED_C,
-    FIXED_WEIGHT,
-    FOLDS,
-    GRID,
-    WEIGHTS,
-    left_out,
-    settings_of,
-    unthreaded,
-)
 from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 
 __all__ = ["Search", "Settings", "Try", "best_try", "choices", "score_subjects"]
@@ -110,8 +100,7 @@ def best_try(tries: list[Try]) -> Try:
     """Return the try with the largest cautious gain over the first, which has the recommended settings.
 
     The cautious gain is the gain in score minus half its standard error over subjects: the best of many tries looks
-    better than it is, and more so if its gain is noisy. The factor of one half was chosen on the development subjects
-    of `paper/benchmarks/tuning.py`.
+    better than it is, and more so if its gain is noisy. The factor of one half was chosen on development subjects.
     """
 
     def cautious_gain(tried: Try) -> float:
@@ -126,23 +115,21 @@ def score_subjects(
 ) -> NDArray[np.float64]:
     """Evaluate features (n, F) of labelled windows by cross-validation of a logistic regression over subjects.
 
-    The score is the best over the settings of `Probe`; with fewer labels than it needs for validation, that of its
-    fixed settings. `columns` are the indices of the statistics.
-
-    Returns
-    -------
-    (subjects,), adding up to the balanced accuracy: the sum over the correctly classified windows of a subject of
-    1 / (number of windows of the class · number of classes)
+    The settings are those of `Probe` with the best score, or with few labels its fixed ones. `columns` are the indices
+    of the statistics. Returns for each subject the sum over its correctly classified windows of 1 / (number of windows
+    of the class · number of classes), which adds up to the balanced accuracy.
     """
-    enough = len(y) >= FEWEST_LABELS
-    is_statistic = np.isin(np.arange(Z.shape[1]), columns)
-    weights = (WEIGHTS if enough else (FIXED_WEIGHT,)) if len(columns) else (1.0,)
-    settings = settings_of(Z, is_statistic, GRID if enough else (FIXED_C,), ("plain",), weights)
+    grid: tuple[float, ...] = regression.GRID
+    weights: tuple[float, ...] = regression.WEIGHTS
+    if len(y) < regression.FEWEST_LABELS:
+        grid, weights = (regression.FIXED_C,), (regression.FIXED_WEIGHT,)
+    is_statistic, folds = np.isin(np.arange(Z.shape[1]), columns), group_folds(y, subject, regression.FOLDS)
+    settings = regression.settings_of(Z, is_statistic, grid, ("plain",), weights if len(columns) else (1.0,))
     _, code, counts = np.unique(y, return_inverse=True, return_counts=True)
     _, member = np.unique(subject, return_inverse=True)
     shares = [
         np.asarray(np.bincount(member, weights=(predicted == y) / (counts[code] * len(counts))), np.float64)
-        for predicted in left_out(Z, y, group_folds(y, subject, FOLDS), settings, is_statistic).values()
+        for predicted in regression.left_out(Z, y, folds, settings, is_statistic).values()
     ]
     return max(shares, key=lambda share: float(share.sum()))
 
@@ -164,7 +151,6 @@ class Search:
     known: dict[Settings, Try] = field(default_factory=dict)
     on_try: Callable[[Try], None] | None = None
     tries: list[Try] = field(default_factory=list)
-    interrupted: bool = False
 
     def __post_init__(self) -> None:
         self._rows = np.flatnonzero((self.windows.label >= 0) & (self.windows.subject != ""))
@@ -173,19 +159,14 @@ class Search:
 
     def run(self) -> Try:
         """Try single changes of the best settings so far, until the budget is spent or none is left to try."""
-        try:
-            self._try(self.recommended)
-            while self._has_budget():
-                best, done = best_try(self.tries).settings, {tried.settings for tried in self.tries}
-                changes = choices(best, self.windows.shape[2], self.recommended)
-                fresh = next((settings for settings in changes if settings not in done), None)
-                if fresh is None:
-                    break
-                self._try(fresh)
-        except KeyboardInterrupt:
-            if not self.tries:
-                raise
-            self.interrupted = True
+        self._try(self.recommended)
+        while self._has_budget():
+            best, done = best_try(self.tries).settings, {tried.settings for tried in self.tries}
+            changes = choices(best, self.windows.shape[2], self.recommended)
+            fresh = next((settings for settings in changes if settings not in done), None)
+            if fresh is None:
+                break
+            self._try(fresh)
         return best_try(self.tries)
 
     def classifier(self, settings: Settings) -> WindowClassifier:
@@ -204,7 +185,7 @@ class Search:
             begun = time.monotonic()
             model = self._fitted(settings)
             Z = features_of(model, self.windows[self._rows])
-            with unthreaded(), thread_pool():
+            with regression.unthreaded(), thread_pool():
                 shares = score_subjects(Z, self._y, self._subject, statistic_columns(model))
             tried = Try(settings, shares, time.monotonic() - begun)
         self.tries.append(tried)

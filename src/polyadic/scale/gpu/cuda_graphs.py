@@ -1,13 +1,13 @@
 """Sweeps of Algorithm 2 on a GPU, captured as CUDA graphs: `core.step` without synchronising with the host.
 
-This computes the same as `step` in fewer launches and keeps the bases in float64 between steps. A sweep in which a
-matrix is singular is left to the plain version, which handles that case.
+This computes the same as `step` in fewer launches, on tensors in half precision, and keeps the bases in float64 between
+steps. A sweep in which a matrix is singular is left to the plain version, which handles that case.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 from polyadic.core import alignment
 from polyadic.core import step as als
-from polyadic.core.algebra import khatri_rao
+from polyadic.core.algebra import gram, project
 from polyadic.core.solve import Settings, Sweep
 from polyadic.core.step import Term
 from polyadic.data.batches import WindowSource
-from polyadic.scale.gpu.device_batches import BatchGroups
+from polyadic.scale.gpu.device_batches import ORDER, BatchGroups
 from polyadic.scale.gpu.kernels import power_of_two
 from polyadic.scale.gpu.kernels.steps import (
     LARGEST_PRODUCT,
@@ -30,22 +30,29 @@ from polyadic.scale.gpu.kernels.steps import (
     halves,
     inverse,
     least_squares,
-    project,
+    project_halves,
     solve,
     tally,
 )
 
 __all__ = ["Steps", "Sweeps", "captured_sweep"]
 
-_LARGEST_RANK = 128
-
 
 def captured_sweep(
-    source: WindowSource, objective: als.Objective, settings: Settings, shape: tuple[int, ...], plain: Sweep
+    source: WindowSource, objective: als.Objective, settings: Settings, shape: tuple[int, ...], rank: int, plain: Sweep
 ) -> Sweep:
-    """Return a function that runs a captured sweep of tensors of this shape, or `plain` for what cannot be captured."""
+    """Return a function that runs a captured sweep of tensors of this shape, or `plain` for what cannot be captured.
+
+    What can: mini-batches of raw windows of which an STFT makes tensors of logarithms, in half precision.
+    """
     sequential = objective.nonnegative or objective.graph_weight > 0  # the former are updated on the CPU
-    if settings.batch_size is None or settings.solver != "blend" or len(shape) != 3 or sequential:
+    if settings.batch_size is None or settings.solver != "blend" or sequential or source.tensorize is None:
+        return plain
+    layout = source.tensorize.layout(source.samples.shape[-1], source.device)
+    suits = layout is not None and layout.capturable and layout.half and layout.order == ORDER and len(shape) == 3
+    suits = suits and (source.augment is None or source.augment.capturable)
+    batch = min(settings.batch_size, source.n_windows)
+    if not suits or power_of_two(batch, 16) * power_of_two(rank, 16) ** 2 > LARGEST_PRODUCT:
         return plain
     return Sweeps(source, objective, settings, shape, plain)
 
@@ -53,21 +60,14 @@ def captured_sweep(
 class Steps:
     """The state of a fit in fixed device memory, and the steps that update it.
 
+    Tensors are (views · b, I, J, K) in half precision, stored in the order of `ORDER`.
+
     Parameters
     ----------
     state : factors of shapes (I, R), (J, R), (K, R)
-    order : memory order of the modes, the last one contiguous: (0, 1, 2) or (0, 2, 1)
     """
 
-    def __init__(
-        self,
-        objective: als.Objective,
-        settings: Settings,
-        views: int,
-        state: als.State,
-        order: tuple[int, ...] = (0, 1, 2),
-    ) -> None:
-        self.order = order
+    def __init__(self, objective: als.Objective, settings: Settings, views: int, state: als.State) -> None:
         self.objective, self.settings, self.views = objective, settings, views
         first = state.factors[0]
         self.device, self.rank = first.device, first.shape[1]
@@ -128,90 +128,42 @@ class Steps:
             self._weights[batch] = torch.tensor(values, dtype=torch.float64, device=self.device)
         return self._weights[batch]
 
-    def start_convergence_check(self, T: Tensor) -> Callable[[], list[float]]:
-        """Return a function that computes `alignment.convergence` of this batch.
-
-        It runs on the CPU when called, so that the device can continue meanwhile.
-        """
-        exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        _, both = least_squares(self._project(self._flat(T)), exact, self._scale(T))
-        V, rows = (matrix.float().to("cpu", non_blocking=True) for matrix in (exact, both))
-        arrived = torch.cuda.current_stream(self.device).record_event() if both.is_cuda else None
-
-        def changes() -> list[float]:
-            if arrived is not None:
-                arrived.synchronize()
-            ls, augmented = rows.chunk(2)
-            v2 = alignment.pull(augmented, self.objective.gamma_for(len(ls)))
-            return alignment.convergence(ls, V, v2, self.objective.beta)
-
-        return changes
-
     def step(self, T: Tensor) -> None:
         """Run `step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
-        flat = self._flat(T)
+        flat = T.permute(0, *(1 + mode for mode in ORDER)).flatten(1)  # in the order of its memory
+        align = self.objective.beta > 0 and self.views == 2
         with self._in_side_stream():
             V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        partial = self._project(flat)
+        partial = project_halves(flat, halves([self.narrow[mode] for mode in ORDER], self.peaks))
         self._join_side_stream()
-        M, ls = least_squares(partial, V, self._scale(T))
-        X, peak = self._coefficients(M, ls, V, len(T) // self.views)
+        M, ls = least_squares(partial, V, self.peaks)
+        weights = self.weights(len(T) // self.views)
+        X, peak = coefficients(M, ls, V, weights, self.totals, self.views, align, self.objective.rounds)
         tally(X, self.views, product, self.S, self.totals, self.energy, self.ridge)
         with self._in_side_stream():
             first = self._inverse(0)
-        if T.dtype == torch.float16:
-            collect(flat, X, peak, self.Y)
-        else:
-            torch.mm(flat.T, X, out=self.Y)
+        collect(flat, X, peak, self.Y)
         self._update(first)
-
-    def _flat(self, T: Tensor) -> Tensor:
-        """Return the values of each window in memory order: (views · b, I · J · K)."""
-        return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
-
-    def _project(self, flat: Tensor) -> Tensor:
-        bases = [self.narrow[mode] for mode in self.order]
-        return project(flat, halves(bases, self.peaks) if flat.dtype == torch.float16 else khatri_rao(bases))
-
-    def _scale(self, T: Tensor) -> Tensor | None:
-        return self.peaks if T.dtype == torch.float16 else None
-
-    def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        align = self.objective.beta > 0 and self.views == 2
-        if power_of_two(batch, 16) * power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
-            return coefficients(M, ls, V, self.weights(batch), self.totals, self.views, align, self.objective.rounds)
-        X = als.fixed_point(M.float(), V, self.objective, self.views)
-        exact = X.double()
-        self.totals[: self.views] -= 2 * (exact * M).reshape(self.views, -1).sum(dim=1)
-        if align:
-            first, second = exact.chunk(2)
-            self.totals[Term.SELF_SUPERVISED] += self.objective.beta * alignment.loss(
-                first, second, self.objective.gamma_for(batch)
-            )
-        return X, X.abs().amax(dim=0)
 
     def _update(self, first: Tensor) -> None:
         """Run `update_bases`: A from Y with the other modes contracted, B and C from Y contracted with the new A.
 
         `first` is the ridge inverse for A, which does not depend on Y.
         """
-        R, (rows, outer, inner) = self.rank, (self.sizes[mode] for mode in self.order)
-        middle, last = self.order[1:]
-        without_last = contract(self.Y, self.narrow[last], rows * outer, inner * R, R, torch.float32)
-        mttkrp = contract(without_last, self.narrow[middle], rows, outer * R, R, torch.float64)
+        (rows, J, K), R = self.sizes, self.rank
+        without_last = contract(self.Y, self.narrow[1], rows * K, J * R, R, torch.float32)
+        mttkrp = contract(without_last, self.narrow[2], rows, K * R, R, torch.float64)
         self._join_side_stream()
         self._solve(0, mttkrp, first)
         with self._in_side_stream():
             second = self._inverse(1)
-        left = contract(self.Y, self.narrow[0], outer * inner, R, outer * inner * R, torch.float32)
-        # The remaining modes: (outer, inner, R).
-        ways = {middle: (outer, inner * R, R), last: (inner, R, inner * R)}
-        mttkrp = contract(left, self.narrow[2], *ways[1], torch.float64)
+        left = contract(self.Y, self.narrow[0], K * J, R, K * J * R, torch.float32)  # (K, J, R)
+        mttkrp = contract(left, self.narrow[2], J, R, J * R, torch.float64)
         self._join_side_stream()
         self._solve(1, mttkrp, second)
         with self._in_side_stream():
             third = self._inverse(2)
-        mttkrp = contract(left, self.narrow[1], *ways[2], torch.float64)
+        mttkrp = contract(left, self.narrow[1], K, J * R, R, torch.float64)
         self._join_side_stream()
         self._solve(2, mttkrp, third)
 
@@ -242,8 +194,6 @@ class Sweeps:
 
     def __call__(self, state: als.State, sweep: int) -> Tensor:
         """Run one sweep: update `state` and return its terms (5,)."""
-        if state.factors[0].shape[1] > _LARGEST_RANK:
-            return self.plain(state, sweep)
         self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
         with torch.cuda.stream(self._stream):
             totals = self._captured(state, sweep)
@@ -254,21 +204,22 @@ class Sweeps:
         """Run one sweep as CUDA graphs; return None, with `state` unchanged, if a matrix is singular."""
         views = self.source.n_views
         if self._steps is None:
-            self._steps = Steps(self.objective, self.settings, views, state, self._groups.order)
+            self._steps = Steps(self.objective, self.settings, views, state)
         steps = self._steps
         steps.load(state)
         order = self.source.order(self.settings.seed, sweep)
         parts = torch.split(order, self.settings.batch_size or len(order))
-        changes: Callable[[], list[float]] | None = None
+        watch = sweep == 0 and self.objective.beta > 0
         for slot, batches in self._groups(parts, sweep):
-            if changes is None and self.objective.beta > 0:
-                changes = steps.start_convergence_check(batches[0])
+            if watch:  # once in a fit: this waits for the device
+                M = project(batches[0].float(), state.factors)
+                G = gram([factor.double() for factor in state.factors])
+                als.solve_coefficients(M, G, self.objective, views, watch=True)
+                watch = False
             key = (slot, len(batches), len(batches[0]))
             if key not in self._graphs:
                 self._graphs[key] = self._capture(batches)
             self._graphs[key].replay()
-        if changes is not None:
-            als.warn_if_diverging(changes(), self.objective.beta)
         if int(steps.flag):
             return None
         steps.unload(state)

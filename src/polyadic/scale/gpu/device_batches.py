@@ -14,50 +14,50 @@ import torch
 from torch import Tensor
 
 from polyadic._util.random_streams import window_keys
-from polyadic.core.tensorizer import Layout, tensors_into
+from polyadic.core.tensorizer import tensors_into
 from polyadic.data.batches import Samples, WindowSource, in_mode_order, prefetch
+from polyadic.scale.gpu.kernels.signals import gather
 
-__all__ = ["BatchGroups"]
+__all__ = ["ORDER", "BatchGroups"]
 
+ORDER = (0, 2, 1)
+"""Memory order of the modes of tensors: channels, then frames, then frequencies."""
 _GROUP_BYTES = 2**31
 _FEWEST_GROUPS = 4
 _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
-_ORDERS = ((0, 1, 2), (0, 2, 1))
-"""Memory orders of the modes that the GPU steps support: the channels are always first."""
 
 
 @dataclass
 class BatchGroups:
-    """The groups of batches of a source on a GPU, for windows with tensors of this shape (I, J, …)."""
+    """The groups of batches of a source on a GPU, for windows with tensors of this shape (I, J, K)."""
 
     source: WindowSource
     batch_size: int
     shape: tuple[int, ...]
     energy: Tensor = field(init=False)
-    _slots: list[Tensor] = field(init=False)
-    _windows: Tensor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         source, tensorize = self.source, self.source.tensorize
+        assert tensorize is not None
         first = source.samples.read(slice(0, 1))
-        self._sample, self._window_bytes = first.shape[1:], first.nbytes
-        layout = None if tensorize is None else tensorize.layout(self._sample[-1], source.device)
-        if layout is None or layout.order not in _ORDERS:
-            layout = Layout((0, 1, 2), half=False, capturable=False, row_step=self._sample[-1])
-        self._layout, self.order = layout, layout.order
-        dtype = torch.float16 if layout.half else source.dtype
-        window = source.n_views * dtype.itemsize * int(torch.Size(self.shape).numel())
+        sample, self._window_bytes = first.shape[1:], first.nbytes
+        window = source.n_views * torch.float16.itemsize * int(torch.Size(self.shape).numel())
         budget = min(_GROUP_BYTES, torch.cuda.mem_get_info(source.device)[0] // 16)
-        self._count = max(1, budget // (window * self.batch_size))
         batches = max(source.n_windows // self.batch_size, 1)
         # At least a few groups, so that the next one is built while the steps of one run.
-        self._count = min(self._count, -(-batches // _FEWEST_GROUPS))
-        rows = source.n_views * min(self._count * self.batch_size, source.n_windows)
-        slots = 1 if source.n_windows <= self.batch_size else 2
-        shape = [self.shape[mode] for mode in self.order]
-        self._slots = [torch.empty(rows, *shape, dtype=dtype, device=source.device) for _ in range(slots)]
-        self._keys = torch.empty(rows // source.n_views, dtype=torch.int32, device=source.device)
+        self._count = min(max(1, budget // (window * self.batch_size)), -(-batches // _FEWEST_GROUPS))
+        windows = min(self._count * self.batch_size, source.n_windows)
+        slots, shape = 1 if source.n_windows <= self.batch_size else 2, [self.shape[mode] for mode in ORDER]
+        self._slots = [
+            torch.empty(source.n_views * windows, *shape, dtype=torch.float16, device=source.device)
+            for _ in range(slots)
+        ]
+        layout = tensorize.layout(sample[-1], source.device)
+        assert layout is not None
+        room = torch.zeros(windows, *sample[:-1], layout.row_step, dtype=source.dtype, device=source.device)
+        self._windows = room[..., : sample[-1]]
+        self._keys = torch.empty(windows, dtype=torch.int32, device=source.device)
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
         # The graphs run in sequence and can share memory.
         self._pool = torch.cuda.graph_pool_handle()
@@ -65,10 +65,10 @@ class BatchGroups:
         self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
         self._resident = _keep_on_device(source.samples, source.device)
         # Keep a reference: the graphs read it, and a cache might drop it.
-        self._constants = tensorize and tensorize.constants(self._sample[0], source.device, source.dtype)
+        self._constants = tensorize.constants(sample[0], source.device, source.dtype)
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[int, Sequence[Tensor]]]:
-        """Yield the groups of one sweep: the number of a slot, and the batches in it, (views · b, I, J, …) each.
+        """Yield the groups of one sweep: the number of a slot, and the batches in it, (views · b, I, J, K) each.
 
         Afterwards, `energy` has the squared norm of each view over all tensors.
         """
@@ -86,7 +86,7 @@ class BatchGroups:
                 if before is not None:
                     self._stream.wait_event(before)
                 count, size = len(groups[number]), len(groups[number][0])
-                T = self._fill(slot, count, size, ids, batch, sweep)
+                T = self._fill((slot, count, size), ids, batch, sweep)
             main.wait_stream(self._stream)
             yield slot, T.chunk(count)
             done[slot] = main.record_event()
@@ -105,67 +105,46 @@ class BatchGroups:
             self.source.waited += waited
             yield ids, batch
 
-    def _fill(self, slot: int, count: int, size: int, ids: Tensor, batch: Tensor | None, sweep: int) -> Tensor:
-        """Write the tensors of windows and their views to the slot, and accumulate their squared norms."""
-        source = self.source
-        T = self._slots[slot][: count * source.n_views * size]
-        T = in_mode_order(T, self.order)
-        X = self._load_windows(ids, batch)
-        if self._layout.capturable and (source.augment is None or source.augment.capturable):
-            keys = window_keys(source.seed, sweep, ids + source.first_id)
-            self._keys[: len(keys)].copy_(keys, non_blocking=True)
-            self._capture_transform((slot, count, size), X, T).replay()
+    def _fill(self, key: tuple[int, int, int], ids: Tensor, batch: Tensor | None, sweep: int) -> Tensor:
+        """Write the tensors of windows and their views to a slot, and accumulate their squared norms.
+
+        `key` is the number of the slot, of the batches, and of the windows in each.
+        """
+        source, (slot, count, size), X = self.source, key, self._windows[: len(ids)]
+        T = in_mode_order(self._slots[slot][: count * source.n_views * size], ORDER)
+        if batch is not None:
+            X.copy_(source.samples.checked(batch.pin_memory(), ids, source.device, source.dtype))
         else:
-            self._transform(X, None if source.augment is None else source.augmented(X, ids, sweep), T, count)
+            assert self._resident is not None
+            gather(self._resident, ids, X)
+        keys = window_keys(source.seed, sweep, ids + source.first_id)
+        self._keys[: len(keys)].copy_(keys, non_blocking=True)
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(X, T, count)
+        self._graphs[key].replay()
         return T
 
-    def _load_windows(self, ids: Tensor, batch: Tensor | None) -> Tensor:
-        """Load windows to a fixed buffer, in the tensorizer's layout."""
-        from polyadic.scale.gpu.kernels.signals import gather
-
-        source = self.source
-        if self._windows is None:
-            shape, step = self._sample, self._layout.row_step
-            count = len(self._slots[0]) // source.n_views
-            room = torch.zeros(count, *shape[:-1], step, dtype=source.dtype, device=source.device)
-            self._windows = room[..., : shape[-1]]
-        values = self._windows[: len(ids)]
-        if batch is not None:
-            return values.copy_(source.samples.checked(batch.pin_memory(), ids, source.device, source.dtype))
-        assert self._resident is not None
-        if self._layout.capturable:
-            gather(self._resident, ids, values)
-        else:
-            values.copy_(self._resident[ids])
-        return values
-
-    def _transform(self, X: Tensor, augmented: Tensor | None, T: Tensor, count: int) -> None:
+    def _transform(self, X: Tensor, T: Tensor, count: int) -> None:
         """Compute the tensors of windows and their views, and accumulate their squared norms."""
-        each = [view.chunk(count) for view in (X, augmented) if view is not None]
-        parts = [part for batch in zip(*each, strict=True) for part in batch]
+        augment = self.source.augment
+        views = [X] if augment is None else [X, augment.apply(X, self._keys[: len(X)])]
+        parts = [part for batch in zip(*(view.chunk(count) for view in views), strict=True) for part in batch]
         squares = [
             tensors_into(self.source.tensorize, part, target)
             for part, target in zip(parts, T.chunk(len(parts)), strict=True)
         ]
-        self.energy += torch.stack(squares).reshape(count, len(each), -1).sum(dim=(0, 2))
+        self.energy += torch.stack(squares).reshape(count, len(views), -1).sum(dim=(0, 2))
 
-    def _capture_transform(self, key: tuple[int, int, int], X: Tensor, T: Tensor) -> torch.cuda.CUDAGraph:
+    def _capture(self, X: Tensor, T: Tensor, count: int) -> torch.cuda.CUDAGraph:
         """Capture augmentation and transform of these windows as a CUDA graph, to avoid the cost of many launches."""
-
-        def work() -> None:
-            augment = self.source.augment
-            self._transform(X, None if augment is None else augment.apply(X, self._keys[: len(X)]), T, key[1])
-
-        if key not in self._graphs:
-            before = self.energy.clone()
-            work()
-            torch.cuda.synchronize(self.source.device)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-                work()
-            self.energy.copy_(before)
-            self._graphs[key] = graph
-        return self._graphs[key]
+        before = self.energy.clone()
+        self._transform(X, T, count)
+        torch.cuda.synchronize(self.source.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            self._transform(X, T, count)
+        self.energy.copy_(before)
+        return graph
 
 
 def _group_batches(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:

@@ -18,7 +18,7 @@ __all__ = [
     "halves",
     "inverse",
     "least_squares",
-    "project",
+    "project_halves",
     "solve",
     "tally",
 ]
@@ -306,7 +306,6 @@ def halves(factors: list[Tensor], peaks: Tensor) -> Tensor:
 def _project(
     T, K, out, rows, width, per, row_blocks,
     RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
-    HALF: tl.constexpr,
 ):  # fmt: skip
     split = tl.program_id(0) // row_blocks
     row = (tl.program_id(0) % row_blocks) * ROWS + tl.arange(0, ROWS)
@@ -319,27 +318,21 @@ def _project(
         e = begin + tl.arange(0, BLOCK)
         t = tl.load(start + e[None, :], mask=(row < rows)[:, None] & (e < width)[None, :], other=0.0)
         there = (e < width)[:, None] & (column < RANK)[None, :]
-        if HALF:
-            place = K + e[:, None] * (2 * RANK) + column[None, :]
-            total = tl.dot(t, tl.load(place, mask=there, other=0.0), total)
-            rest = tl.dot(t, tl.load(place + RANK, mask=there, other=0.0), rest)
-        else:
-            k = tl.load(K + e[:, None] * RANK + column[None, :], mask=there, other=0.0)
-            total = tl.dot(t, k, total, input_precision="tf32x3")
-    if HALF:
-        total += rest / 2048
+        place = K + e[:, None] * (2 * RANK) + column[None, :]
+        total = tl.dot(t, tl.load(place, mask=there, other=0.0), total)
+        rest = tl.dot(t, tl.load(place + RANK, mask=there, other=0.0), rest)
+    total += rest / 2048
     place = (split * rows + row)[:, None] * RANK + column[None, :]
     tl.store(out + place, total, mask=(row < rows)[:, None] & (column < RANK)[None, :])
 
 
-def project(T: Tensor, K: Tensor) -> Tensor:
+def project_halves(T: Tensor, K: Tensor) -> Tensor:
     """Compute partial sums (parts, N, R) of T·K, for `least_squares`: `algebra.project` given the Khatri-Rao product.
 
-    T (N, width) float32 with K (width, R) float32, or float16 with the output of `halves`.
+    T is (N, width) float16, and K the output of `halves`.
     """
-    (rows, width), half = T.shape, T.dtype == torch.float16
-    rank = K.shape[1] // 2 if half else K.shape[1]
-    config = {"ROWS": 128, "BLOCK": 64 if half else 32, "num_warps": 8, "num_stages": 3}
+    (rows, width), rank = T.shape, K.shape[1] // 2
+    config = {"ROWS": 128, "BLOCK": 64, "num_warps": 8, "num_stages": 3}
     row_blocks = triton.cdiv(rows, config["ROWS"])
     splits = max(1, min(triton.cdiv(width, 4 * config["BLOCK"]), triton.cdiv(264, row_blocks)))
     per = triton.cdiv(triton.cdiv(width, splits), config["BLOCK"]) * config["BLOCK"]
@@ -347,7 +340,7 @@ def project(T: Tensor, K: Tensor) -> Tensor:
     out = torch.empty(splits, rows, rank, dtype=torch.float32, device=T.device)
     _project[(splits * row_blocks,)](
         T, K, out, rows, width, per, row_blocks, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width),
-        HALF=half, **config,
+        **config,
     )  # fmt: skip
     return out
 
@@ -355,7 +348,7 @@ def project(T: Tensor, K: Tensor) -> Tensor:
 @triton.jit(do_not_specialize=["splits", "rows"])
 def _least_squares(
     partial, peaks, V, M, out, splits, rows,
-    RANK: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr, SCALED: tl.constexpr,
+    RANK: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     r = tl.arange(0, SIZE)
@@ -365,8 +358,7 @@ def _least_squares(
         inside = (part < splits) & (r < RANK)[None, :]
         values = tl.load(partial + (part * rows + row) * RANK + r[None, :], mask=inside, other=0.0)
         total += tl.sum(values.to(tl.float64), axis=0)
-    if SCALED:
-        total *= _column_maxima(peaks, r, RANK).to(tl.float64)
+    total *= _column_maxima(peaks, r, RANK).to(tl.float64)
     tl.store(M + row * RANK + r, total, mask=r < RANK)
     # The inverse is symmetric, so summing over a column equals summing over a row.
     inside = (r < RANK)[:, None] & (r < RANK)[None, :]
@@ -375,18 +367,18 @@ def _least_squares(
     tl.store(out + row * RANK + r, solved.to(tl.float32), mask=r < RANK)
 
 
-def least_squares(partial: Tensor, V: Tensor, peaks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Sum the output of `project` to M (N, R) float64, and return it with M·V (N, R) float32.
+def least_squares(partial: Tensor, V: Tensor, peaks: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum the output of `project_halves` to M (N, R) float64, and return it with M·V (N, R) float32.
 
-    V (R, R) float64 is the ridge inverse; `peaks` are the scales of the columns of `halves`, or None.
+    V (R, R) float64 is the ridge inverse; `peaks` are the scales of the columns of `halves`.
     """
     splits, rows, rank = partial.shape
     M = torch.empty(rows, rank, dtype=torch.float64, device=partial.device)
     out = torch.empty(rows, rank, dtype=torch.float32, device=partial.device)
     size = power_of_two(rank)
     _least_squares[(rows,)](
-        partial, M if peaks is None else peaks, V, M, out, splits, rows, RANK=rank, SIZE=size,
-        PARTS=min(power_of_two(splits), max(1024 // size, 1)), SCALED=peaks is not None,
+        partial, peaks, V, M, out, splits, rows, RANK=rank, SIZE=size,
+        PARTS=min(power_of_two(splits), max(1024 // size, 1)),
         num_warps=min(max(size * size // 512, 1), 8),
     )  # fmt: skip
     return M, out

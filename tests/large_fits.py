@@ -1,6 +1,6 @@
 """Peak memory of a fit from a store, which should not depend on the size of the store.
 
-    python -m paper.benchmarks.memory OUT.json [--gib 12] [--hop 32]
+    python tests/large_fits.py OUT.json [--gib 12] [--hop 32]
 
 Writes a store of the given size with windows of the Sleep-EDF shape to a temporary folder, fits ATD for one sweep with
 the paper's augmentations, and reports the peak anonymous resident memory of the process, minus the memory used after
@@ -22,11 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from paper.results import provenance, write_result
-from paper.speed.measure import Peak
 from polyadic import ATD
 from polyadic.data import Header, Recording, StoreWriter, WindowStore
 from polyadic.presets import preset
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed package
+
+from paper.results import provenance, write_result
+from paper.speed.measure import Peak
 
 CHANNELS, LENGTH, NIGHT = 7, 3000, 1200
 
@@ -35,19 +38,17 @@ def generate(path: Path, gib: float) -> WindowStore:
     """Write a store of about `gib` GiB, with a different night of noise for each recording."""
     names = tuple(f"channel {number + 1}" for number in range(CHANNELS))
     header = Header(100.0, names, ("uV",) * CHANNELS, LENGTH, ("a", "b"))
-    nights = max(2, round(gib * 2**30 / (NIGHT * CHANNELS * LENGTH * 4)))
     noise = np.random.default_rng(0).uniform(-200, 200, (CHANNELS, NIGHT * LENGTH)).astype(np.float32)
-    starts, labels = np.arange(NIGHT, dtype=np.int64) * LENGTH, (np.arange(NIGHT) % 2).astype(np.int32)
+    starts, labels = np.arange(NIGHT) * LENGTH, np.arange(NIGHT) % 2
     with StoreWriter(path, header) as writer:
-        for night in range(nights):
+        for night in range(max(2, round(gib * 2**30 / noise.nbytes))):
             signal = np.roll(noise, 997 * night, axis=1)
-            name, subject = f"night {night}", f"subject {night // 2}"
-            writer.add(Recording(name, subject, 100.0, names, header.units, signal), starts, labels)
+            writer.add(Recording(f"{night}", f"{night // 2}", 100.0, names, header.units, signal), starts, labels)
     return WindowStore(path)
 
 
-def measure(store: Path, hop: int, flip: bool) -> dict[str, Any]:
-    """Return the peak memory of a fit and `transform` in this process."""
+def measure(path: Path, hop: int, flip: bool) -> dict[str, Any]:
+    """Return the peak memory of a fit and `transform` in this process; `flip` augments by a change of sign only."""
     paper = preset("sleep_edf")
     model = ATD(
         **{**paper.parameters, "max_sweeps": 1},
@@ -57,16 +58,15 @@ def measure(store: Path, hop: int, flip: bool) -> dict[str, Any]:
     )
     begun = time.perf_counter()
     with Peak(torch.device("cpu")) as peak:
-        opened = WindowStore(store)
-        model.fit(opened)
-        model.transform(opened, out=store.parent / "features.npy")
+        store = WindowStore(path)
+        model.fit(store)
+        model.transform(store, out=path.parent / "features.npy")
     return {
-        "windows": len(opened),
-        "stored_bytes": opened.samples.nbytes,
+        "windows": len(store),
+        "stored_bytes": store.samples.nbytes,
         "own_bytes": peak.own,
         "after_imports_bytes": peak.first,
         "seconds": time.perf_counter() - begun,
-        "waited_seconds": model.waited_,
         "hop": hop,
         "augment": "flip" if flip else "paper",
     }
@@ -81,14 +81,14 @@ def main() -> None:
     parser.add_argument("--store", help="measure the fit from an existing store, in this process", type=Path)
     given = parser.parse_args()
     if given.store:
-        print(json.dumps(measure(given.store, given.hop, given.flip)))
+        sys.stdout.write(json.dumps(measure(given.store, given.hop, given.flip)) + "\n")
         return
     with tempfile.TemporaryDirectory() as folder:
         store = generate(Path(folder) / "store", given.gib)
         # Measure in a separate process, so that the memory for writing the store is not counted.
-        command = [sys.executable, "-m", "paper.benchmarks.memory", "--store", str(store.path), "--hop", str(given.hop)]
+        command = [sys.executable, __file__, "--store", str(store.path), "--hop", str(given.hop)]
         answer = subprocess.run([*command, *["--flip"] * given.flip], check=True, capture_output=True, text=True)
-    print(answer.stdout)
+    sys.stdout.write(answer.stdout)
     if given.out:
         write_result(given.out, {**provenance("cpu"), **json.loads(answer.stdout)})
 

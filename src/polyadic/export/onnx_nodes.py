@@ -1,50 +1,50 @@
-"""Windows with missing samples in an ONNX graph: what `core.missing` and `core.completion` compute, as nodes.
+"""Statistics and missing samples as nodes of an ONNX graph: `polyadic.statistics`, `core.missing`, `core.completion`.
 
-NaN in the input means missing. ONNX has no factorisations: an inverse is a loop of Gauss-Jordan steps, one for each
-row, and the symmetric root of a covariance a loop of Newton-Schulz steps. Both run only if something is missing.
+Everything is in float64. The spectrum of the padded window is ONNX's DFT operator: a matrix of the transform would be
+as large as the square of a window's length. ONNX has no factorisations: an inverse is a loop of Gauss-Jordan steps, one
+for each row, and the symmetric root of a covariance a loop of Newton-Schulz steps. Both run only if something is
+missing.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from polyadic import statistics
 from polyadic.core.completion import Solver
 from polyadic.core.missing import CLIPPED_SHARE, longest_gap
 from polyadic.evaluate.probe import fixed_points
 from polyadic.export.inference import Inference
 from polyadic.export.onnx_graph import Graph
+from polyadic.readout import CLIP
 
-__all__ = ["Filled", "averaged", "completed", "filled"]
+__all__ = ["Filled", "averaged", "completed", "filled", "standardised_statistics"]
 
 _ROOT_STEPS = 30
 """Newton-Schulz steps; the root of a variance of 1e-9 of the total is then exact to 1e-4 of the largest root."""
 
 
+# --------------------------------------------------------------- what is missing
+
+
 class Filled(NamedTuple):
-    """Nodes: windows without NaN, samples that are present (N, C, time) and entries that are observed, as float64.
-
-    `observed` is (N, I, J, …), with size 1 in all but the masked `modes`, in the order of the bases.
-    """
-
-    windows: Any
-    present: Any
-    observed: Any
-    modes: tuple[int, ...]
+    windows: Any  # without NaN
+    present: Any  # (N, C, time) float64
+    observed: Any  # (N, I, 1, K) float64, rows and frames
 
 
 def filled(graph: Graph, model: Any, window: Any) -> Filled | None:
     """Add what is present in windows, and fill the rest; None if the model has no form for it."""
     prior = getattr(model, "prior_", None)
-    if prior is None:
+    if prior is None or model.tensorize_ is None:
         return None
+    channels, length = map(int, model._sample_shape)
     missing = window.apply("IsNaN")
     zeros = missing.where(0, window)
-    if model.tensorize_ is None:
-        return Filled(zeros, None, (~missing).to(np.float64), tuple(range(len(model.factors_))))
-    channels, length = map(int, model._sample_shape)
     if not model._keeps_flat:
         missing |= _dead(zeros, missing, prior.flatness, length)
         zeros = missing.where(0, window)
@@ -52,8 +52,8 @@ def filled(graph: Graph, model: Any, window: Any) -> Filled | None:
     frames = model.tensorize_.onnx_observed(graph, (~present).to(np.float32), (channels, length))
     if frames is None:
         return None
-    by_row = graph.add("Cast", frames, to=graph.kind(np.float64)).take(np.arange(len(model.factors_[0])) % channels, 1)
-    return Filled(windows, present.to(np.float64), by_row.unsqueeze(2), (0, 2))
+    by_row = graph.node(frames, bool).to(np.float64).take(np.arange(len(model.factors_[0])) % channels, 1)
+    return Filled(windows, present.to(np.float64), by_row.unsqueeze(2))
 
 
 def _dead(zeros: Any, missing: Any, flatness: Any, length: int) -> Any:
@@ -79,7 +79,7 @@ def _dead(zeros: Any, missing: Any, flatness: Any, length: int) -> Any:
 
 def _interpolated(graph: Graph, zeros: Any, missing: Any, length: int, longest: int) -> tuple[Any, Any]:
     """Add windows without gaps and the samples that are present, as `fill_gaps`: (N, C, time) each, the second bool."""
-    places: Any = graph.constant(np.arange(length), np.float32)
+    places = graph.constant(np.arange(length), np.float32)
     before = _running_maximum(graph, missing.where(-1, places), length, False)
     # The next known sample is the previous one, counted from the end; `length` if there is none.
     backwards = graph.constant(np.arange(length)[::-1], np.float32)
@@ -101,10 +101,84 @@ def _running_maximum(graph: Graph, values: Any, length: int, reverse: bool) -> A
     step = 1
     while step < length:
         pads = [0, 0, 0, 0, 0, step] if reverse else [0, 0, step, 0, 0, 0]
-        padded: Any = graph.add("Pad", values, graph.integers(pads), graph.constant(-1, np.float32))
+        padded = graph.add("Pad", values, graph.integers(pads), graph.constant(-1, np.float32))
         first = step if reverse else 0
         values, step = values.apply("Max", padded.part(first, first + length)), 2 * step
     return values
+
+
+# --------------------------------------------------------------------- statistics
+
+
+def standardised_statistics(graph: Graph, inference: Inference, window: Any, shape: Any, present: Any) -> Any:
+    """Add standardised statistics of the samples that are present: (N, S) float64, NaN where there are too few."""
+    channels, length = shape
+    values = graph.add("Concat", *_statistics(graph, window, channels, length, present), axis=1)
+    z = ((values - inference.statistic_mean) * inference.statistic_gain).apply("Clip", -CLIP, CLIP)
+    own = statistics.channels_of_statistics(channels, length).numpy() * (channels + 1)
+    rows, columns = np.triu_indices(channels, 1)
+    counts = _pairs(graph, present).reshape(-1, channels * channels)
+    counts = counts.take(np.concatenate([own, rows * channels + columns]), 1)
+    known = counts >= statistics.FEWEST_SAMPLES * length - 1e-9
+    return known.where(z, np.nan)
+
+
+def _pairs(graph: Graph, x: Any) -> Any:
+    # Older versions of onnxruntime fuse a transposition and a product to an operator that lacks float64.
+    return graph.add("Einsum", x, x, equation="nct,ndt->ncd")
+
+
+def _statistics(graph: Graph, window: Any, channels: int, length: int, present: Any) -> list[Any]:
+    """Add every statistic, in the order of `STATISTICS`: a list of (N, n) float64."""
+
+    def average(x: Any) -> Any:
+        """Average values that are 0 where no sample is present."""
+        return x.sum(2, keep=False) / count
+
+    def in_columns(x: Any) -> Any:
+        return x.reshape(-1, channels, 1)
+
+    count = present.sum(2, keep=False).apply("Max", 1.0)
+    X = window.to(np.float64)
+    first = X.apply("GatherElements", present.apply("ArgMax", axis=2, keepdims=1), axis=2)
+    apart = (X - first) * present  # relative to the first sample, a constant channel is exactly 0
+    X, middle = first + apart, average(apart)
+    centred = (apart - in_columns(middle)) * present
+    deviation = average(centred * centred).apply("Sqrt")
+    z = centred / in_columns((deviation > 0.0).where(deviation, 1.0))
+    squares = z * z
+    mean = first.reduce("Max", 2) + middle  # the maximum over one sample removes the axis
+    floor = deviation * statistics.FLOOR + (deviation.reduce("Max", 1, keep=True) * statistics.SILENT + statistics.TINY)
+    found = [
+        (mean.apply("Abs") <= deviation * statistics.ZERO_MEAN).where(0.0, mean),
+        X.reduce("Min", 2),
+        X.reduce("Max", 2),
+        (deviation + floor).apply("Log"),
+        average(squares * z),
+        average(squares * squares).apply("Max", 1.0).apply("Log"),
+    ]
+    above = (centred >= in_columns(apart.apply("Abs").reduce("Max", 2) * -statistics.TIE)).to(np.float64)
+    if length == 1:
+        found.append((above - above).reduce("Mean", 2))
+    else:
+        changes = (above.part(1, length) - above.part(0, length - 1)).apply("Abs")
+        both = present.part(1, length) * present.part(0, length - 1)
+        found.append((changes * both).reduce("Mean", 2) / both.reduce("Mean", 2).apply("Max", 1 / (length - 1)))
+    padded, edges = statistics.padded_length(length), statistics.band_edges(length)
+    if edges:
+        samples = centred.reshape(-1, channels, length, 1)
+        power = graph.add("DFT", samples, graph.integers(padded), axis=2, onesided=1).reduce("SumSquare", 3)
+        bands = graph.add("Concat", *(power.part(*band).sum(2) for band in pairwise(edges)), axis=2)
+        logarithms = (bands * (2 / padded / in_columns(count)) + in_columns(floor * floor)).apply("Log")
+        found.append(logarithms.reshape(-1, channels * (len(edges) - 1)))
+    if channels > 1:
+        rows, columns = np.triu_indices(channels, 1)
+        listed = (_pairs(graph, z) / _pairs(graph, present).apply("Max", 1.0)).reshape(-1, channels * channels)
+        found.append(listed.take(rows * channels + columns, 1))
+    return found
+
+
+# ------------------------------------------------------------------ what follows
 
 
 def completed(
@@ -116,35 +190,32 @@ def completed(
     the expectation of what is missing, statistics without NaN, and the symmetric root (N, k, k) of the covariance of
     the logits, None without a probe. All are float64.
     """
-    outputs, weights = [projections, *([] if z is None else [z])], _uncertain(inference)
+    outputs, weights = [projections, *([] if z is None else [z])], inference.uncertain
     solver = Solver(model.prior_, [torch.tensor(factor) for factor in inference.factors], inference.alpha)
 
     def lacking() -> list[Any]:
-        return _completed(graph, solver, inference, weights, found, projections, z)
+        return _completed(graph, solver, inference, found.observed, projections, z)
 
     def complete() -> list[Any]:
-        same: list[Any] = [graph.add("Identity", name) for name in outputs]
+        same = [graph.add("Identity", name) for name in outputs]
         if len(weights):
             same.append((projections * 0).sum(1).unsqueeze(2) * np.zeros((1, len(weights), len(weights))))
         return same
 
-    mask = found.observed if found.present is None else found.present
-    lacks = graph.add("ReduceMin", mask, keepdims=0).apply("Less", 1)
+    lacks = graph.add("ReduceMin", found.present, keepdims=0).apply("Less", 1)
     results = graph.branches(lacks, lacking, complete, len(outputs) + bool(len(weights)))
     return results[0], None if z is None else results[1], results[-1] if len(weights) else None
 
 
-def _completed(
-    graph: Graph, solver: Solver, inference: Inference, weights: Any, found: Filled, b: Any, z: Any
-) -> list[Any]:
+def _completed(graph: Graph, solver: Solver, inference: Inference, observed: Any, b: Any, z: Any) -> list[Any]:
     """Add `Solver.coefficients`, `Solver.statistics` and `Solver.spread`; see `completed`."""
-    rank = inference.rank
+    rank, weights = inference.rank, inference.uncertain
 
     def form(a: Any, matrix: Any, shared: str = "") -> Any:
         """Multiply aᵀ matrix a."""
         return graph.product(a, matrix @ a, shared)
 
-    seen, unseen = (_gram(graph, inference, mask, found.modes) for mask in (found.observed, 1 - found.observed))
+    seen, unseen = (_gram(graph, inference, mask) for mask in (observed, 1 - observed))
     root = solver.root.numpy() / np.sqrt(solver.noise)
     posterior = root @ (_inverse(graph, np.eye(rank) + root @ (seen @ root), rank) @ root)  # in units of the noise
     mean = solver.mean.numpy()[:, None]
@@ -161,7 +232,7 @@ def _completed(
     of_x = (gain > 0).astype(float) / (spread * gain**2 + unique[:rank])
     share = of_x.apply("Concat", known.to(np.float64) * (1 / unique[rank:]), axis=1)
     # float32 halves the table; it is exact to 1e-7.
-    loadings: Any = graph.constant(L, np.float32).to(np.float64)
+    loadings = graph.constant(L, np.float32).to(np.float64)
     standard = ((completed @ V - solver.mean.numpy()) * gain).apply("Concat", known.where(z, 0), axis=1)
     system = np.eye(axes) + graph.product(loadings * share.unsqueeze(2), loadings, "b")
     inverse = _inverse(graph, system, axes)
@@ -181,22 +252,12 @@ def _completed(
     return [*results, _root(graph, logits, len(weights))]
 
 
-def _uncertain(inference: Inference) -> Any:
-    """Return the weights of the logits that are not 0: (k, F), with k = 1 for two classes."""
-    is_difference = len(inference.weights) == 2 and not inference.weights[0].any()
-    return inference.weights[1:] if is_difference else inference.weights
-
-
-def _gram(graph: Graph, inference: Inference, mask: Any, masked: tuple[int, ...]) -> Any:
-    """Add K_oᵀK_o for a mask with size 1 in all but the masked modes: (N, R, R)."""
-    factors = inference.factors
-    rest = np.ones((inference.rank, inference.rank))
-    for mode in set(range(len(factors))) - set(masked):
-        rest = rest * (factors[mode].T @ factors[mode])
-    K: Any = graph.constant(np.ones((1, inference.rank)))
-    for mode in masked:  # the Khatri-Rao product, as nodes because it is larger than its factors
-        K = (K.unsqueeze(1) * factors[mode][None]).reshape(-1, inference.rank)
-    return graph.product(K * mask.reshape(0, -1, 1), K, "b") * rest
+def _gram(graph: Graph, inference: Inference, mask: Any) -> Any:
+    """Add K_oᵀK_o for a mask (N, I, 1, K): (N, R, R)."""
+    first, second, third = inference.factors
+    # The Khatri-Rao product, as a node because it is larger than its factors.
+    K = (graph.constant(first).unsqueeze(1) * third[None]).reshape(-1, inference.rank)
+    return graph.product(K * mask.reshape(0, -1, 1), K, "b") * (second.T @ second)
 
 
 def _inverse(graph: Graph, matrix: Any, size: int) -> Any:
@@ -205,8 +266,8 @@ def _inverse(graph: Graph, matrix: Any, size: int) -> Any:
 
     def step(number: Any, a: Any) -> list[Any]:
         row, column = (graph.add("Gather", a, number, axis=axis) for axis in (1, 2))  # (N, 1, size), (N, size, 1)
-        pivot: Any = graph.add("Gather", row, number, axis=2)
-        unit: Any = graph.add("Gather", identity, number, axis=0)  # (1, size)
+        pivot = graph.add("Gather", row, number, axis=2)
+        unit = graph.add("Gather", identity, number, axis=0)  # (1, size)
         down = unit.reshape(size, 1)
         row, column = row * (1 - unit) + unit, column * (1 - down) - down
         return [a * (1 - unit) * (1 - down) - column * (row / pivot)]
@@ -216,7 +277,7 @@ def _inverse(graph: Graph, matrix: Any, size: int) -> Any:
 
 def _root(graph: Graph, covariance: Any, size: int) -> Any:
     """Add the symmetric roots of positive semidefinite matrices (N, size, size), by Newton and Schulz's steps."""
-    trace: Any = graph.add("ReduceSum", covariance * np.eye(size), graph.integers([1, 2])).apply("Max", 1e-300)
+    trace = graph.add("ReduceSum", covariance * np.eye(size), graph.integers([1, 2])).apply("Max", 1e-300)
 
     def step(_: Any, y: Any, z: Any) -> list[Any]:
         correction = 1.5 * np.eye(size) - 0.5 * (z @ y)
@@ -231,7 +292,7 @@ def averaged(graph: Graph, inference: Inference, logits: Any, root: Any) -> Any:
 
     `root` (N, k, k) is that of the covariance of the last k logits.
     """
-    classes, size = len(inference.classes), len(_uncertain(inference))
+    classes, size = len(inference.classes), len(inference.uncertain)
     points = fixed_points(size)
     moved = np.concatenate([points, -points]) @ root  # (N, points, size)
     if classes > size:

@@ -1,4 +1,0 @@
-"""Measurements beside the paper: memory, start-up, deployment, defaults and tuning.
-
-Each is a command: `python -m paper.benchmarks.memory` and the like.
-"""
