@@ -132,8 +132,8 @@ def start() -> Any:
 def missing() -> Any:
     """Plot accuracy against the number of missing channels, for each data set of `python -m paper missing`."""
     rows = json.loads((Path(__file__).parent / "results" / "missing" / "missing-final.json").read_text())["rows"]
-    lines = {"polyadic": "polyadic", "PCA, nearest windows": "PCA, nearest imputation"}
-    lines |= {"PCA, mean": "PCA, mean imputation", "statistics, nearest windows": "statistics, nearest imputation"}
+    rivals = "PCA", "statistics", "MiniRocket"
+    lines = {"polyadic": "polyadic"} | {f"{name}, nearest windows": f"{name}, nearest imputation" for name in rivals}
     sets = [name for name in SETS if any(row.get("set") == name for row in rows)]
     figure = new_figure(height=300, margin_t=70)
     for number, name in enumerate(sets):
