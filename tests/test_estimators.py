@@ -36,8 +36,8 @@ from polyadic.spectral import STFT
 NUMBER = r"-?[\d.]+(e[+-]\d+)?"
 
 TERMS = {
-    "GRSALS, three dimensions": ["fit", "Tikhonov", "graph"],
-    "ATD, STFT, memory": ["fit", "augmented", "Tikhonov", "self-supervised"],
+    "GRSALS, three dimensions": ["fit", "tikhonov", "graph"],
+    "ATD, STFT, memory": ["fit", "fit augmented", "tikhonov", "self supervised"],
 }
 
 

@@ -15,13 +15,12 @@ from command_line import polyadic
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from problems import paper
-from sklearn.linear_model import LogisticRegression
 
 from polyadic import ATD, CPD, SALS, export, load
 from polyadic._util import model_files
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import WindowClassifier
+from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.export import inference
 from polyadic.export.inference import Inference
 from polyadic.readout import Readout
@@ -45,7 +44,7 @@ def signals(shape, count=24, seed=0, scale=1.0):
 
 def probe_of(model, X, classes):
     Z = np.asarray(model.transform(X.astype(np.float64)))
-    return LogisticRegression(max_iter=200).fit(Z, np.array(CLASSES)[np.arange(len(Z)) % classes])
+    return Probe(C=1.0, scale="plain").fit(Z, np.array(CLASSES)[np.arange(len(Z)) % classes])
 
 
 def largest_difference(found, expected):
@@ -289,7 +288,7 @@ def test_names_cannot_break_the_code(tmp_path):
     y = np.array(names)[np.arange(30) % 4]
     model = SALS(rank=2, max_sweeps=1).fit(Windows(X, fs=50.0, channels=["*/ x", "y\n/*\\"]))
     model.units_ = ("µV", "*/")
-    probe = LogisticRegression().fit(np.asarray(model.transform(X), np.float64), y)
+    probe = Probe(C=1.0, scale="plain").fit(np.asarray(model.transform(X), np.float64), y)
     written = export.c(model, tmp_path / "model.c", probe=probe)
     code = CLibrary(written, *STRICTER, "-Wtrigraphs", "-Wcomment")
     found = (ctypes.c_char_p * 4).in_dll(code.library, "polyadic_classes")
@@ -415,7 +414,7 @@ def test_the_command_writes_c_with_8_bit_weights(here):
     outcome = json.loads(polyadic(*words, cwd=here).stdout)
     assert outcome["files"] == ["model.c", "model.h"]
     assert (outcome["stride"], outcome["window"], outcome["int8"]) == (24, [3, 96], True)
-    export.c(load(here / "m.safetensors"), here / "same.c")
+    export.c(load(here / "m.safetensors"), here / "same.c", int8=True)
     named = re.compile(r"sha256 ([0-9a-f]{64})")
     assert named.findall((here / "model.h").read_text()) == named.findall((here / "same.h").read_text()) != []
     for words in (("-o", "n.onnx", "--int8"), ("-o", "n.c", "--data", "w.npz")):

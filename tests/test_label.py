@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
+from polyadic.evaluate import probe
 from polyadic.label import Journal, Questions, Session, apply_labels
 from polyadic.label.journal import COLUMNS, Row, read_rows
 from polyadic.label.server import build_app
@@ -111,21 +112,19 @@ def test_the_most_uncertain_window_is_asked_or_an_uncertain_one_that_is_far():
 def test_the_estimate_uses_only_random_windows_predicted_by_probes_that_did_not_train_on_their_subject(
     begin, monkeypatch
 ):
-    from polyadic.evaluate import Probe
-
     session, truth = begin()
     asked = label(session, truth, 60)
     for row in (3, 100, 200):
         session.pick("tab", row)
         session.answer("tab", row, "walk", session.stamp(row))
     seen = []
-    train = Probe._train
+    train = probe._train
 
-    def spy(self, data, *rest):
+    def spy(data, *rest):
         seen.append(data.Z[data.codes >= 0])
-        return train(self, data, *rest)
+        return train(data, *rest)
 
-    monkeypatch.setattr(Probe, "_train", spy)
+    monkeypatch.setattr(probe, "_train", spy)
     found = session.refit().estimate
     random = sorted({row for row, kind in asked if kind == "random"})
     assert found["count"] == len(random) == 12

@@ -511,7 +511,7 @@ def test_transform_writes_the_labels_that_recordings_have(worn):
     assert [row["label"] for row in rows] == expected
     unlabelled, said = features_table(worn, "new")
     assert {row["label"] for row in unlabelled} == {""}
-    assert said.startswith("read without labels: new/p01.csv: there is no column 'activity' (--label)\n")
+    assert said.startswith("read without labels: new: p01.csv: there is no column 'activity' (--label); there are ")
     assert [row["start"] for row in unlabelled] == [row["start"] for row in rows]
     (worn / "new" / "p02.csv").rename(worn / "p02.csv")
     (worn / "new" / "p02.csv").write_text("time\n0\n")

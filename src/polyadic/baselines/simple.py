@@ -42,6 +42,7 @@ class PCAFeatures(Baseline):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 64))
     >>> PCAFeatures(dim=3).fit_transform(X).shape
     (50, 3)
@@ -133,6 +134,7 @@ class StatisticsFeatures(Baseline):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(50, 2, 128))
     >>> StatisticsFeatures().fit_transform(X).shape
     (50, 31)

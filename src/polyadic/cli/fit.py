@@ -254,7 +254,7 @@ def parse_augmentation(text: str) -> Augmentation | None:
     Examples
     --------
     >>> parse_augmentation("jitter:0.05+shift:0.1")
-    Compose(steps=(Jitter(degree=0.05), Shift(share=0.1)))
+    Compose(steps=(Jitter(degree=0.05), Shift()))
     """
     from polyadic.augment import Compose, DropChannels, Jitter, Neighbour, Scale, Shift
 

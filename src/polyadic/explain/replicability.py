@@ -123,7 +123,7 @@ class Replicability:
     @property
     def replicates(self) -> NDArray[np.bool_]:
         """Whether each component was found in at least half of the refits: (R,)."""
-        return np.asarray(self.returned >= 0.5)
+        return np.asarray(self.returned) >= 0.5
 
     @property
     def score(self) -> float:

@@ -123,8 +123,7 @@ def onnx(
     model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None; or a
         fitted `WindowClassifier`
     path : the file, usually with the extension .onnx
-    probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
-        `LogisticRegression`; by default the model's own, if it has one
+    probe : a fitted `WindowClassifier` or `Probe`; by default the model's own, if it has one
     missing : recognise what is missing in a raw window: NaN and, as `predict` does, dead channels, but not
         channels of noise. Without it, the graph is smaller and needs neither loops nor branches, and a window with NaN
         has no result
