@@ -77,6 +77,17 @@ def test_permutations_of_few_subjects_give_the_exact_p_value():
     assert found["p"][0] == pytest.approx(exact, abs=0.005)
 
 
+def test_a_p_value_near_5_percent_has_more_permutations_and_is_called_borderline():
+    values = np.random.default_rng(22).normal(size=(24, 1)) + np.repeat([[0.0], [0.85]], 12, axis=0)
+    found = compare_subjects(values, np.repeat([0, 1], 12), permutations=1000)
+    assert abs(found["p"][0] - 0.05) < 0.01
+    assert found["permutations"] == 10_000
+    sizes = found.pop("n_subjects")
+    near = Comparison(("a", "b"), sizes, 60, ("level",), **{**found, "p": np.array([0.049])})
+    assert "p 0.0490, borderline)" in near.words()
+    assert "borderline" not in Comparison(("a", "b"), sizes, 60, ("level",), **{**found, "p": np.array([0.02])}).words()
+
+
 def test_the_effect_size_is_the_g_of_hedges():
     values = drawn(6, 30, 1)
     first, second = values[CODES == 0, 0], values[CODES == 1, 0]

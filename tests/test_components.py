@@ -120,6 +120,14 @@ def test_bands_are_one_sided_where_a_profile_is_zero():
     assert high[:, 0] == pytest.approx([0.9, 0.95])
 
 
+def test_windows_in_double_precision_have_the_components_of_single_precision():
+    windows = synthetic(60, n_channels=2)
+    given = {"rank": 2, "restarts": 2, "refits": 2}
+    single, double = (components(windows.X.astype(kind), windows.subject, **given) for kind in ("f4", "f8"))
+    assert single.n_subjects == double.n_subjects
+    assert single.model.factors_[1] == pytest.approx(double.model.factors_[1], rel=1e-2, abs=1e-3)
+
+
 def test_subjects_are_needed():
     with pytest.raises(PolyadicError, match="fewer than two are known"):
         components(np.zeros((4, 2, 64)))

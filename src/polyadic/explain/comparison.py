@@ -24,6 +24,7 @@ __all__ = ["Comparison", "compare", "compare_subjects"]
 _FEWEST = 5  # minimum number of subjects in each group for a test
 _AT_A_TIME = 500
 _LEVEL, _MOST_NAMED = 0.05, 4
+_MORE = 9  # further permutations, times as many, for a p value near 5 %
 _TINY = float(np.finfo(np.float64).tiny)
 
 _Floats = NDArray[np.float64]
@@ -45,6 +46,7 @@ class Comparison:
     paired: bool = False  # whether conditions are compared within subjects
     covariates: tuple[str, ...] = ()
     alike: tuple[tuple[int, int], ...] = ()  # components (from 1) whose relative expressions correlate above 0.8
+    permutations: int = 0  # number of permutations of the subjects
 
     @property
     def tested(self) -> bool:
@@ -69,7 +71,8 @@ class Comparison:
         sizes = self.effect[largest, np.arange(len(self.names))]
         rows = [
             f"{self.names[place]} {'higher' if sizes[place] > 0 else 'lower'} in {self.groups[1 + largest[place]]} "
-            f"(g {sizes[place]:+.2f}, p {self.p[place]:.4f})".replace("-", "−")
+            f"(g {sizes[place]:+.2f}, p {self.p[place]:.4f}"
+            f"{', borderline' * bool(_is_near(self.p[place], self.permutations))})".replace("-", "−")
             for place in np.argsort(-np.abs(sizes)).tolist()
             if self.p[place] <= _LEVEL
         ]
@@ -106,7 +109,10 @@ class Comparison:
         table = pd.DataFrame(columns, self.names).to_string(float_format="{:.2f}".format, formatters=formats)
         notes = ["components are relative to the level, g is Hedges' g"]
         if self.tested:
-            notes.append("with 95 % intervals, p is family-wise")
+            notes.append("with a 95 % interval for each row alone, p is family-wise")
+            if self.permutations:
+                error = _standard_error(self.permutations)
+                notes.append(f"near 5 %, p is uncertain by ± {3 * error:.4f} ({self.permutations:,} permutations)")
         if self.covariates:
             notes.append(f"adjusted for {', '.join(self.covariates)} (Freedman-Lane permutations, approximate)")
         if self.alike:
@@ -135,7 +141,8 @@ def compare(
     subject : (N,), the subject of each window; by default those of X
     paired : compare two conditions within the subjects that have both
     covariates : values (N,) by name, such as age, averaged over the windows of each subject; not for pairs
-    permutations, random_state : number of permutations of the subjects, and seed of these and of the bootstrap
+    permutations : number of permutations of the subjects; ten times as many if a p value is near 5 %
+    random_state : seed of these and of the bootstrap
 
     Examples
     --------
@@ -189,7 +196,7 @@ def compare_subjects(
     random_state: int = 0,
     bootstrap: int = 2000,
 ) -> dict[str, Any]:
-    """Compare values of subjects: `n_subjects`, `mean`, `effect`, `interval`, `statistic` and `p` of `Comparison`.
+    """Compare values of subjects: what a `Comparison` has, from `n_subjects` to `p`, and `permutations`.
 
     Parameters
     ----------
@@ -197,14 +204,15 @@ def compare_subjects(
     codes : (n,), the group or condition of each row, from 0
     pairs : (n,), the subject of each row, to compare two conditions within subjects
     covariates : (n, c)
-    permutations, bootstrap : number of permutations of the subjects, and of bootstrap samples; 0 for no intervals
+    permutations : number of permutations of the subjects; ten times as many if a p value is near 5 %
+    bootstrap : number of bootstrap samples; 0 for no intervals
     random_state : seed of both
 
     Examples
     --------
     >>> values = np.random.default_rng(0).normal(size=(40, 3)) + np.repeat([[0.0], [3.0]], 20, axis=0)
-    >>> compare_subjects(values, np.repeat([0, 1], 20), permutations=99)["p"]
-    array([0.01, 0.01, 0.01])
+    >>> compare_subjects(values, np.repeat([0, 1], 20), permutations=999)["p"]
+    array([0.001, 0.001, 0.001])
     """
     check_integer("permutations", permutations, 1)
     random, count = np.random.default_rng(random_state), int(codes.max()) + 1
@@ -225,11 +233,17 @@ def compare_subjects(
     if min(sizes) < _FEWEST:
         bootstrap = 0
     else:
-        if pairs is None:
-            statistic, score, largest = _permuted(values, codes, nuisance, scales, permutations, random)
-        else:
-            statistic, score, largest = _flipped(values[codes == 1] - values[codes == 0], permutations, random)
-        p = (1 + (largest[:, None] >= score * (1 - 1e-12)).sum(axis=0)) / (1 + permutations)
+
+        def permuted(number: int) -> tuple[_Floats, _Floats, _Floats]:
+            if pairs is None:
+                return _permuted(values, codes, nuisance, scales, number, random)
+            return _flipped(values[codes == 1] - values[codes == 0], number, random)
+
+        statistic, score, largest = permuted(permutations)
+        p = _p_values(score, largest)
+        if _is_near(p, permutations).any():  # so that the decision depends less on the seed
+            largest = np.concatenate([largest, permuted(_MORE * permutations)[2]])
+            p, permutations = _p_values(score, largest), len(largest)
     return {
         "n_subjects": sizes,
         "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
@@ -237,7 +251,23 @@ def compare_subjects(
         "interval": _interval(adjusted, codes, pairs is not None, bootstrap, random),
         "statistic": statistic,
         "p": p,
+        "permutations": permutations,
     }
+
+
+def _p_values(score: _Floats, largest: _Floats) -> _Floats:
+    """Return the family-wise p of each score (V,), from the largest scores of permutations (P,)."""
+    return np.asarray((1 + (largest[:, None] >= score * (1 - 1e-12)).sum(axis=0)) / (1 + len(largest)))
+
+
+def _standard_error(permutations: int) -> float:
+    """Return the standard error of a p of 5 % from this number of permutations."""
+    return float(np.sqrt(_LEVEL * (1 - _LEVEL) / max(permutations, 1)))
+
+
+def _is_near(p: Any, permutations: int) -> Any:
+    """Return whether p is so near to 5 % that other permutations may decide otherwise: within 3 standard errors."""
+    return (permutations > 0) & (np.abs(p - _LEVEL) < 3 * _standard_error(permutations))
 
 
 def _subject_means(

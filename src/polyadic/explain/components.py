@@ -184,7 +184,7 @@ def _consensus(
     unit = [torch.from_numpy(factor / np.maximum(np.linalg.norm(factor, axis=0), 1e-30)) for factor in model.factors_]
     K = khatri_rao(whole.compression.project(unit))
     variance = (K * whole.times(K)).sum(dim=0) / whole.count
-    return model, (variance > _NOISE * (noise @ khatri_rao(unit)).square().mean(dim=0)).numpy()
+    return model, (variance > _NOISE * (noise @ khatri_rao(unit).to(noise.dtype)).square().mean(dim=0)).numpy()
 
 
 def distinct_components(bases: Sequence[NDArray[Any]], checked: Replicability) -> list[int]:
