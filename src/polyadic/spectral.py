@@ -281,7 +281,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
         for_each(add, range(len(pieces)))
         squares = (sums.sum(dim=0) / len(X) * len(X)).cpu()
-        if not bool(torch.isfinite(squares).all()) or float(X.abs().max()) > torch.finfo(X.dtype).max / self.n_fft:
+        largest = max(float(X.amax()), -float(X.amin()))
+        if not bool(torch.isfinite(squares).all()) or largest > torch.finfo(X.dtype).max / self.n_fft:
             raise PolyadicError(_TOO_LARGE.format(X.dtype))
         return squares
 

@@ -57,19 +57,17 @@ class Signals:
         first = X[:, :, :1]
         if present is not None:
             first = X.gather(2, present.to(torch.uint8).argmax(dim=2, keepdim=True))
-        apart = X - first
-        apart = apart if present is None else apart * present
-        size = apart.abs().amax(dim=2)
-        apart = apart / torch.where(size > 0, size, 1.0)[:, :, None]
-        # The first sample of each channel, and the largest distance from it: (b, C).
-        self.first, self.size = first[:, :, 0].double(), size.double()
-        self._middle = self.average(apart)
         known = X if present is None else X.where(present, first)
         self.lowest, self.highest = known.amin(dim=2), known.amax(dim=2)
+        # The first sample of each channel, and the largest distance from it: (b, C).
+        size = torch.maximum(self.highest - first[:, :, 0], first[:, :, 0] - self.lowest)
+        self.first, self.size = first[:, :, 0].double(), size.double()
+        apart = (known - first).div_(torch.where(size > 0, size, 1.0)[:, :, None])
+        self._middle = self.average(apart)
         # (X − mean) / size, and 0 for a constant channel and for samples that are not present: (b, C, time).
-        self.centred = apart - self._middle[:, :, None]
+        self.centred = apart.sub_(self._middle[:, :, None])
         if present is not None:
-            self.centred = self.centred * present
+            self.centred.mul_(present)
 
     def average(self, values: Tensor) -> Tensor:
         """Average values (b, C, time), which are 0 where no sample is present, over the samples: (b, C)."""
@@ -104,6 +102,11 @@ class Signals:
         return FLOOR * self.deviation + SILENT * self.deviation.amax(dim=1, keepdim=True) + TINY
 
     @cached_property
+    def square(self) -> Tensor:
+        """Squares of `z`: (b, C, time)."""
+        return self.z.square()
+
+    @cached_property
     def z(self) -> Tensor:
         """Channels with mean 0 and deviation 1; 0 for a constant channel: (b, C, time)."""
         return self.centred / torch.where(self._unit > 0, self._unit, 1.0)[:, :, None]
@@ -118,11 +121,11 @@ def _crossings(signals: Signals) -> Tensor:
     above = signals.centred >= -TIE
     if above.shape[2] < 2:
         return signals.deviation.new_zeros(above.shape[:2])
-    crosses = (above[:, :, 1:] != above[:, :, :-1]).to(signals.centred.dtype)
+    crosses = above[:, :, 1:] != above[:, :, :-1]
     if signals.present is None:
-        return crosses.mean(dim=2)
+        return crosses.sum(dim=2, dtype=torch.float64) / crosses.shape[2]
     both = signals.present[:, :, 1:] & signals.present[:, :, :-1]
-    return (crosses * both).sum(dim=2) / both.sum(dim=2).clamp_min(1)
+    return (crosses & both).sum(dim=2, dtype=torch.float64) / both.sum(dim=2).clamp_min(1)
 
 
 def _band_powers(signals: Signals) -> Tensor:
@@ -130,10 +133,10 @@ def _band_powers(signals: Signals) -> Tensor:
     length = signals.centred.shape[2]
     padded, edges = padded_length(length), band_edges(length)
     spectrum = torch.fft.rfft(signals.centred, n=padded, dim=2)
-    power = spectrum.real.square() + spectrum.imag.square()
-    bands = [power[:, :, first:end].sum(dim=2) for first, end in pairwise(edges)]
+    parts = torch.view_as_real(spectrum)
+    bands = [torch.linalg.vector_norm(parts[:, :, first:end], dim=(2, 3)).square() for first, end in pairwise(edges)]
     if not bands:
-        return signals.deviation.new_zeros((*power.shape[:2], 0))
+        return signals.deviation.new_zeros((*parts.shape[:2], 0))
     scale = 2 * signals.size.square() / (padded * (length if signals.present is None else signals.count))
     return (torch.stack(bands, dim=2).double() * scale[:, :, None] + signals.floor.square()[:, :, None]).log()
 
@@ -153,9 +156,9 @@ STATISTICS: dict[str, Callable[[Signals], Tensor]] = {
     "min": lambda signals: signals.lowest,
     "max": lambda signals: signals.highest,
     "std": lambda signals: (signals.deviation + signals.floor).log(),
-    "skew": lambda signals: signals.average(signals.z.pow(3)),
+    "skew": lambda signals: signals.average(signals.square * signals.z),
     # The logarithm of the kurtosis, which is at least 1.
-    "kurt": lambda signals: signals.average(signals.z.square().square()).clamp_min(1.0).log(),
+    "kurt": lambda signals: signals.average(signals.square.square()).clamp_min(1.0).log(),
     "crossings": _crossings,
     "power": _band_powers,
     "corr": _correlations,

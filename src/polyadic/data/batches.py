@@ -196,7 +196,10 @@ class WindowSource:
         parts = torch.split(torch.arange(self.n_windows), rows)[-(-first // rows) :]
         kept: list[tuple[Tensor, Tensor]] = []
         keeps = self.device.type == "cuda" and first == 0
-        keeps = keeps and size * self.n_windows <= _KEPT_SHARE * torch.cuda.mem_get_info(self.device)[0]
+        if keeps:  # torch gives back what it has reserved, but does not use
+            unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            free = torch.cuda.mem_get_info(self.device)[0] + unused
+            keeps = size * self.n_windows <= _KEPT_SHARE * free
         for ids, batch, waited in prefetch(self.samples, parts):
             self.waited += waited
             X = self.samples.checked(batch, ids, self.device, self.dtype, missing=True)
