@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ _GROUPS = {
     "less": "Ablation: the default without one ingredient",
 }
 _CLAIM = 0.05
+_PROBES = ("score", "with unlabelled")
+"""The probes of rivals that the default is compared with."""
 _DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space",
           "the paper's ATD, plain probe", "statistics",
           "polyadic 0.2.0")  # fmt: skip
@@ -71,8 +74,9 @@ def page(result: Result) -> str:
         f"({len(result['seeds'])} for most methods, 1 for MiniRocket). The probe of polyadic also uses "
         "unlabelled windows: those that features were learned from, and those "
         "of the training half without a label. Rivals have a plain validated probe; lines called *with unlabelled* "
-        "have the probe of polyadic. *One sensor dead*: the mean over channels that are missing in all test windows in "
-        "turn; rivals get the mean signal instead. The standard error accounts for subjects shared between splits. ▲ "
+        "have the probe of polyadic, for MiniRocket on 256 principal axes of its features. "
+        f"{_frozen(result)}*One sensor dead*: the mean over channels that are missing in all test windows in turn; "
+        "rivals get the mean signal instead. The standard error accounts for subjects shared between splits. ▲ "
         "and ▼ mark "
         f"methods that are better or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects "
         "and, by Holm, for all comparisons on the set). *numbers* is the size of the model without its probe.",
@@ -89,6 +93,8 @@ def page(result: Result) -> str:
     lines += [*_calibration_lines(result), ""]
     for name, about in result["sets"].items():
         lines += [f"## {about['title']}", "", _describe(about, development), ""]
+        if not development:
+            lines += [f"![{about['title']}: balanced accuracy by labels per class](labels-{name}.png)", ""]
         for groups, title in ((("default", "rivals", "paper"), ""), (("less",), _GROUPS["less"])):
             names = _methods(result, name, ("default", *groups))
             if len(names) > 1:
@@ -96,6 +102,14 @@ def page(result: Result) -> str:
                 lines += [_table(result, name, names, comparisons), ""]
     lines += ["## Differences", "", *_difference_lines(result, comparisons)]
     return "\n".join(lines) + "\n"
+
+
+def _frozen(result: Result) -> str:
+    """Return a sentence on methods whose scores were taken from those of 0.2.0, which had the same splits."""
+    if not result["frozen"]:
+        return ""
+    names = "; ".join(plain_text(name) for name in result["frozen"])
+    return f"Without unlabelled windows, some scores are those of 0.2.0 on the same splits ({names}; not on PTB-XL). "
 
 
 def _describe(about: dict[str, Any], development: bool) -> str:
@@ -111,20 +125,18 @@ def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]) -> str:
+def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str, str], Any]) -> str:
     share = result["sets"][data]["test_share"]
-    counts = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "score")]
+    counts = [n for n in map(str, COUNTS) if any(_known(result, data, names[1:], n, column) for column in _PROBES)]
     lines = []
     for name, column in _lines(result, data, names):
-        if column != "score":
-            values = [split_scores(result, data, name, count, column) for count in counts]
-            lines.append([plain_text(f"{name}, {column}"), *(_cell(value, share) for value in values), ""])
-            continue
         cells = [
-            _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
+            _cell(split_scores(result, data, name, count, column), share)
+            + _mark(comparisons.get((data, name, column, count)))
             for count in counts
         ]
-        lines.append([plain_text(name), *cells, _size(result, data, name)])
+        size = _size(result, data, name) if column == "score" else ""
+        lines.append([plain_text(_line_name(name, column)), *cells, size])
     return table(["labels per class", *counts, "numbers"], lines).rstrip()
 
 
@@ -148,8 +160,12 @@ def _cell(values: np.ndarray, share: float) -> str:
     return f"{mean:.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}")
 
 
-def _mark(comparisons: dict[tuple[str, str, str], Any], data: str, name: str, count: str) -> str:
-    gap, _, p = comparisons.get((data, name, count), (0.0, 1.0, 1.0))
+def _line_name(name: str, column: str) -> str:
+    return name if column == "score" else f"{name}, {column}"
+
+
+def _mark(comparison: tuple[float, float, float] | None) -> str:
+    gap, _, p = comparison or (0.0, 1.0, 1.0)
     return "" if not p < _CLAIM else " ▼" if gap > 0 else " ▲"
 
 
@@ -163,17 +179,19 @@ def _size(result: Result, data: str, name: str) -> str:
 # ----------------------------------------------------------------------- tests
 
 
-def paired_tests(result: Result) -> dict[tuple[str, str, str], tuple[float, float, float]]:
-    """Return difference default − method, p and p after Holm within the set, by set, method and labels."""
-    found: dict[tuple[str, str, str], tuple[float, float, float]] = {}
+def paired_tests(result: Result) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    """Return difference default − method, p and p after Holm within the set, by set, method, its probe and labels.
+
+    Rivals are compared with both probes: that of 0.2.0 or a plain one, and the one that uses unlabelled windows.
+    """
+    found: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
     for data, about in result["sets"].items():
-        tests: dict[tuple[str, str, str], tuple[float, float]] = {}
-        for name in _methods(result, data, _GROUPS):
-            for count in map(str, COUNTS):
-                own, other = (split_scores(result, data, which, count) for which in (DEFAULT, name))
-                if name != DEFAULT and len(own) and len(own) == len(other):
-                    _, p = corrected_resampled(own - other, about["test_share"])
-                    tests[data, name, count] = (float((own - other).mean()), p)
+        tests: dict[tuple[str, str, str, str], tuple[float, float]] = {}
+        for name, column, count in product(_methods(result, data, _GROUPS), _PROBES, map(str, COUNTS)):
+            own, other = split_scores(result, data, DEFAULT, count), split_scores(result, data, name, count, column)
+            if name != DEFAULT and len(own) and len(own) == len(other):
+                _, p = corrected_resampled(own - other, about["test_share"])
+                tests[data, name, column, count] = (float((own - other).mean()), p)
         adjusted = holm([p for _, p in tests.values()]).tolist()
         found |= {key: (*test, q) for (key, test), q in zip(tests.items(), adjusted, strict=True)}
     return found
@@ -190,7 +208,7 @@ def _rank_lines(result: Result, sets: list[str]) -> list[str]:
         for column in ("score", "labelled only", "with unlabelled", "one sensor dead"):
             means = [split_scores(result, data, name, count, column) for data, count in cells]
             if all(len(values) for values in means):
-                scores[name if column == "score" else f"{name}, {column}"] = np.array([v.mean() for v in means])
+                scores[_line_name(name, column)] = np.array([v.mean() for v in means])
     if not cells or DEFAULT not in scores or len(scores) < 2:
         return ["Too few methods for ranks."]
     ranks = dict(zip(scores, stats.rankdata(-np.array(list(scores.values())), axis=0).mean(axis=1), strict=True))
@@ -227,7 +245,7 @@ def _calibration_lines(result: Result) -> list[str]:
     return [about, "", table(["labels per class", *map(str, COUNTS)], lines).rstrip()]
 
 
-def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], Any]) -> list[str]:
+def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str, str], Any]) -> list[str]:
     """Return a table of every difference with its p, uncorrected for the number of comparisons."""
     lines = [
         f"{DEFAULT} minus the method, in percentage points, with p of the paired test before Holm's correction.",
@@ -235,11 +253,11 @@ def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], An
     ]
     rows = []
     for data, about in result["sets"].items():
-        for name in _methods(result, data, _GROUPS):
-            if name != DEFAULT:
-                cells = [comparisons.get((data, name, str(count))) for count in COUNTS]
+        for name, column in product(_methods(result, data, _GROUPS), _PROBES):
+            cells = [comparisons.get((data, name, column, str(count))) for count in COUNTS]
+            if any(cells):
                 texts = ["–" if cell is None else f"{cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells]
-                rows.append([plain_text(f"{about['title']}: {name}"), *texts])
+                rows.append([plain_text(f"{about['title']}: {_line_name(name, column)}"), *texts])
     return [*lines, table(["", *map(str, COUNTS)], rows).rstrip()]
 
 

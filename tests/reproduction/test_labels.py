@@ -117,17 +117,17 @@ def test_calibration_errors_are_those_of_the_probabilities_with_and_without_the_
 # ---------------------------------------------------------------------- tables
 
 
-def made_up(gap):
-    """A result of two methods on one set, the rival `gap` points below with a little scatter."""
+def made_up(gap, rival="score"):
+    """A result of two methods on one set, the rival `gap` points below with a little scatter, in one column."""
     rng = np.random.default_rng(0)
     base = 80 + rng.normal(0, 3, 10)
     rows = [
-        {"set": "har", "method": name, "group": group, "seed": seed, "labels": str(count), "score": values.tolist()}
+        {"set": "har", "method": name, "group": group, "seed": seed, "labels": str(count), column: values.tolist()}
         for seed in (0, 1)
         for count in people.COUNTS
-        for name, group, values in (
-            ("polyadic", "default", base + seed),
-            ("hand features", "rivals", base + seed - gap + rng.normal(0, 0.1, 10)),
+        for name, group, column, values in (
+            ("polyadic", "default", "score", base + seed),
+            ("hand features", "rivals", rival, base + seed - gap + rng.normal(0, 0.1, 10)),
         )
     ]
     about = {"title": "HAR", "splits": 10, "classes": 6, "unlabelled_people": 21, "unlabelled_windows": 7428}
@@ -141,13 +141,14 @@ def made_up(gap):
         "jobs": 1,
         "commit": "c",
         "fits": [],
+        "frozen": [],
         "rows": rows,
     } | machine
 
 
-@pytest.mark.parametrize(("gap", "mark"), [(5.0, "▼"), (-5.0, "▲")])
-def test_a_method_that_is_clearly_better_or_worse_is_marked(gap, mark):
-    lines = tables.page(made_up(gap)).splitlines()
+@pytest.mark.parametrize(("gap", "mark", "rival"), [(5.0, "▼", "score"), (-5.0, "▲", "with unlabelled")])
+def test_a_method_that_is_clearly_better_or_worse_is_marked(gap, mark, rival):
+    lines = tables.page(made_up(gap, rival)).splitlines()
     lines = lines[lines.index("## HAR") :]
     row = next(line for line in lines if line.startswith("| hand features"))
     assert row.count(mark) == len(people.COUNTS)
@@ -161,7 +162,7 @@ def test_a_method_that_is_level_is_not_marked_and_p_is_of_the_corrected_test():
     own, other = (tables.split_scores(result, "har", name, 10) for name in ("polyadic", "hand features"))
     comparisons = tables.paired_tests(result)
     p = [corrected_resampled(own - other, 0.45)[1]]
-    assert comparisons["har", "hand features", "10"][1] == p[0]
+    assert comparisons["har", "hand features", "score", "10"][1] == p[0]
     every = [value[1] for value in comparisons.values()]
     assert [value[2] for value in comparisons.values()] == holm(every).tolist()
 
