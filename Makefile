@@ -1,7 +1,7 @@
 # Every target installs what it needs into .venv; the only prerequisite is Python 3.11 or newer.
 
 PYTHON ?= python3
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 READY := .venv/.ready
 
 .PHONY: help setup demo test test-long test-all lint docs linkcheck package lower-bounds bench reliability clean
@@ -9,7 +9,7 @@ READY := .venv/.ready
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
 	@echo "make demo   few labels, and a sensor that fails, on simulated nights (90 seconds after setup)"
-	@echo "make test   run the tests of every promise and formula (some 6 minutes on two cores);"
+	@echo "make test   run the tests of every promise and formula (some 4 minutes on two cores);"
 	@echo "            POLYADIC_DATA=folder adds the tests on real recordings"
 	@echo "make test-all  make test and make test-long: also more kills, fuzzing, kernels, browser sizes"
 	@echo "make lint   ruff, mypy, import-linter; links, promises and tables of the pages"
