@@ -144,6 +144,15 @@ def test_dead_channels_are_constant_faint_or_clipped() -> None:
     assert dead_channels(X).tolist() == [[False, True, False, False, False]]
 
 
+def test_a_few_faint_windows_of_the_fit_do_not_hide_later_ones() -> None:
+    X = torch.randn(600, 3, 100)
+    levels = [X.std(dim=2), X.amin(dim=2), X.amax(dim=2)]
+    usual = Flatness.of(*levels)
+    levels[0][:5, 1] *= 1e-3
+    assert Flatness.of(*levels).below == pytest.approx(usual.below, rel=0.05)
+    assert dead_channels(1e-3 * X, Flatness.of(*levels)).all()
+
+
 @pytest.mark.parametrize("value", [0.0, 7.5])
 def test_a_dead_channel_counts_as_missing_and_is_named(model: CPD, value: float) -> None:
     X = WINDOWS.X[:30].copy()

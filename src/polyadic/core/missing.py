@@ -25,6 +25,8 @@ _GAP_SECONDS, _GAP_SAMPLES = 0.05, 3
 """Longest gap that is interpolated: the larger of the two."""
 _FLAT_SHARE, _FLAT_QUANTILE = 0.1, 0.001
 """A channel is dead below this share of this quantile of its deviations in the windows of the fit."""
+_FAINT_SHARE = 0.005
+"""Windows of the fit below this share of the median deviation do not count: a sensor may have failed in them, too."""
 CLIPPED_SHARE = 0.5
 """A channel is dead if it stays at one extreme value for more than this share of a window."""
 
@@ -43,7 +45,8 @@ class Flatness(NamedTuple):
     @classmethod
     def of(cls, deviations: Tensor, lowest: Tensor, highest: Tensor) -> Flatness:
         """Return the limits from deviations, minima and maxima of the windows of a fit: (n, C) each."""
-        below = _FLAT_SHARE * torch.quantile(deviations, _FLAT_QUANTILE, dim=0)
+        faint = deviations < _FAINT_SHARE * deviations.median(dim=0).values
+        below = _FLAT_SHARE * torch.nanquantile(deviations.masked_fill(faint, torch.nan), _FLAT_QUANTILE, dim=0)
         return cls(below, lowest.amin(dim=0), highest.amax(dim=0))
 
 
