@@ -242,7 +242,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return type(self)(features, clone(self.probe, safe=False), self.prior)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, including those of `features` if it is unfitted (clones share fitted features)."""
+        """Set parameters, including those of the feature extractor if it is unfitted (clones share a fitted one)."""
         inner = [name for name in params if name.startswith("features__")]
         if inner and params.get("features", self.features).__sklearn_is_fitted__():
             raise PolyadicError(

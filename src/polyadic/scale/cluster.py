@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic._util.torch_state import plain_torch
+from polyadic.core.missing import MissingWarning
 from polyadic.core.moments import Moments
 from polyadic.core.passes import Stage, Sums, add_windows
 from polyadic.data.batches import Samples, WindowSource, choose_device
@@ -327,8 +329,9 @@ def lazily(method: _Method) -> _Method:
             raise PolyadicError(f"{method.__name__} of windows in chunks has no further arguments: compute it first")
         like = None if isinstance(chunks, Chunks) else (chunks.fs, chunks.channels, chunks.units)
         x = (chunks if like is None else chunks._samples).array
-        # The result for one window tells shape and type.
-        example = _applied(np.zeros((1, *x.shape[1:]), x.dtype), method.__name__, self, like)
+        with warnings.catch_warnings():  # the result for one window of zeros tells shape and type
+            warnings.simplefilter("ignore", MissingWarning)
+            example = _applied(np.zeros((1, *x.shape[1:]), x.dtype), method.__name__, self, like)
         return x.map_blocks(
             _applied,
             method=method.__name__,
