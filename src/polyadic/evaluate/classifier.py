@@ -57,7 +57,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    features_, probe_ : the fitted features and `Probe`, whose `reason_` says how its settings were chosen
+    features_ : the fitted features
+    probe_ : the fitted `Probe`, whose `reason_` says how its settings were chosen
     classes_ : (C,), the class labels
     chain_ : the `polyadic.evaluate.sequences.Chain` of `predict_sequence`; None if the order of windows is not known
 
