@@ -19,8 +19,7 @@ from polyadic.data.loading import KEPT_BYTES, FolderReader, OnError
 from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
-from polyadic.data.store import Header, WindowStore
-from polyadic.data.store_writer import OnRecording, StoreWriter, check_new_store
+from polyadic.data.store import Header, OnRecording, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 

@@ -257,15 +257,6 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     return typed_frame(frame, path.name, texts, reading.channels), reading
 
 
-def signal_names(path: Path, reading: Reading) -> tuple[str, ...]:
-    """Return the names, without units, of the columns of a table that are not times, labels or subjects by name."""
-    heads = read_heads(path)
-    others = {reading.label, reading.subject_column, reading.time, _time_column(heads)}
-    names = {split_unit(head)[0].lower() for head in heads}
-    signals = (head for head in heads if head not in others and not _look_by_name(head, names))
-    return tuple(split_unit(head)[0] for head in signals)
-
-
 def _time_column(heads: Sequence[str]) -> str | None:
     """Return the column with a usual name of times, or None."""
     bare = {_TIME_UNIT.sub("", head.lower()): head for head in heads}
