@@ -613,7 +613,9 @@ def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_pa
     assert len(said.splitlines()) < 15
     facts = json.loads(polyadic("info", "in", "--json", cwd=tmp_path).stdout)
     assert [len(names) for names in facts["unreadable"].values()] == [30]
+    flat.rename(tmp_path / "in" / "p29.csv")
     said = polyadic("info", "in", "--fs", 50, cwd=tmp_path).stdout
     assert "50 Hz" in said
-    facts = json.loads(polyadic("info", "in/p00.csv", "--fs", 50, "--json", cwd=tmp_path).stdout)
+    assert "flat channels       y: p29.csv" in said
+    facts = json.loads(polyadic("info", "in/p29.csv", "--fs", 50, "--json", cwd=tmp_path).stdout)
     assert (facts["seconds"], facts["flat_channels"]) == (2, ["y"])
