@@ -77,7 +77,7 @@ def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
 def test_tables_that_fit_into_memory_are_parsed_once_with_the_same_windows(tmp_path, monkeypatch, room):
     people.wearables(tmp_path / "in", 2)
     parsed = []
-    monkeypatch.setattr(cutting, "KEPT_BYTES", room)
+    monkeypatch.setattr(cutting, "_KEPT_BYTES", room)
     monkeypatch.setattr(
         loading, "read_table", lambda path, *rest: (parsed.append(path.name), read_table(path, *rest))[1]
     )

@@ -40,9 +40,6 @@ OnError = Literal["raise", "skip"]
 _SLOW = 4
 """A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
 
-KEPT_BYTES = 256 * 2**20
-"""Maximum size of the tables that are kept in memory from the survey of a folder until their windows are cut."""
-
 _Path = str | os.PathLike[str]
 
 
@@ -56,7 +53,6 @@ class FolderReader:
     files, left_out : recordings of the folder, and other files with the reason why they are not read
     notes : notes on how files were read, each with the names of the files
     channels : names of all channels in the files that were loaded, also of those that were not requested
-    room : bytes of samples of tables that may be kept in memory until they are loaded again
     """
 
     def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
@@ -67,8 +63,6 @@ class FolderReader:
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.notes: dict[str, list[str]] = {}
         self.channels: dict[str, None] = {}
-        self.room = 0
-        self._tables: dict[Path, list[Recording]] = {}
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
         self._participant_labels = self._find_participant_labels()
@@ -270,8 +264,6 @@ class FolderReader:
         return [file.read(channels, reading.fs if several else None, how, reading.missing)]
 
     def _read_table(self, path: Path) -> Sequence[Recording]:
-        if path in self._tables:
-            return self._tables.pop(path)
         reading, heads = self.reading, read_heads(path)
         names = [split_unit(head)[0] for head in heads]
         self.channels |= dict.fromkeys(names)
@@ -283,13 +275,7 @@ class FolderReader:
         described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
         frame, described = read_table(path, described)
         found = recordings_in(frame, described, path.name, self.name_of(path), by)
-        if not self.labels:
-            found = [replace(recording, annotations=()) for recording in found]
-        size = sum(recording.signal.nbytes for recording in found)
-        if size <= self.room:
-            self._tables[path] = found
-            self.room -= size
-        return found
+        return found if self.labels else [replace(recording, annotations=()) for recording in found]
 
     def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[Sequence[str] | None, dict[str, str | None]]:
         """Return the channels to read, and the method to resample each; slow ones are left out unless they are named.
