@@ -200,6 +200,8 @@ def windows_of_frame(
     recording: str | None = None,
 ) -> Windows:
     """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
+    import pandas as pd
+
     roles = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
     for role, column in roles.items():
         if column is not None and column not in frame.columns:
@@ -214,7 +216,7 @@ def windows_of_frame(
     signals = wanted or tuple(name for name in table.columns if name not in texts)
     reading = replace(reading, channels=signals, label=label)
     owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
-    pieces, columns = [], []
+    pieces, tables = [], []
     for piece in recordings_in(table, reading, "the data frame", "", by):
         length = samples_in(reading.seconds, piece.fs)
         starts = _starts(piece, reading, length)
@@ -226,20 +228,17 @@ def windows_of_frame(
         windows = cut_windows(piece.signal, starts, length)
         kept = observed_windows(windows)
         pieces.append(windows[kept])
-        names = [[*classes, ""][number] for number in numbers[kept]]
-        columns += [
-            (*people, piece.subject, name, start)
-            for name, start in zip(names, piece.elapsed_samples(starts[kept]).tolist(), strict=True)
-        ]
-    people_, recordings, labels, begins = zip(*columns, strict=True) if columns else ((),) * 4
+        columns = {"label": np.array([*classes, ""])[numbers], "start": piece.elapsed_samples(starts)}
+        tables.append(pd.DataFrame(columns)[kept].assign(subject=people[0], recording=piece.subject))
+    index = pd.concat(tables)
     return Windows(
         np.concatenate(pieces),
         piece.fs,
         units=piece.units if any(piece.units) else (),
-        subject=list(people_),
-        recording=list(recordings),
-        start=np.array(begins, np.int64),
-        label=None if label is None else list(labels),
+        subject=index["subject"],
+        recording=index["recording"],
+        start=index["start"],
+        label=None if label is None else index["label"],
         channels=piece.channels,
     )
 

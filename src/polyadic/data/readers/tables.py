@@ -264,16 +264,6 @@ def _time_column(heads: Sequence[str]) -> str | None:
     return next(iter([*first, *(bare[name] for name in _TIMES if name in bare)]), None)
 
 
-def _look_by_name(head: str, names: Collection[str]) -> tuple[str, str] | None:
-    """Return the option for a column that is a label or a subject by its name, and what it looks like; or None."""
-    name = head.lower()
-    if name in _SUBJECTS:
-        return "--subject", "the name of a subject"
-    if name in _LABELS and not (name == "y" and "x" in names):  # y next to x is an axis
-        return "--label", "a label (by its name)"
-    return None
-
-
 def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tuple[str, str]]:
     """Return the columns that look like labels or subjects, each with the option for them and what it looks like."""
     names = {split_unit(str(head))[0].lower() for head in frame.columns}
@@ -281,8 +271,11 @@ def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tu
     for head, column in frame.items():
         if head in texts or not len(column):
             continue
-        if look := _look_by_name(str(head), names):
-            looks[str(head)] = look
+        name = str(head).lower()
+        if name in _SUBJECTS:
+            looks[str(head)] = "--subject", "the name of a subject"
+        elif name in _LABELS and not (name == "y" and "x" in names):  # y next to x is an axis
+            looks[str(head)] = "--label", "a label (by its name)"
         elif column.dtype.kind not in "fiub":
             first = str(column.iloc[0])
             if not _is_number(first) and not _NUMBER.fullmatch(first):
