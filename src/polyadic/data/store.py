@@ -345,14 +345,10 @@ class StoreWriter:
                 f"{len(labels)} labels for {len(starts)} windows at {starts.min(initial=0)} to {starts.max(initial=0)}"
             )
         elapsed = recording.elapsed_samples(starts)
-        reach = np.maximum.accumulate(starts)
-        room = max(1, _WRITTEN_BYTES // self.header.window_bytes) * length
-        first = 0
-        while first < len(starts):
-            rows = slice(first, max(first + 1, int(np.searchsorted(reach, reach[first] + room))))
+        block = np.maximum.accumulate(starts) // (max(1, _WRITTEN_BYTES // self.header.window_bytes) * length)
+        for rows in filter(len, np.split(np.arange(len(starts)), np.flatnonzero(np.diff(block)) + 1)):
             begin, end = int(starts[rows].min()), int(starts[rows].max()) + length
             yield cut_windows(recording.read(begin, end), starts[rows] - begin, length), elapsed[rows], labels[rows]
-            first = rows.stop
 
     def add_windows(self, windows: Windows, name: str | None = None) -> int:
         """Write the windows of one recording, already cut, and return how many; those without a sample are left out.
