@@ -393,12 +393,14 @@ def test_stages_without_duration_last_until_the_next_with_a_note(tmp_path):
     assert store.notes[0] == "a.edf: annotations have no duration, but mark epochs of 10 s: each lasts until the next"
 
 
-def test_a_stage_that_fills_no_window_still_ends_the_one_before(tmp_path):
+def test_a_stage_that_is_no_class_or_fills_no_window_still_ends_the_one_before(tmp_path):
     marks = {0: "W", 60: "N1", 90: "W", 210: "N1", 240: "W", 390: "N1", 420: "W", 600: "N2", 690: "W"}
     annotated_edf(tmp_path / "in" / "a.edf", [(onset, None, text) for onset, text in marks.items()], seconds=840)
     store = folder(tmp_path / "in", tmp_path / "s", seconds=60)
     assert store.classes == ("N2", "W")
     assert store.index.label.tolist() == [1, -1, 1, -1, 1, 1, -1, 1, 1, 1, 0, -1, -1, -1]
+    wake = folder(tmp_path / "in", tmp_path / "t", seconds=60, classes=["W"])
+    assert (wake.index.label == 0).tolist() == (store.index.label == 1).tolist()
 
 
 def test_beats_label_windows_by_majority_with_a_note(tmp_path):

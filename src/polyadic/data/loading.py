@@ -100,11 +100,13 @@ class FolderReader:
             if self.reading.fs is not None:
                 recording = resample_recording(recording, self.reading.fs, self.reading.resample, path.name)
             recording = self._labelled(recording, path)
-            if self.labels:
-                recording, epoch = infer_durations(recording, self.reading.class_numbers or None)
+            # A stage lasts until the next, whether that is a class or not; other marks may be irregular.
+            for wanted in (None, self.reading.class_numbers) if self.labels else ():
+                recording, epoch = infer_durations(recording, wanted)
                 if epoch is not None:
                     words = f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next"
                     self.note(words, path.name)
+                    break
             loaded.append((recording, COLUMN if by_column else who.source))
         return loaded
 
