@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from polyadic.data.reading import Reading, close_match, listed, parse_classes, t
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
 from polyadic.data.store import Header, OnRecording, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,39 +91,9 @@ def write_store(
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
-    survey, skipped, loaded = _Survey(reader), dict(reader.left_out), dict[Path, list[tuple[Recording, str]]]()
-
-    @contextmanager
-    def skipping(name: str, *errors: type[Exception]) -> Iterator[None]:
-        try:
-            yield
-        except MissingExtraError:  # not the fault of the recording
-            raise
-        except errors as error:
-            if on_error == "raise":
-                raise
-            skipped[name] = str(error)
-            if isinstance(error, OSError) and error.filename is not None:
-                skipped[name] = f"{Path(str(error.filename)).name}: {error.strerror}"
-
-    def load(path: Path) -> list[tuple[Recording, str]]:
-        found: list[tuple[Recording, str]] = []
-        with skipping(reader.name_of(path), PolyadicError, OSError):
-            found += reader.load(path)
-        return found
-
+    survey, loaded = _Survey(reader), dict[Path, list[tuple[Recording, str]]]()
     if labels or reading.channels is None or reader.reading.subject_column is not None:
-        room: float = _KEPT_BYTES
-        for path in reader.files:
-            found = load(path)
-            with skipping(reader.name_of(path), PolyadicError):
-                for recording, _ in found:
-                    survey.add(recording, reader.reading)
-            signals = [recording.signal for recording, _ in found]
-            size = sum(signal.nbytes if isinstance(signal, np.ndarray) else np.inf for signal in signals)
-            if size <= room:
-                loaded[path] = found
-                room -= size
+        loaded = survey.read_all()
     channels = survey.choose_channels(reading, check_classes)
     known = reader.reading
     if labels:
@@ -133,9 +102,9 @@ def write_store(
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
-            for recording, subject_from in loaded.pop(path) if path in loaded else load(path):
+            for recording, subject_from in loaded.pop(path) if path in loaded else reader.load(path):
                 # An OSError here, such as a full disk, is not the fault of the recording.
-                with skipping(recording.name, PolyadicError):
+                with reader.skipping(recording.name, PolyadicError):
                     length = samples_in(known.seconds, recording.fs)
                     starts = _starts(recording, known, length)
                     label = partial(label_windows, recording, starts, length, known.class_numbers)
@@ -157,13 +126,11 @@ def write_store(
             if progress is not None:
                 progress(reader.name_of(path), number, len(reader.files), writer.n_windows if writer else 0, done)
         if writer is None:
-            name = next(name for name in skipped if name not in reader.left_out)
+            name, reason = next(iter(reader.skipped.items()))
             if len(reader.files) == 1:
-                raise DataError(f"cannot read {name}: {skipped[name]}")
-            raise DataError(
-                f"none of the {len(reader.files)} recordings can be read; the first, {name}: {skipped[name]}"
-            )
-        for name, reason in skipped.items():
+                raise DataError(f"cannot read {name}: {reason}")
+            raise DataError(f"none of the {len(reader.files)} recordings can be read; the first, {name}: {reason}")
+        for name, reason in (reader.left_out | reader.skipped).items():
             writer.skip(name, reason)
     reader.notes |= writer.notes
     written = WindowStore(store)
@@ -269,6 +236,21 @@ class _Survey:
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
     partly: int = 0
+
+    def read_all(self) -> dict[Path, list[tuple[Recording, str]]]:
+        """Add all recordings, and return those that are in memory by file, as long as there is room for them."""
+        kept, room = {}, float(_KEPT_BYTES)
+        for path in self.reader.files:
+            found = self.reader.load(path)
+            with self.reader.skipping(self.reader.name_of(path), PolyadicError):
+                for recording, _ in found:
+                    self.add(recording, self.reader.reading)
+            signals = [recording.signal for recording, _ in found]
+            size = sum(signal.nbytes if isinstance(signal, np.ndarray) else np.inf for signal in signals)
+            if size <= room:
+                kept[path] = found
+                room -= size
+        return kept
 
     def add(self, recording: Recording, reading: Reading) -> None:
         """Add one recording."""
