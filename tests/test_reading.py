@@ -19,6 +19,7 @@ from people import read_csv, wfdb
 
 from paper.datasets import sleep_edf
 from polyadic import load
+from polyadic.cli.info import describe
 from polyadic.data import WindowStore, cutting, folder, loading
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
 from polyadic.data.folders import find_recordings
@@ -647,7 +648,7 @@ def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):
     assert {row["recording"] for row in rows} == {"p01", "p03"}
 
 
-def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_path):
+def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_path, monkeypatch):
     for number in range(30):
         table(tmp_path / "in" / f"p{number:02d}.csv", "x,y", number)
     flat = tmp_path / "in" / "p00.csv"
@@ -664,3 +665,7 @@ def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_pa
     assert "flat channels       y: p29.csv" in said
     facts = json.loads(polyadic("info", "in/p29.csv", "--fs", 50, "--json", cwd=tmp_path).stdout)
     assert (facts["seconds"], facts["flat_channels"]) == (2, ["y"])
+    monkeypatch.setattr("polyadic.cli.info._READ_BYTES", 0)
+    facts = describe(tmp_path / "in", {"fs": 50})
+    assert facts["flat_channels"] == {}
+    assert facts["not_checked"].startswith("28 recordings after the first")
