@@ -28,7 +28,7 @@ Read a whole store and compare it with its checksums:
 
 _STORE = "store of windows"
 _READ_BYTES = 2**30
-"""Bytes of files of a folder that are read, besides its first recording, to find flat channels."""
+"""Bytes of samples of a folder that are read, besides its first recording, to find flat channels."""
 Facts = dict[str, Any]
 
 
@@ -179,7 +179,7 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
         first = first or {"file": name, **found}
         for channel in found.get("flat_channels", ()):
             flat.setdefault(channel, []).append(name)
-        size += file.stat().st_size
+        size += 4 * found.get("samples", 0) * len(found.get("channels", ()))
     return {
         "kind": "folder of recordings",
         "recordings": len(files),
@@ -189,7 +189,7 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
         "unreadable": by_reason(unreadable),
         "flat_channels": flat,
-        "not_checked": f"{unread:,} recordings after the first {size / 1e6:,.0f} MB" if unread else None,
+        "not_checked": f"{unread:,} recordings after the first {size / 1e6:,.0f} MB of samples" if unread else None,
         "first_recording": first,
     }
 
