@@ -24,7 +24,7 @@ from polyadic.augment import Compose, Jitter
 from polyadic.core import solve
 from polyadic.core.step import TERMS
 from polyadic.data import WindowStore, synthetic
-from polyadic.data.store_writer import write_windows
+from polyadic.data.store import write_windows
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.scale import checkpoints
 from polyadic.spectral import STFT

@@ -15,7 +15,7 @@ from command_line import polyadic
 from polyadic import CPD, load
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows
-from polyadic.data.store_writer import write_windows
+from polyadic.data.store import write_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import WindowClassifier
 from polyadic.scale import cluster, recordings

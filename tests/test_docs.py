@@ -75,7 +75,7 @@ BEFORE = {
     "large-data.md": """
         import sys, types
         from distributed import LocalCluster
-        from polyadic.data.store_writer import write_windows
+        from polyadic.data.store import write_windows
         store = write_windows(synthetic(80), "sleep.store")
         for name in ("north", "south"):
             write_windows(synthetic(80), f"{name}.store")

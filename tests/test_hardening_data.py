@@ -28,7 +28,7 @@ from polyadic.cli.info import describe
 from polyadic.data import Windows, WindowStore, folder, read_recording, synthetic
 from polyadic.data.channels import match_signals
 from polyadic.data.readers.arrays import open_windows
-from polyadic.data.store_writer import write_windows
+from polyadic.data.store import write_windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.spectral import STFT
@@ -333,7 +333,7 @@ import sys, threading, time
 from pathlib import Path
 from polyadic.cli import app
 from typer.testing import CliRunner
-import numpy, torch, polyadic.data.store_writer, polyadic.data.readers.arrays
+import numpy, torch, polyadic.data.store, polyadic.data.readers.arrays
 def anonymous():  # without mapped files, which the system can reclaim
     return int([line for line in Path("/proc/self/status").read_text().splitlines() if "RssAnon" in line][0].split()[1])
 before, seen, going = anonymous(), [0], [True]

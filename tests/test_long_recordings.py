@@ -26,8 +26,8 @@ def watch():  # memory of the process itself; the system can reclaim pages of ma
             peak = max(peak, *(int(line.split()[1]) for line in status if line.startswith("RssAnon")))
         time.sleep(0.005)
 threading.Thread(target=watch, daemon=True).start()
-import polyadic.cli.files, polyadic.data.store_writer, polyadic.estimators.base
-polyadic.cli.files._STEP_BYTES = polyadic.data.store_writer._WRITTEN_BYTES = 2**21
+import polyadic.cli.files, polyadic.data.store, polyadic.estimators.base
+polyadic.cli.files._STEP_BYTES = polyadic.data.store._WRITTEN_BYTES = 2**21
 polyadic.estimators.base._BATCH_BYTES = 2**21
 from polyadic.cli import main  # with parts so small that a short recording has many
 try:

@@ -12,7 +12,7 @@ from command_line import polyadic
 from polyadic import CPD, SALS, load
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows, synthetic
-from polyadic.data.store_writer import write_windows
+from polyadic.data.store import write_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
 from polyadic.scale import Moments

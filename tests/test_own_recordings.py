@@ -93,6 +93,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "scored" / "S1_events.csv").write_text("onset,duration,stage\n0,5,W\n5,5,N2\n")
     (folder / "empty").mkdir()
     (folder / "notes.py").touch()
+    np.savez(folder / "w.npz", X=np.random.default_rng(0).normal(size=(9, 4, 50)), fs=25)
     return folder
 
 
@@ -124,6 +125,11 @@ WRONG = {
     "fit sleep --subject 'X(.)'": "--subject must find the subject in every path, but 'X(.)'",
     "predict m.safetensors fast.csv": "--resample polyphase",
     "predict m.safetensors wearables -o a.edf": "holds the labels of one recording",
+    "prepare folder sleep s --seconds -1": "seconds must be a positive number",
+    "info sleep --verify": "--verify is for stores",
+    "fit w.npz --seconds 3": "--seconds is for recordings",
+    "fit w.npz --probe": "--probe needs windows of at least two classes",
+    "transform m.safetensors w.npz": "X must have shape",
     "evaluate m.safetensors twice": "are the same recording with two subjects",
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from polyadic.data import Windows, WindowStore, folder
-from polyadic.data.store_writer import write_windows
+from polyadic.data.store import write_windows
 from polyadic.errors import DataError, PolyadicError
 
 

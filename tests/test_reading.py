@@ -19,11 +19,12 @@ from people import read_csv, wfdb
 
 from paper.datasets import sleep_edf
 from polyadic import load
-from polyadic.data import WindowStore, folder
+from polyadic.cli.info import describe
+from polyadic.data import WindowStore, cutting, folder, loading
 from polyadic.data.annotations import infer_durations, label_windows, scored_phase
-from polyadic.data.cutting import write_store
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import EdfFile
+from polyadic.data.readers.tables import read_table
 from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, window_starts
@@ -265,6 +266,41 @@ def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):
         find_recordings(tmp_path / "in", pattern="*.edf")
 
 
+@pytest.mark.parametrize("room", [2**20, 0])
+def test_tables_that_fit_into_memory_are_parsed_once_with_the_same_windows(tmp_path, monkeypatch, room):
+    people.wearables(tmp_path / "in", 2)
+    parsed = []
+    monkeypatch.setattr(cutting, "_KEPT_BYTES", room)
+    monkeypatch.setattr(
+        loading, "read_table", lambda path, *rest: (parsed.append(path.name), read_table(path, *rest))[1]
+    )
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    assert parsed == ["p01.csv", "p02.csv"] * (1 if room else 2)
+    assert np.bincount(store.index.label).tolist() == [8, 8, 8]
+
+
+def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(tmp_path):
+    only = tmp_path / "only"
+    only.mkdir()
+    trees.night(only, "SC4001E0", [("Sleep stage W", 4)], 4)
+    (only / "SC4001EC-Hypnogram.edf").unlink()
+    without = folder(only, tmp_path / "s", seconds=30)
+    assert without.channels == ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG horizontal")
+    assert "left out slow channels: Resp oro-nasal (1 Hz)" in without.notes[0]
+    assert "--keep-slow hold" in without.notes[0]
+    kept = folder(only, tmp_path / "v", seconds=30, keep_slow="hold")
+    assert len(kept.channels) == 7
+    with pytest.raises(DataError, match="--resample hold repeats samples"):
+        folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
+    held = folder(only, tmp_path / "t", seconds=30, resample="hold")
+    assert held.channels == without.channels
+    assert held.notes[0] == without.notes[0]
+    filtered = folder(only, tmp_path / "u", seconds=30, fs=50, resample="polyphase")
+    assert filtered.shape[1:] == (3, 1500)
+    slow = folder(only, tmp_path / "x", seconds=30, fs=2, resample="polyphase")
+    assert len(slow.channels) == 7  # 1 Hz is not far below the rate that was asked for
+
+
 # -------------------------------------------------------------------------------------------------------- annotations
 
 
@@ -356,6 +392,16 @@ def test_stages_without_duration_last_until_the_next_with_a_note(tmp_path):
     assert store.windows.start[0] == 0  # windows fit into epochs, which begin at 5 s
     assert np.bincount(store.index.label + 1).tolist() == [2, 8, 14]
     assert store.notes[0] == "a.edf: annotations have no duration, but mark epochs of 10 s: each lasts until the next"
+
+
+def test_a_stage_that_is_no_class_or_fills_no_window_still_ends_the_one_before(tmp_path):
+    marks = {0: "W", 60: "N1", 90: "W", 210: "N1", 240: "W", 390: "N1", 420: "W", 600: "N2", 690: "W"}
+    annotated_edf(tmp_path / "in" / "a.edf", [(onset, None, text) for onset, text in marks.items()], seconds=840)
+    store = folder(tmp_path / "in", tmp_path / "s", seconds=60)
+    assert store.classes == ("N2", "W")
+    assert store.index.label.tolist() == [1, -1, 1, -1, 1, 1, -1, 1, 1, 1, 0, -1, -1, -1]
+    wake = folder(tmp_path / "in", tmp_path / "t", seconds=60, classes=["W"])
+    assert (wake.index.label == 0).tolist() == (store.index.label == 1).tolist()
 
 
 def test_beats_label_windows_by_majority_with_a_note(tmp_path):
@@ -473,7 +519,7 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
 
 def test_a_label_column_is_no_channel_where_labels_are_not_read(tmp_path):
     people.wearables(tmp_path / "in", 2)
-    store = write_store(tmp_path / "in", tmp_path / "s", Reading(seconds=2, label="activity"), labels=False)
+    store = cutting.write_store(tmp_path / "in", tmp_path / "s", Reading(seconds=2, label="activity"), labels=False)
     assert store.channels == folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity").channels
     assert (store.index.label < 0).all()
 
@@ -602,7 +648,7 @@ def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):
     assert {row["recording"] for row in rows} == {"p01", "p03"}
 
 
-def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_path):
+def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_path, monkeypatch):
     for number in range(30):
         table(tmp_path / "in" / f"p{number:02d}.csv", "x,y", number)
     flat = tmp_path / "in" / "p00.csv"
@@ -613,7 +659,13 @@ def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_pa
     assert len(said.splitlines()) < 15
     facts = json.loads(polyadic("info", "in", "--json", cwd=tmp_path).stdout)
     assert [len(names) for names in facts["unreadable"].values()] == [30]
+    flat.rename(tmp_path / "in" / "p29.csv")
     said = polyadic("info", "in", "--fs", 50, cwd=tmp_path).stdout
     assert "50 Hz" in said
-    facts = json.loads(polyadic("info", "in/p00.csv", "--fs", 50, "--json", cwd=tmp_path).stdout)
+    assert "flat channels       y: p29.csv" in said
+    facts = json.loads(polyadic("info", "in/p29.csv", "--fs", 50, "--json", cwd=tmp_path).stdout)
     assert (facts["seconds"], facts["flat_channels"]) == (2, ["y"])
+    monkeypatch.setattr("polyadic.cli.info._READ_BYTES", 0)
+    facts = describe(tmp_path / "in", {"fs": 50})
+    assert facts["flat_channels"] == {}
+    assert facts["not_checked"].startswith("28 recordings after the first")

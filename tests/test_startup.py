@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polyadic.data import Windows, synthetic
-from polyadic.data.store_writer import write_windows
+from polyadic.data.store import write_windows
 from polyadic.estimators import CPD
 from polyadic.evaluate import WindowClassifier
 from polyadic.spectral import STFT

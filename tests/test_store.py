@@ -22,7 +22,7 @@ from problems import paper
 
 from polyadic import ATD, SALS
 from polyadic.augment import Jitter
-from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, store_writer
+from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore
 from polyadic.data import store as store_module
 from polyadic.data.batches import Samples, prefetch
 from polyadic.errors import DataError, PolyadicError
@@ -221,7 +221,7 @@ def test_a_recording_that_does_not_fit_is_refused_and_nothing_of_it_stays(
 
 def test_batches_of_any_size_give_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = files(write(tmp_path / "whole").path)
-    monkeypatch.setattr(store_writer, "_WRITTEN_BYTES", 2 * HEADER.window_bytes)
+    monkeypatch.setattr(store_module, "_WRITTEN_BYTES", 2 * HEADER.window_bytes)
     batched = files(write(tmp_path / "batched").path)
     assert [batched[name] for name in ("samples.npy", "index.npz")] == [
         whole[name] for name in ("samples.npy", "index.npz")
@@ -268,7 +268,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 def test_a_recording_that_fails_in_the_middle_is_left_out_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_writer, "_WRITTEN_BYTES", HEADER.window_bytes)
+    monkeypatch.setattr(store_module, "_WRITTEN_BYTES", HEADER.window_bytes)
 
     def failing(*given: Any) -> np.ndarray:
         if next(calls) == 2:
@@ -278,8 +278,8 @@ def test_a_recording_that_fails_in_the_middle_is_left_out_as_a_whole(
     with StoreWriter(tmp_path / "s", HEADER) as writer:
         writer.add(recording(0), *places(0), part="test")
         with monkeypatch.context() as patch:
-            cut, calls = store_writer.cut_windows, iter(range(9))
-            patch.setattr(store_writer, "cut_windows", failing)
+            cut, calls = store_module.cut_windows, iter(range(9))
+            patch.setattr(store_module, "cut_windows", failing)
             with pytest.raises(OSError, match="Input/output"):
                 writer.add(recording(3), *places(3))
     assert files(tmp_path / "s") == files(write(tmp_path / "same", (0,)).path)
@@ -417,7 +417,7 @@ def test_a_file_that_is_missing_or_of_another_size_is_named_at_once(store: Windo
 
 def test_stores_of_other_versions_are_refused_in_one_sentence(store: WindowStore) -> None:
     content = json.loads((store.path / "store.json").read_bytes()) | {"version": 9, "polyadic": "9.0"}
-    content["checksum"] = store_module.checksum(content)
+    content["checksum"] = store_module._checksum(content)
     (store.path / "store.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"the store store was written by polyadic 9\.0 in another format"):
         WindowStore(store.path)

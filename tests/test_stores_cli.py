@@ -11,7 +11,7 @@ import trees
 from command_line import polyadic
 
 from polyadic import load
-from polyadic.data import WindowStore, split, synthetic
+from polyadic.data import WindowStore, split
 
 CHANNELS = [word for name, _, _ in trees.SLEEP_CHANNELS for word in ("--channel", name)]
 CLASSES = (
@@ -65,25 +65,3 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
     assert outcome["split"] == f"{parts.hash}:unlabelled"
     assert outcome["windows"] == len(parts.unlabelled)
     assert load(sleep / "model.safetensors").split_ == outcome["split"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("prepare", "folder", "sleep-edfx", "s", "--seconds", "-1"), "seconds must be a positive number"),
-        (("info", "sleep-edfx", "--verify"), "--verify is for stores"),
-        (("fit", "sleep-edfx"), "--scoring '*-Hypnogram.edf'"),
-        (("fit", "w.npz", "--seconds", "3"), "--seconds is for recordings"),
-        (("fit", "w.npz", "--probe"), "--probe needs windows of at least two classes"),
-        (("transform", "m.safetensors", "other.npz"), "X must have shape"),
-    ],
-)
-def test_impossible_requests_give_a_one_line_error(sleep, arguments, message):
-    signals = synthetic(60)
-    np.savez(sleep / "w.npz", X=signals.X, fs=signals.fs)
-    np.savez(sleep / "other.npz", X=signals.X[:, :4])
-    if "m.safetensors" in arguments:
-        polyadic("fit", "w.npz", "--rank", 2, "--sweeps", 1, "-o", "m.safetensors", cwd=sleep)
-    failed = polyadic(*arguments, cwd=sleep, code=1)
-    assert message in failed.stderr
-    assert not list(sleep.glob(".f*")) + list(sleep.glob(".m*"))

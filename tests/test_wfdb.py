@@ -119,14 +119,6 @@ def test_signals_may_be_in_several_files(wfdb: Any, tmp_path: Path) -> None:
         read_wfdb(tmp_path / "r")
 
 
-def test_skewed_signals_are_shifted_as_the_library_does(wfdb: Any, tmp_path: Path) -> None:
-    write(wfdb, tmp_path)
-    edit(tmp_path / "r.hea", "r.dat 16 100", "r.dat 16:7 100")
-    got = read_wfdb(tmp_path / "r")
-    assert_same(got, wfdb.rdrecord(str(tmp_path / "r")))
-    assert np.isnan(got.signal[1, -7:]).all()
-
-
 def test_a_length_that_the_header_leaves_out_comes_from_the_file(wfdb: Any, tmp_path: Path) -> None:
     write(wfdb, tmp_path, fmt="212")
     whole = read_wfdb(tmp_path / "r").signal

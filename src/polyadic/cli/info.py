@@ -12,7 +12,7 @@ import typer
 from polyadic._util.files import check_regular_file
 from polyadic.cli.options import Common, flag, with_options
 from polyadic.cli.windows import by_reason
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows, WindowStore
@@ -27,6 +27,8 @@ Read a whole store and compare it with its checksums:
 """
 
 _STORE = "store of windows"
+_READ_BYTES = 2**30
+"""Bytes of samples of a folder that are read, besides its first recording, to find flat channels."""
 Facts = dict[str, Any]
 
 
@@ -152,7 +154,7 @@ def describe_store(store: WindowStore) -> Facts:
 
 
 def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
-    """Describe a store, or a folder of recordings with the first one that can be read."""
+    """Describe a store, or a folder of recordings with the first one that can be read and the flat channels of all."""
     from polyadic.data import WindowStore
     from polyadic.data.folders import find_recordings
     from polyadic.data.store import is_store
@@ -163,13 +165,21 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     files, left_out = find_recordings(path, on_error="skip")
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
-    unreadable, first = dict[str, str](), Facts()
+    first, unreadable, flat = Facts(), dict[str, str](), dict[str, list[str]]()
+    size, unread = 0, 0
     for name, file in zip(names, files, strict=True):
+        if first and size > _READ_BYTES:
+            unread += 1
+            continue
         try:
-            first = {"file": name, **_recording(file, given)}
-            break
-        except DataError as error:
+            found = _recording(file, given)
+        except (PolyadicError, OSError) as error:
             unreadable[name] = str(error)
+            continue
+        first = first or {"file": name, **found}
+        for channel in found.get("flat_channels", ()):
+            flat.setdefault(channel, []).append(name)
+        size += 4 * found.get("samples", 0) * len(found.get("channels", ()))
     return {
         "kind": "folder of recordings",
         "recordings": len(files),
@@ -178,6 +188,8 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
         "left_out": by_reason(left_out),
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
         "unreadable": by_reason(unreadable),
+        "flat_channels": flat,
+        "not_checked": f"{unread:,} recordings after the first {size / 1e6:,.0f} MB of samples" if unread else None,
         "first_recording": first,
     }
 
@@ -207,7 +219,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         how = given.get("resample", ("hold" if whole else "polyphase") if len(several) > 1 else None)
         parts = [read_recording(path, channels=given.get("channels"), resample=how, keep_slow=how)]
     found, samples = parts[0], sum(part.signal.shape[1] for part in parts)
-    low, high = np.fmin.reduce(found.signal, axis=1), np.fmax.reduce(found.signal, axis=1)
+    constant = [np.fmin.reduce(part.signal, axis=1) == np.fmax.reduce(part.signal, axis=1) for part in parts]
     units = zip(found.channels, found.units, strict=True)
     return {
         "kind": "recording",
@@ -217,7 +229,7 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         "seconds": samples / found.fs,
         "samples": samples,
         "type": str(found.signal.dtype),
-        "flat_channels": [name for name, flat in zip(found.channels, low == high, strict=True) if flat],
+        "flat_channels": [name for name, *flat in zip(found.channels, *constant, strict=True) if any(flat)],
         "began": found.began,
         **columns,
         "annotations": dict(Counter(note.text for part in parts for note in part.annotations)),

@@ -64,6 +64,6 @@ def arrays(
 ) -> None:
     """Windows from a file of arrays."""
     from polyadic.data.readers.arrays import open_windows
-    from polyadic.data.store_writer import write_windows
+    from polyadic.data.store import write_windows
 
     common.tell(describe_store(write_windows(open_windows(file, fs=fs), store, force=common.force)))

@@ -7,8 +7,8 @@ From a file to windows:
     loading.py      a file becomes recordings with a subject and labels (`FolderReader`), by a format of readers/
     recordings.py   one recording (`Recording`), and its sampling rates
     cutting.py      recordings become windows, labelled by annotations.py, in a store (`folder`)
-    store_writer.py, store.py   windows on disk (`WindowStore`)
-    windows.py, splits.py       windows with their index (`Windows`), and parts of them
+    store.py        windows on disk: writing (`StoreWriter`) and reading (`WindowStore`)
+    windows.py, splits.py   windows with their index (`Windows`), and parts of them
     batches.py      windows become the tensors of a fit
 
 NaN means missing, from the reader to the batch.
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
     from polyadic.data.splits import Split as Split
     from polyadic.data.splits import split as split
     from polyadic.data.store import Header as Header
+    from polyadic.data.store import StoreWriter as StoreWriter
     from polyadic.data.store import WindowStore as WindowStore
-    from polyadic.data.store_writer import StoreWriter as StoreWriter
     from polyadic.data.synthesis import synthetic as synthetic
     from polyadic.data.synthesis import synthetic_nights as synthetic_nights
     from polyadic.data.windows import Windows as Windows
 
 _MODULES = {
     **dict.fromkeys(("Annotation", "Recording"), "recordings"),
-    **dict.fromkeys(("Header", "WindowStore"), "store"),
+    **dict.fromkeys(("Header", "StoreWriter", "WindowStore"), "store"),
     **dict.fromkeys(("Split", "split"), "splits"),
     **dict.fromkeys(("synthetic", "synthetic_nights"), "synthesis"),
-    "StoreWriter": "store_writer",
     "Windows": "windows",
     "folder": "cutting",
     "open_windows": "readers.arrays",

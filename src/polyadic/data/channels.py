@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyadic.data.reading import close_match
-from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
@@ -112,7 +111,8 @@ def unit_factors(
 
 def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
     """Return the sampling rate in Hz and the channel names of X; None and () for an array, which has neither."""
-    return (X.fs, tuple(X.channels)) if isinstance(X, Windows | WindowStore) else (None, ())
+    windows = getattr(X, "windows", X)  # of a store
+    return (windows.fs, windows.channels) if isinstance(windows, Windows) else (None, ())
 
 
 def match_signals(
@@ -140,13 +140,13 @@ def match_signals(
     >>> match_signals(windows, 50, ["Cz", "Fz"]).X[0, :, 0]
     array([4, 0])
     """
-    if not isinstance(X, Windows | WindowStore):
+    windows, wanted = getattr(X, "windows", X), tuple(channels)  # of a store
+    if not isinstance(windows, Windows):
         return X
-    if fs is not None and X.fs is not None and abs(fs - X.fs) > _SAME_RATE * fs:
+    if fs is not None and windows.fs is not None and abs(fs - windows.fs) > _SAME_RATE * fs:
         raise PolyadicError(
-            f"{name} was sampled at {X.fs:g} Hz, but the model was fitted to {fs:g} Hz: resample the recordings"
+            f"{name} was sampled at {windows.fs:g} Hz, but the model was fitted to {fs:g} Hz: resample the recordings"
         )
-    windows, wanted = X if isinstance(X, Windows) else X.windows, tuple(channels)
     unnamed = any(not known or known == numbered_channels(len(known)) for known in (windows.channels, wanted))
     if windows.channels != wanted and not unnamed:
         lacking = [channel for channel in wanted if channel not in windows.channels]

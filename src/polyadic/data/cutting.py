@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
-from polyadic.data.loading import KEPT_BYTES, FolderReader, OnError
+from polyadic.data.loading import FolderReader, OnError
 from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
-from polyadic.data.store import Header, WindowStore
-from polyadic.data.store_writer import OnRecording, StoreWriter, check_new_store
+from polyadic.data.store import Header, OnRecording, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +36,9 @@ _MOSTLY = 0.5
 
 _TOUCHED = 1e-9
 """Share of a window that a class covers, if it covers any of it."""
+
+_KEPT_BYTES = 256 * 2**20
+"""Maximum size of the tables that are kept in memory from the survey of a folder until their windows are cut."""
 
 _LONGEST = 2**31 - 1
 """Maximum number of samples in a window."""
@@ -89,81 +91,52 @@ def write_store(
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
-    survey = _Survey(reader)
+    survey, loaded = _Survey(reader), dict[Path, list[tuple[Recording, str]]]()
     if labels or reading.channels is None or reader.reading.subject_column is not None:
-        survey.read_all(on_error)
+        loaded = survey.read_all()
     channels = survey.choose_channels(reading, check_classes)
+    known = reader.reading
     if labels:
-        reader.reading = reading = _with_classes(reading, survey, check_classes)
-    skipped, done = dict(reader.left_out), 0
+        reading = known = _with_classes(reading, survey, check_classes)
+    done = 0
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
-            for recording, subject_from, starts, classes in _cut(reader, path, survey.by_moments, on_error, skipped):
-                if writer is None:  # the first recording sets the sampling rate
-                    units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
-                    header = Header(
-                        recording.fs,
-                        channels,
-                        tuple(units.get(channel, "") for channel in channels),
-                        samples_in(reading.seconds, recording.fs),
-                        reader.reading.class_names,
-                        settings={"reading": reading.to_json()},
-                    )
-                    writer = stack.enter_context(StoreWriter(store, header, force=force))
-                covered = label_windows(recording, starts, writer.header.length, reader.reading.class_numbers, _TOUCHED)
-                survey.partly += int(((classes < 0) & (covered >= 0)).sum())
-                try:  # an OSError here, such as a full disk, is not the fault of the recording
+            for recording, subject_from in loaded.pop(path) if path in loaded else reader.load(path):
+                # An OSError here, such as a full disk, is not the fault of the recording.
+                with reader.skipping(recording.name, PolyadicError):
+                    length = samples_in(known.seconds, recording.fs)
+                    starts = _starts(recording, known, length)
+                    label = partial(label_windows, recording, starts, length, known.class_numbers)
+                    classes = label(known.min_share, by_moments=survey.by_moments)
+                    if writer is None:  # the first recording sets the sampling rate
+                        units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
+                        header = Header(
+                            recording.fs,
+                            channels,
+                            tuple(units.get(channel, "") for channel in channels),
+                            length,
+                            known.class_names,
+                            settings={"reading": reading.to_json()},
+                        )
+                        writer = stack.enter_context(StoreWriter(store, header, force=force))
+                    survey.partly += int(((classes < 0) & (label(_TOUCHED) >= 0)).sum())
                     writer.add(recording, starts, classes, subject_from=subject_from)
-                except DataError as error:
-                    if on_error == "raise":
-                        raise
-                    skipped[recording.name] = str(error)
             done += path.stat().st_size if path.exists() else 0
             if progress is not None:
                 progress(reader.name_of(path), number, len(reader.files), writer.n_windows if writer else 0, done)
         if writer is None:
-            name = reader.name_of(reader.files[0])
+            name, reason = next(iter(reader.skipped.items()))
             if len(reader.files) == 1:
-                raise DataError(f"cannot read {name}: {skipped[name]}")
-            raise DataError(
-                f"none of the {len(reader.files)} recordings can be read; the first, {name}: {skipped[name]}"
-            )
-        for name, reason in skipped.items():
+                raise DataError(f"cannot read {name}: {reason}")
+            raise DataError(f"none of the {len(reader.files)} recordings can be read; the first, {name}: {reason}")
+        for name, reason in (reader.left_out | reader.skipped).items():
             writer.skip(name, reason)
     reader.notes |= writer.notes
     written = WindowStore(store)
-    unknown = [] if check_classes else survey.unknown_classes(reader.reading)
-    written.notes = (*unknown, *survey.sentences(reader.reading, written))
+    unknown = [] if check_classes else survey.unknown_classes(known)
+    written.notes = (*unknown, *survey.sentences(known, written))
     return written
-
-
-def _cut(
-    reader: FolderReader, path: Path, by_moments: bool, on_error: OnError, skipped: dict[str, str]
-) -> list[tuple[Recording, str, NDArray[np.int64], NDArray[np.int32]]]:
-    """Return the recordings of a file, each with where its subject was found, and starts and classes of its windows.
-
-    A file that cannot be read is an error, or is added to `skipped` with the reason.
-    """
-    reading, cut = reader.reading, []
-    try:
-        for recording, subject_from in reader.load(path):
-            length = samples_in(reading.seconds, recording.fs)
-            starts = _starts(recording, reading, length)
-            numbers, share = reading.class_numbers, reading.min_share
-            classes = label_windows(recording, starts, length, numbers, share, by_moments=by_moments)
-            cut.append((recording, subject_from, starts, classes))
-    except MissingExtraError:  # not the fault of the recording
-        raise
-    except (PolyadicError, OSError) as error:
-        if on_error == "raise":
-            raise
-        reason = str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            reason = f"{Path(str(error.filename)).name}: {error.strerror}"
-        skipped[reader.name_of(path)] = reason
-        return []
-    return cut
 
 
 def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
@@ -194,6 +167,8 @@ def windows_of_frame(
     recording: str | None = None,
 ) -> Windows:
     """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
+    import pandas as pd
+
     roles = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
     for role, column in roles.items():
         if column is not None and column not in frame.columns:
@@ -208,7 +183,7 @@ def windows_of_frame(
     signals = wanted or tuple(name for name in table.columns if name not in texts)
     reading = replace(reading, channels=signals, label=label)
     owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
-    pieces, columns = [], []
+    pieces, tables = [], []
     for piece in recordings_in(table, reading, "the data frame", "", by):
         length = samples_in(reading.seconds, piece.fs)
         starts = _starts(piece, reading, length)
@@ -220,20 +195,17 @@ def windows_of_frame(
         windows = cut_windows(piece.signal, starts, length)
         kept = observed_windows(windows)
         pieces.append(windows[kept])
-        names = [[*classes, ""][number] for number in numbers[kept]]
-        columns += [
-            (*people, piece.subject, name, start)
-            for name, start in zip(names, piece.elapsed_samples(starts[kept]).tolist(), strict=True)
-        ]
-    people_, recordings, labels, begins = zip(*columns, strict=True) if columns else ((),) * 4
+        columns = {"label": np.array([*classes, ""])[numbers], "start": piece.elapsed_samples(starts)}
+        tables.append(pd.DataFrame(columns)[kept].assign(subject=people[0], recording=piece.subject))
+    index = pd.concat(tables)
     return Windows(
         np.concatenate(pieces),
         piece.fs,
         units=piece.units if any(piece.units) else (),
-        subject=list(people_),
-        recording=list(recordings),
-        start=np.array(begins, np.int64),
-        label=None if label is None else list(labels),
+        subject=index["subject"],
+        recording=index["recording"],
+        start=index["start"],
+        label=None if label is None else index["label"],
         channels=piece.channels,
     )
 
@@ -265,17 +237,20 @@ class _Survey:
     lasting: set[str] = field(default_factory=set)
     partly: int = 0
 
-    def read_all(self, on_error: OnError) -> None:
-        """Add all recordings; tables that fit into memory are parsed once."""
-        self.reader.room = KEPT_BYTES
+    def read_all(self) -> dict[Path, list[tuple[Recording, str]]]:
+        """Add all recordings, and return those that are in memory by file, as long as there is room for them."""
+        kept, room = {}, float(_KEPT_BYTES)
         for path in self.reader.files:
-            try:
-                for recording, _ in self.reader.load(path):
+            found = self.reader.load(path)
+            with self.reader.skipping(self.reader.name_of(path), PolyadicError):
+                for recording, _ in found:
                     self.add(recording, self.reader.reading)
-            except (DataError, OSError):
-                if on_error == "raise":
-                    raise
-        self.reader.room = 0
+            signals = [recording.signal for recording, _ in found]
+            size = sum(signal.nbytes if isinstance(signal, np.ndarray) else np.inf for signal in signals)
+            if size <= room:
+                kept[path] = found
+                room -= size
+        return kept
 
     def add(self, recording: Recording, reading: Reading) -> None:
         """Add one recording."""

@@ -25,7 +25,6 @@ _POLYADIC_TABLES = (
     ["subject", "recording", "start"],
     ["recording", "start", "duration", "label"],
     ["measure", "name", "value"],
-    ["n_fft", "hop", "parts"],
 )
 """First columns, in lower case, of the tables that polyadic writes."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,7 @@ from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording, mark_missing, resample_recording
 from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 __all__ = ["FolderReader", "OnError", "read_recording"]
 
@@ -39,9 +40,6 @@ OnError = Literal["raise", "skip"]
 
 _SLOW = 4
 """A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
-
-KEPT_BYTES = 256 * 2**20
-"""Maximum size of the tables that are kept in memory from the survey of a folder until their windows are cut."""
 
 _Path = str | os.PathLike[str]
 
@@ -54,21 +52,20 @@ class FolderReader:
     Attributes
     ----------
     files, left_out : recordings of the folder, and other files with the reason why they are not read
+    skipped : files and recordings that could not be read, with the reason
     notes : notes on how files were read, each with the names of the files
     channels : names of all channels in the files that were loaded, also of those that were not requested
-    room : bytes of samples of tables that may be kept in memory until they are loaded again
     """
 
     def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
-        self.base, self.labels = Path(root), labels
+        self.base, self.labels, self.on_error = Path(root), labels, on_error
         self.reading = reading if labels else reading.without_labels()
         self._label_from = reading.label_from  # subjects must not depend on `labels`
         self._label = reading.label  # nor must the channels
         self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
+        self.skipped: dict[str, str] = {}
         self.notes: dict[str, list[str]] = {}
         self.channels: dict[str, None] = {}
-        self.room = 0
-        self._tables: dict[Path, list[Recording]] = {}
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
         self._participant_labels = self._find_participant_labels()
@@ -91,28 +88,41 @@ class FolderReader:
     def _below(self, path: Path) -> str:
         return path.name if path == self.base else path.relative_to(self.base).as_posix()
 
+    @contextmanager
+    def skipping(self, name: str, *errors: type[Exception]) -> Iterator[None]:
+        """Add what cannot be read to `skipped`, with the error as the reason; with `on_error="raise"`, raise it."""
+        try:
+            yield
+        except MissingExtraError:  # not the fault of the recording
+            raise
+        except errors as error:
+            if self.on_error == "raise":
+                raise
+            self.skipped[name] = str(error)
+            if isinstance(error, OSError) and error.filename is not None:
+                self.skipped[name] = f"{Path(str(error.filename)).name}: {error.strerror}"
+
     def load(self, path: Path) -> list[tuple[Recording, str]]:
-        """Load the recordings of a file, each with where its subject was found.
+        """Load the recordings of a file, each with where its subject was found; none if the file is skipped.
 
         A file is one recording, or one per subject for a table with a subject column. Samples are read when they are
         needed, except those of tables.
         """
+        loaded: list[tuple[Recording, str]] = []
+        with self.skipping(self.name_of(path), PolyadicError, OSError):
+            loaded += [*self._load(path)]  # all or none
+        return loaded
+
+    def _load(self, path: Path) -> Iterator[tuple[Recording, str]]:
         who, by_column = self._subject_of(path), self._has_subject_column(path)
-        loaded = []
         for recording in self._read(path):
             if not by_column:
                 recording = replace(recording, name=self.name_of(path), subject=who.name)
             recording = self._renamed(self._without_bad(recording, path))
             if self.reading.fs is not None:
                 recording = resample_recording(recording, self.reading.fs, self.reading.resample, path.name)
-            recording = self._labelled(recording, path)
-            if self.labels:
-                recording, epoch = infer_durations(recording, self.reading.class_numbers or None)
-                if epoch is not None:
-                    words = f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next"
-                    self.note(words, path.name)
-            loaded.append((recording, COLUMN if by_column else who.source))
-        return loaded
+            recording = self._with_durations(self._labelled(recording, path), path)
+            yield recording, COLUMN if by_column else who.source
 
     # ----------------------------------------------------------------------------------------------------- subjects
 
@@ -189,6 +199,16 @@ class FolderReader:
                 f"--label names a column of a table, but {path.name} is not a table: --class selects annotations, "
                 "--scoring names files of labels, --label-from finds labels in paths"
             )
+        return recording
+
+    def _with_durations(self, recording: Recording, path: Path) -> Recording:
+        """Return a recording whose marks of epochs last until the next, whether that is a class or not."""
+        for wanted in (None, self.reading.class_numbers) if self.labels else ():  # marks of no class may be irregular
+            recording, epoch = infer_durations(recording, wanted)
+            if epoch is not None:
+                words = f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next"
+                self.note(words, path.name)
+                break
         return recording
 
     def _find_participant_labels(self) -> dict[str, str]:
@@ -270,8 +290,6 @@ class FolderReader:
         return [file.read(channels, reading.fs if several else None, how, reading.missing)]
 
     def _read_table(self, path: Path) -> Sequence[Recording]:
-        if path in self._tables:
-            return self._tables.pop(path)
         reading, heads = self.reading, read_heads(path)
         names = [split_unit(head)[0] for head in heads]
         self.channels |= dict.fromkeys(names)
@@ -283,13 +301,7 @@ class FolderReader:
         described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
         frame, described = read_table(path, described)
         found = recordings_in(frame, described, path.name, self.name_of(path), by)
-        if not self.labels:
-            found = [replace(recording, annotations=()) for recording in found]
-        size = sum(recording.signal.nbytes for recording in found)
-        if size <= self.room:
-            self._tables[path] = found
-            self.room -= size
-        return found
+        return found if self.labels else [replace(recording, annotations=()) for recording in found]
 
     def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[Sequence[str] | None, dict[str, str | None]]:
         """Return the channels to read, and the method to resample each; slow ones are left out unless they are named.

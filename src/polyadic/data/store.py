@@ -4,30 +4,51 @@
     index.npz      recording (place in the list of recordings), first sample and label of each window, (N,) each
     store.json     sampling rate, channels, recordings, and the SHA-256 of the other two files
 
-See `polyadic.data.store_writer` for writing.
+A store is written to a hidden folder next to its path, which is renamed once it is complete.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import shutil
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyadic._util.files import digest
+from polyadic._util.version import __version__
+from polyadic.data.channels import numbered_channels, unit_factors, unknown_units
+from polyadic.data.reading import listed
+from polyadic.data.recordings import Recording, cut_windows, observed_windows
 from polyadic.data.windows import Index, Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["DESCRIPTION", "INDEX", "SAMPLES", "VERSION", "Header", "WindowStore", "checksum", "is_store"]
+__all__ = ["Header", "OnRecording", "StoreWriter", "WindowStore", "check_new_store", "is_store", "write_windows"]
 
-VERSION = 3
-SAMPLES, INDEX, DESCRIPTION = "samples.npy", "index.npz", "store.json"
+OnRecording = Callable[[str, int, int, int, int], None]
+"""Called after each recording with its name, recordings done, total recordings, windows so far, bytes read so far."""
+
+_VERSION = 3
+_SAMPLES, _INDEX, _DESCRIPTION = "samples.npy", "index.npz", "store.json"
+
+_WRITTEN_BYTES = 8 * 2**20
+"""Maximum bytes of windows to hold in memory while writing."""
+_COMPARED_BYTES = 2**16
+"""Bytes of every `_WRITTEN_BYTES` that are hashed to find identical recordings."""
+_ALL_MISSING = "all its samples are missing"
+"""Reason to skip a recording without any sample."""
+
+_Batch = tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]
+"""Windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +119,15 @@ class WindowStore:
         self.checksum: str = content["checksum"]
         self.shape = (int(content["windows"]), len(header.channels), header.length)
         self._files: dict[str, dict[str, Any]] = content["files"]
-        if self._is_damaged(INDEX):
-            raise DataError(f"{INDEX} of the store {self.path.name} is missing or damaged: prepare the store again")
+        if self._is_damaged(_INDEX):
+            raise DataError(f"{_INDEX} of the store {self.path.name} is missing or damaged: prepare the store again")
         tables = ([entry[key] for entry in self.recordings] for key in ("name", "subject", "part", "subject_from"))
-        with np.load(self.path / INDEX) as file:
+        with np.load(self.path / _INDEX) as file:
             columns = [file[name] for name in ("recording", "start", "label")]
         self.index = Index(*columns, *(np.array(table, np.str_) for table in tables))
-        samples, size = self.path / SAMPLES, int(self._files[SAMPLES]["bytes"])
+        samples, size = self.path / _SAMPLES, int(self._files[_SAMPLES]["bytes"])
         if not samples.is_file() or samples.stat().st_size != size:
-            raise DataError(f"{SAMPLES} of the store {self.path.name} must have {size:,} bytes, but is cut or missing")
+            raise DataError(f"{_SAMPLES} of the store {self.path.name} must have {size:,} bytes, but is cut or missing")
         head = size - len(self) * header.window_bytes
         self.samples: NDArray[np.float32] = np.memmap(samples, "<f4", "r", head, self.shape)
 
@@ -165,29 +186,324 @@ class WindowStore:
 
 def is_store(folder: Path) -> bool:
     """Return whether a folder is a store."""
-    return (folder / DESCRIPTION).exists()
+    return (folder / _DESCRIPTION).exists()
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
-    path = folder / DESCRIPTION
+    path = folder / _DESCRIPTION
     if not path.is_file():
-        reason = f"is not a window store: it has no {DESCRIPTION}" if folder.is_dir() else "does not exist"
+        reason = f"is not a window store: it has no {_DESCRIPTION}" if folder.is_dir() else "does not exist"
         raise DataError(f"the store {folder.name} {reason}")
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
-        intact = content["checksum"] == checksum(content)
+        intact = content["checksum"] == _checksum(content)
     except (ValueError, TypeError, KeyError, RecursionError):
         intact = False
     if not intact:
-        raise DataError(f"{DESCRIPTION} of the store {folder.name} is damaged: prepare the store again")
-    if content["version"] != VERSION:
+        raise DataError(f"{_DESCRIPTION} of the store {folder.name} is damaged: prepare the store again")
+    if content["version"] != _VERSION:
         raise DataError(
             f"the store {folder.name} was written by polyadic {content['polyadic']} in another format: prepare it again"
         )
     return content
 
 
-def checksum(content: dict[str, Any]) -> str:
+def _checksum(content: dict[str, Any]) -> str:
     """Return the checksum of the description of a store."""
     plain = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def check_new_store(path: Path, force: bool = False) -> None:
+    """Raise if a store cannot be written to this path; `force` allows to replace a store, but nothing else."""
+    if path.exists() and not path.is_dir():
+        raise PolyadicError(f"path must be a folder for the store, but {path.name} is a file")
+    if is_store(path) and not force:
+        raise PolyadicError(f"the store {path.name} already exists: use --force to replace it, or another path")
+    if path.is_dir() and not is_store(path) and any(path.iterdir()):
+        raise PolyadicError(f"path must be a new or empty folder, but {path.name} contains other files")
+
+
+class StoreWriter:
+    """Writer of recordings to a new store.
+
+    Use it in a `with` block; leaving the block without an error completes the store. After an error nothing is left; a
+    process that is killed leaves a hidden folder, which the next writer of the same path removes.
+
+    Parameters
+    ----------
+    path : folder of the store
+    header : properties that all windows have in common
+    force : whether to replace an existing store, once the new one is complete
+
+    Attributes
+    ----------
+    n_windows : number of windows written so far
+    notes : notes on units that are unknown on one side and on missing channels, each with the names of the recordings
+    """
+
+    def __init__(self, path: str | os.PathLike[str], header: Header, *, force: bool = False) -> None:
+        self.path, self.header = Path(path).absolute(), header
+        check_new_store(self.path, force)
+        self.notes: dict[str, list[str]] = {}
+        self._recordings: dict[str, dict[str, Any]] = {}
+        self._skipped: dict[str, str] = {}
+        self._index: list[tuple[NDArray[Any], ...]] = []
+        self.n_windows = 0
+        self._folder = self.path.with_name(f".{self.path.name}.writing")
+        shutil.rmtree(self._folder, ignore_errors=True)  # from a writer that was killed
+        self._folder.mkdir(parents=True)
+        self._file = (self._folder / _SAMPLES).open("wb")
+        self._head = len(self._npy_head())
+
+    def _npy_head(self) -> bytes:
+        """Return the header of `samples.npy`; numpy leaves room for a larger first axis, so that its size is fixed."""
+        file, shape = io.BytesIO(), (self.n_windows, len(self.header.channels), self.header.length)
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        return file.getvalue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        except OSError as error:  # a full disk is reported without a name
+            error.filename = error.filename or str(self.path)
+            raise
+        finally:
+            with suppress(OSError):  # on a full disk, the buffer cannot be flushed
+                self._file.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def add(
+        self,
+        recording: Recording,
+        starts: NDArray[Any],
+        labels: NDArray[Any],
+        part: str = "",
+        *,
+        subject_from: str = "",
+    ) -> int:
+        """Write the windows of one recording that begin at `starts`, and return how many have a sample and are written.
+
+        Channels are matched by name, in any order, and converted to the units of the store. Channels of the store that
+        the recording lacks are missing in its windows; channels that the store does not have are left out.
+
+        Parameters
+        ----------
+        starts, labels : (n,), first samples and classes (-1 where unknown)
+        part : part of a published split that the recording belongs to
+        subject_from : where the subject was found; see `polyadic.data.subjects`
+        """
+        entry = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from, "part": part}
+        if recording.began:
+            entry["began"] = recording.began
+        batches = self._cut_batches(self._with_channels(recording), np.asarray(starts, np.int64), labels)
+        return self._write(entry, recording.fs, batches)
+
+    def _with_channels(self, recording: Recording) -> Recording:
+        """Return a recording with the channels of the store, in its units; channels that it lacks are NaN."""
+        header, names, others = self.header, recording.channels, "the recordings before it"
+        lacking = [channel for channel in header.channels if channel not in names]
+        alike = {name.casefold(): name for name in lacking}
+        renames = [f"--rename {name}={alike[name.casefold()]}" for name in names if name.casefold() in alike]
+        hint = f"{' '.join(renames or ['--rename OLD=NEW'])} gives a channel another name"
+        rows = [row for row, channel in enumerate(header.channels) if channel in names]
+        if not rows:
+            raise DataError(
+                f"{recording.name} has the channels {listed(names)}, but {others} have {listed(header.channels)}: "
+                f"{hint}, --pattern selects files"
+            )
+        recording = recording.with_channels([names.index(header.channels[row]) for row in rows])
+        units = tuple(header.units[row] for row in rows)
+        factors = unit_factors(recording.name, recording.channels, recording.units, units, f"{others} have it in")
+        gains = np.array(factors, np.float32)[:, None]
+        notes = [unknown_units(recording, units, "", others).removeprefix(": ")]
+        if lacking:
+            notes.append(f"channels missing: {listed(lacking)}{f' ({hint})' if renames else ''}")
+        for note in filter(None, notes):
+            self.notes.setdefault(note, []).append(recording.name)
+
+        def expand(values: NDArray[np.float32]) -> NDArray[np.float32]:
+            signal = np.full((len(header.channels), values.shape[1]), np.nan, np.float32)
+            signal[rows] = values * gains
+            return signal
+
+        return recording.apply(expand, header.channels, header.units)
+
+    def _cut_batches(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any]) -> Iterator[_Batch]:
+        """Yield batches of windows, read from the recording block by block."""
+        length, last = self.header.length, recording.signal.shape[1] - self.header.length
+        if len(labels) != len(starts) or (len(starts) and not (starts.min() >= 0 and starts.max() <= last)):
+            raise DataError(
+                f"{recording.name}: windows must have one label each and begin at samples 0 to {last}, but there are "
+                f"{len(labels)} labels for {len(starts)} windows at {starts.min(initial=0)} to {starts.max(initial=0)}"
+            )
+        elapsed = recording.elapsed_samples(starts)
+        block = np.maximum.accumulate(starts) // (max(1, _WRITTEN_BYTES // self.header.window_bytes) * length)
+        for rows in filter(len, np.split(np.arange(len(starts)), np.flatnonzero(np.diff(block)) + 1)):
+            begin, end = int(starts[rows].min()), int(starts[rows].max()) + length
+            yield cut_windows(recording.read(begin, end), starts[rows] - begin, length), elapsed[rows], labels[rows]
+
+    def add_windows(self, windows: Windows, name: str | None = None) -> int:
+        """Write the windows of one recording, already cut, and return how many; those without a sample are left out.
+
+        `name` replaces the name of the recording.
+        """
+        header, name = self.header, "".join(windows.recording[:1]) if name is None else name
+        for what in ("recording", "subject", "part"):
+            if len(set(getattr(windows, what).tolist())) != 1:
+                raise DataError(f"{name}: windows added in one call must have the same {what}")
+        actual = windows.shape[1:], windows.channels or header.channels, windows.units or header.units
+        expected = (len(header.channels), header.length), header.channels, header.units
+        if actual != expected:
+            raise DataError(
+                f"{name}: shape, channels and units must be {expected!r} as in the store, but are {actual!r}"
+            )
+        subject_from = str(windows.index.subject_sources[windows.index.recording[0]])
+        entry = {"name": name, "subject": str(windows.subject[0]), "subject_from": subject_from}
+        size = max(1, _WRITTEN_BYTES // header.window_bytes)
+        parts = np.split(np.arange(len(windows)), range(size, len(windows), size))
+        batches = ((windows.read(rows), windows.start[rows], windows.label[rows]) for rows in parts)
+        return self._write(entry | {"part": str(windows.part[0])}, windows.fs, batches)
+
+    def skip(self, name: str, reason: str) -> None:
+        """List a file or recording as skipped in the store, with the reason."""
+        self._skipped[name] = reason
+
+    def _write(self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch]) -> int:
+        """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
+        header, name = self.header, entry["name"]
+        if name in self._recordings:
+            raise DataError(f"recordings must have different names, but {name!r} occurs twice")
+        if fs != header.fs:
+            raise DataError(
+                f"{name} is sampled at {fs or 0:g} Hz, but the recordings before it at {header.fs:g} Hz: --fs "
+                f"{min(fs or np.inf, header.fs):g} --resample polyphase resamples all to one rate, or select files "
+                "with --pattern"
+            )
+        self._file.seek(self._head + self.n_windows * header.window_bytes)
+        content, missing = hashlib.sha256(), np.zeros(len(header.channels), np.int64)
+        low, high = np.full((2, len(header.channels)), np.nan)
+        columns, count, empty = [], 0, 0
+        for batch, starts, labels in batches:
+            with np.errstate(over="ignore"):
+                windows = batch.astype("<f4", copy=False)
+            if np.isinf(windows).any():
+                raise DataError(f"{name}: samples must be finite or NaN (missing), but some are infinite")
+            if len(labels) and not (labels.min() >= -1 and labels.max() < len(header.classes)):
+                raise DataError(f"{name}: labels must lie between -1 and {len(header.classes) - 1}")
+            missing += np.isnan(windows).sum(axis=(0, 2))
+            low = np.fmin(low, np.fmin.reduce(windows, axis=(0, 2)))
+            high = np.fmax(high, np.fmax.reduce(windows, axis=(0, 2)))
+            kept = observed_windows(windows)
+            samples = windows[kept].tobytes()
+            try:
+                self._file.write(samples)
+            except OSError as error:
+                error.filename = error.filename or str(self.path)
+                raise
+            content.update(samples[:_COMPARED_BYTES])
+            columns.append((np.full(kept.sum(), len(self._recordings), np.int32), starts[kept], labels[kept]))
+            count += int(kept.sum())
+            empty += int((~kept).sum())
+        if not count:
+            self.skip(name, _ALL_MISSING if empty else "it is shorter than a window")
+            return 0
+        content.update(count.to_bytes(8, "little"))
+        self._index += columns
+        self.n_windows += count
+        present = (count + empty) * header.length - missing
+        faults = {"nan": missing, "flat": np.where(low == high, present, 0)}
+        quality = {
+            kind: {channel: int(many) for channel, many in zip(header.channels, counts, strict=True) if many}
+            for kind, counts in faults.items()
+            if counts.any()
+        }
+        counts = {"windows": count, "empty": empty, "quality": quality, "content": content.hexdigest()}
+        self._recordings[name] = entry | counts
+        return count
+
+    def _finish(self) -> None:
+        """Write the header of the samples, the index and the description; then rename the folder."""
+        if not self._recordings and _ALL_MISSING in self._skipped.values():
+            raise DataError(
+                f"no recording has a window of {self.header.length / self.header.fs:g} s with samples: all samples of "
+                f"{listed(name for name, reason in self._skipped.items() if reason == _ALL_MISSING)} are missing "
+                "(empty cells, NaN)"
+            )
+        if not self._recordings:
+            raise DataError(
+                f"no recording has a window of {self.header.length / self.header.fs:g} s, so the store would be empty: "
+                "choose shorter windows (--seconds)"
+            )
+        self._file.truncate(self._head + self.n_windows * self.header.window_bytes)
+        self._file.seek(0)
+        self._file.write(self._npy_head())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        recording, start, label = (np.concatenate(column) for column in zip(*self._index, strict=True))
+        np.savez(self._folder / _INDEX, recording=recording, start=start.astype(np.int64), label=label.astype(np.int32))
+        paths = (self._folder / _SAMPLES, self._folder / _INDEX)
+        content = {
+            "version": _VERSION,
+            "polyadic": __version__,
+            **asdict(self.header),
+            "windows": self.n_windows,
+            "recordings": list(self._recordings.values()),
+            "skipped": [{"name": name, "reason": reason} for name, reason in self._skipped.items()],
+            "files": {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths},
+        }
+        text = json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n"
+        (self._folder / _DESCRIPTION).write_text(text, encoding="utf-8")
+        replaced = self.path.with_name(f".{self.path.name}.replaced")
+        shutil.rmtree(replaced, ignore_errors=True)
+        if self.path.exists():  # folders cannot be swapped
+            self.path.rename(replaced)
+        self._folder.rename(self.path)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def write_windows(
+    windows: Windows,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    progress: OnRecording | None = None,
+) -> WindowStore:
+    """Write windows that are in memory or elsewhere on disk to a store, recording by recording.
+
+    Windows without a recording name get the name of their subject. Windows without any sample are left out.
+
+    Parameters
+    ----------
+    path : folder of the store
+    force : whether to replace an existing store, once the new one is complete
+    progress : called after each recording
+    """
+    if not len(windows):
+        raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")
+    if windows.fs is None:
+        raise PolyadicError("fs must be known for a store: give the sampling rate in Hz")
+    _, n_channels, length = windows.shape
+    channels, units = windows.channels or numbered_channels(n_channels), windows.units or ("",) * n_channels
+    header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset)
+    # By name: concatenated windows may have the same recording several times in their tables.
+    index = windows.index
+    names, code = np.unique(np.where(index.names == "", index.subjects, index.names), return_inverse=True)
+    order = np.argsort(code[index.recording], kind="stable")
+    owner = code[index.recording][order]
+    groups = np.split(order, np.flatnonzero(np.diff(owner)) + 1)
+    count = 0
+    with StoreWriter(path, header, force=force) as writer:
+        for number, (rows, name) in enumerate(zip(groups, names[np.unique(owner)].tolist(), strict=True), 1):
+            count += writer.add_windows(windows[rows], name)
+            if progress is not None:
+                progress(name, number, len(groups), count, count * header.window_bytes)
+    return WindowStore(path)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -430,28 +431,28 @@ class Index:
         part: ArrayLike | None = None,
     ) -> Index:
         """Build an index from columns of `count` entries; without recordings, each subject is one recording."""
-        subjects = _encode_names("subject", subject, count)
-        columns = [
-            subjects if recording is None else _encode_names("recording", recording, count),
-            subjects,
-            _encode_names("part", part, count),
-        ]
         known = np.full(count, -1) if start is None else as_column(np.asarray(start), "start", count)
         if known.dtype.kind not in "iu" and count:
             raise PolyadicError(f"start must hold whole numbers of samples, but has type {known.dtype}")
         if (known < -1).any():
             raise PolyadicError(f"start must be a sample number, or -1 if unknown, but got {known.min()}")
         labels = np.full(count, UNLABELLED, np.int32) if label is None else label
-        shape = tuple(len(names) for names, _ in columns)
-        keys, codes = np.unique(np.ravel_multi_index([code for _, code in columns], shape), return_inverse=True)
-        places = np.unravel_index(keys, shape)
-        names, people, parts = (found[place] for (found, _), place in zip(columns, places, strict=True))
-        owners = np.bincount(places[0]) * (columns[0][0] != "")
-        if recording is not None and (owners > 1).any():
-            shared = str(columns[0][0][owners.argmax()])
-            raise PolyadicError(f"a recording must have one subject and one part, but recording {shared!r} has several")
+        owner = ("subject", subject) if recording is None else ("recording", recording)
+        columns = [_as_values(*column, count) for column in (owner, ("subject", subject), ("part", part))]
+        seen: dict[Any, int] = {}
+        codes = np.fromiter((seen.setdefault(row, len(seen)) for row in zip(*columns, strict=True)), np.int32, count)
+        origins = [tuple(map(as_text, row)) for row in seen]
+        tables = sorted({*origins}) or [("", "", "")]
+        for (name, *_), (following, *_) in pairwise(tables):
+            if recording is not None and name == following != "":
+                raise PolyadicError(
+                    f"a recording must have one subject and one part, but recording {name!r} has several"
+                )
+        places = {origin: place for place, origin in enumerate(tables)}
+        codes = np.array([places[origin] for origin in origins], np.int32)[codes]
+        names, people, parts = (np.array(column) for column in zip(*tables, strict=True))
         sources = np.where(people == "", "", COLUMN)
-        return cls(codes.astype(np.int32), known.astype(np.int64), labels, names, people, parts, sources)
+        return cls(codes, known.astype(np.int64), labels, names, people, parts, sources)
 
     @classmethod
     def concatenate(cls, indices: Sequence[Index]) -> Index:
@@ -472,13 +473,5 @@ class Index:
         )
 
 
-def _encode_names(what: str, column: ArrayLike | None, count: int) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
-    """Return the sorted names in a column ("" if unknown), and the position of each entry among them."""
-    if column is None:
-        return np.array([""]), np.zeros(count, np.intp)
-    values = as_column(column, what, count)
-    # A dictionary is ten times as fast as sorting millions of strings.
-    seen: dict[Any, int] = {}
-    codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values.tolist()), np.intp, count)
-    names, places = np.unique(np.array([as_text(value) for value in seen] or [""]), return_inverse=True)
-    return names, places[codes]
+def _as_values(what: str, column: ArrayLike | None, count: int) -> list[Any]:
+    return [""] * count if column is None else as_column(column, what, count).tolist()

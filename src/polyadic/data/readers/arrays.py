@@ -126,8 +126,6 @@ def _plain(array: NDArray[Any], key: str) -> NDArray[Any]:
     """Return a MATLAB array as numpy would have written it: columns of one dimension, and cells of text as strings."""
     if array.dtype.kind == "O":
         array = np.array([str(np.squeeze(cell)) if np.size(cell) else "" for cell in array.ravel()])
-    if array.dtype.kind == "b":
-        array = array.astype(np.int8)
     if key.startswith(("X", "exp_pos")):
         return array
     return np.char.rstrip(array.ravel()) if array.dtype.kind == "U" else array.ravel()

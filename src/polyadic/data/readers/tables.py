@@ -257,30 +257,11 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     return typed_frame(frame, path.name, texts, reading.channels), reading
 
 
-def signal_names(path: Path, reading: Reading) -> tuple[str, ...]:
-    """Return the names, without units, of the columns of a table that are not times, labels or subjects by name."""
-    heads = read_heads(path)
-    others = {reading.label, reading.subject_column, reading.time, _time_column(heads)}
-    names = {split_unit(head)[0].lower() for head in heads}
-    signals = (head for head in heads if head not in others and not _look_by_name(head, names))
-    return tuple(split_unit(head)[0] for head in signals)
-
-
 def _time_column(heads: Sequence[str]) -> str | None:
     """Return the column with a usual name of times, or None."""
     bare = {_TIME_UNIT.sub("", head.lower()): head for head in heads}
     first = [head for head in heads[:1] if head in ("t", "T")]
     return next(iter([*first, *(bare[name] for name in _TIMES if name in bare)]), None)
-
-
-def _look_by_name(head: str, names: Collection[str]) -> tuple[str, str] | None:
-    """Return the option for a column that is a label or a subject by its name, and what it looks like; or None."""
-    name = head.lower()
-    if name in _SUBJECTS:
-        return "--subject", "the name of a subject"
-    if name in _LABELS and not (name == "y" and "x" in names):  # y next to x is an axis
-        return "--label", "a label (by its name)"
-    return None
 
 
 def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tuple[str, str]]:
@@ -290,8 +271,11 @@ def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tu
     for head, column in frame.items():
         if head in texts or not len(column):
             continue
-        if look := _look_by_name(str(head), names):
-            looks[str(head)] = look
+        name = str(head).lower()
+        if name in _SUBJECTS:
+            looks[str(head)] = "--subject", "the name of a subject"
+        elif name in _LABELS and not (name == "y" and "x" in names):  # y next to x is an axis
+            looks[str(head)] = "--label", "a label (by its name)"
         elif column.dtype.kind not in "fiub":
             first = str(column.iloc[0])
             if not _is_number(first) and not _NUMBER.fullmatch(first):
