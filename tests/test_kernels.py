@@ -35,16 +35,6 @@ def close(found, expected, tolerance=2e-6):
     return float((found - expected).norm()) <= tolerance * float(expected.norm()) + 1e-30
 
 
-@pytest.mark.parametrize("dtype", [torch.int16, torch.float32, torch.float64])
-def test_gather_takes_windows_as_floats(dtype):
-    X = (torch.randn(7, 2, 1100, device=DEVICE) * 100).to(dtype)
-    ids = torch.tensor([5, 0, 5], device=DEVICE)
-    out = torch.zeros(3, 2, 1200, device=DEVICE)
-    signals.gather(X, ids, out[..., :1100])
-    assert torch.equal(out[..., :1100], X[ids].float())
-    assert not out[..., 1100:].any()
-
-
 @pytest.mark.parametrize("shape", [(3, 2, 150), (1, 2, 2)])
 def test_jitter_draws_the_same_noise(shape, monkeypatch):
     X = torch.randn(shape, device=DEVICE)

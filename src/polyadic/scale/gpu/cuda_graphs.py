@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from triton import next_power_of_2
 
 from polyadic.core import alignment
 from polyadic.core import step as als
@@ -21,7 +22,6 @@ from polyadic.core.solve import Settings, Sweep
 from polyadic.core.step import Term
 from polyadic.data.batches import WindowSource
 from polyadic.scale.gpu.device_batches import ORDER, BatchGroups
-from polyadic.scale.gpu.kernels import power_of_two
 from polyadic.scale.gpu.kernels.steps import (
     LARGEST_PRODUCT,
     coefficients,
@@ -51,8 +51,8 @@ def captured_sweep(
     layout = source.tensorize.layout(source.samples.shape[-1], source.device)
     suits = layout is not None and layout.capturable and layout.half and layout.order == ORDER and len(shape) == 3
     suits = suits and (source.augment is None or source.augment.capturable)
-    batch = min(settings.batch_size, source.n_windows)
-    if not suits or power_of_two(batch, 16) * power_of_two(rank, 16) ** 2 > LARGEST_PRODUCT:
+    batch, size = (max(next_power_of_2(n), 16) for n in (min(settings.batch_size, source.n_windows), rank))
+    if not suits or batch * size**2 > LARGEST_PRODUCT:
         return plain
     return Sweeps(source, objective, settings, shape, plain)
 
