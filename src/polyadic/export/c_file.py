@@ -189,7 +189,7 @@ def c(
         "constants": statistics,
         "clip": CLIP,
         # The gain of the block is in its last factor: that of the axes or of the statistics.
-        "block": 1.0 if settled.n_axes else settled.block_gain,
+        "block": 1.0 if settled.n_axes else settled.readout.block_gain,
         "padded": statistics.padded_length(length),
         "bands": max(len(statistics.band_edges(length)) - 1, 0),
         "fewest": math.ceil(statistics.FEWEST_SAMPLES * length - 1e-9),
@@ -234,23 +234,25 @@ def _tables(
     if quantised is not None:
         tables |= {"gain": table(quantised.gain), "scale": table(quantised.scale)}
     # A level near that of each channel, relative to which mean, minimum and maximum are computed; means come first.
-    centre = (settled.statistic_mean[: window[0]] if settled.n_statistics else np.zeros(window[0])).astype(np.float32)
+    centre = (settled.readout.statistic_mean[: window[0]] if settled.n_statistics else np.zeros(window[0])).astype(
+        np.float32
+    )
     if settled.n_statistics or "polyadic_centre" in form.code:
         tables["centre"] = table(centre)
     if settled.n_statistics:
         edges, padded = statistics.band_edges(window[1]), statistics.padded_length(window[1])
-        gain = settled.statistic_gain * (1.0 if settled.n_axes else settled.block_gain)
-        relative = -settled.statistic_mean
+        gain = settled.readout.statistic_gain * (1.0 if settled.n_axes else settled.readout.block_gain)
+        relative = -settled.readout.statistic_mean
         relative[: 3 * len(centre)] += np.tile(centre.astype(np.float64), 3)
         tables |= {"statistic_gain": table(gain), "statistic_offset": table(gain * relative)}
         if edges:
             sine = np.sin(2 * np.pi * np.arange(padded // 4 + 1) / padded)
             tables |= {"band": table(np.array(edges)), "sine": table(sine)}
     if settled.n_axes and quantised is None:
-        tables["axes"] = table(settled.statistic_axes.T * settled.block_gain)
+        tables["axes"] = table(settled.readout.statistic_axes.T * settled.readout.block_gain)
     elif settled.n_axes and quantised is not None:
         tables["axes"] = table(quantised.axes, kind)
-        tables["axis_scale"] = table(quantised.axis_scale * settled.block_gain)
+        tables["axis_scale"] = table(quantised.axis_scale * settled.readout.block_gain)
     if settled.classes:
         tables |= {"weights": table(weights.weights, kind), "intercept": table(settled.intercept)}
         if quantised is not None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from polyadic.core.completion import UNIQUE, Solver
+from polyadic.core.completion import UNIQUE
 from polyadic.core.missing import CLIPPED_SHARE, longest_gap
 from polyadic.core.tensorizer import CForm
 from polyadic.evaluate.probe import fixed_points
@@ -49,7 +49,7 @@ def masked_code(
     if prior is None or "polyadic_observed" not in form.code:
         return None
     rank, (channels, samples) = settled.rank, map(int, model._sample_shape)
-    solver = Solver(prior, [torch.tensor(np.asarray(factor, np.float64)) for factor in model.factors_], exact.alpha)
+    solver = model._solver(torch.device("cpu"))
     # Coefficients on the rounded components are those on the exact ones times this factor: (R,).
     scale = exact.gram(settled).diagonal() / np.maximum(settled.gram().diagonal(), np.finfo(np.float64).tiny)
     # L is triangular, and that of the coefficients on the rounded components.

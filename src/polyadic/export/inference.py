@@ -23,7 +23,7 @@ from polyadic.core.tensorizer import tensors
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.evaluate.probe import Probe
-from polyadic.readout import CLIP, FittedReadout, Readout
+from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import window_statistics
 
 __all__ = ["Inference", "Quantised", "features_of", "fitted_to_float32", "needs_double", "parts_of", "quantise"]
@@ -42,12 +42,8 @@ class Inference:
     factors: Sequence[_Array]  # (I, R), (J, R), …
     matrix: _Array  # (Z, R), from projections to spectral features, or to coefficients without a readout
     offset: _Array  # (Z,), of the same
-    statistic_mean: _Array  # (S,), which standardises the statistics of a window; empty if there are none
-    statistic_gain: _Array  # (S,)
-    statistic_axes: _Array  # (S, A), axes that take the place of the statistics; (S, 0) if there are none
-    block_gain: float  # of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
     typical: _Array  # (R,), projections of the mean of the unlabelled windows; 0 without a readout
-    alpha: float  # the ridge of the closed form
+    readout: FittedReadout  # for the statistics; its matrix is part of the one above
     weights: _Array  # (n, F), of a linear probe with n classes; empty if there is none
     intercept: _Array  # (n,)
     classes: tuple[Any, ...]  # in the order of the probe
@@ -76,12 +72,8 @@ class Inference:
             factors=factors,
             matrix=readout.matrix @ ridge_inverse(G, alpha).numpy(),
             offset=readout.offset,
-            statistic_mean=readout.statistic_mean,
-            statistic_gain=readout.statistic_gain,
-            statistic_axes=readout.statistic_axes,
-            block_gain=readout.block_gain,
             typical=G.numpy() @ readout.centre + alpha * readout.centre,
-            alpha=alpha,
+            readout=readout,
             weights=weights,
             intercept=intercept,
             classes=classes,
@@ -93,15 +85,15 @@ class Inference:
 
     @property
     def n_features(self) -> int:
-        return len(self.matrix) + (self.n_axes or self.n_statistics)
+        return self.readout.n_features
 
     @property
     def n_statistics(self) -> int:
-        return len(self.statistic_mean)
+        return self.readout.n_statistics
 
     @property
     def n_axes(self) -> int:
-        return int(self.statistic_axes.shape[1])
+        return int(self.readout.statistic_axes.shape[1])
 
     @property
     def uncertain(self) -> _Array:
@@ -128,9 +120,9 @@ class Inference:
 
     def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
         """Compute features (N, F) of tensors (N, I, J, …) and statistics (N, S), (N, 0) if there are none."""
-        block = ((np.asarray(statistics) - self.statistic_mean) * self.statistic_gain).clip(-CLIP, CLIP)
-        block = block @ self.statistic_axes if self.n_axes else block
-        return np.concatenate([self.spectral(np.asarray(T, np.float64)), block * self.block_gain], axis=1)
+        block = self.readout.standardised(torch.from_numpy(statistics)).numpy()
+        block = block @ self.readout.statistic_axes if self.n_axes else block
+        return np.concatenate([self.spectral(np.asarray(T, np.float64)), block * self.readout.block_gain], axis=1)
 
     def probabilities(self, Z: NDArray[Any]) -> _Array:
         """Compute probabilities (N, classes) from features (N, F)."""
@@ -238,7 +230,7 @@ def quantise(exact: Inference) -> Quantised:
     gain = np.abs(target).max(axis=0)
     gain[gain == 0] = 1.0
     matrix, scale = _rounded_together(target / gain, H * gain * gain[:, None])
-    axes, axis_scale = _rounded(exact.statistic_axes.T)
+    axes, axis_scale = _rounded(exact.readout.statistic_axes.T)
     weights, weight_scale = _rounded(exact.weights)
     rebuilt = matrix * scale[:, None] * gain / size
     mean = np.linalg.lstsq(exact.gram(), exact.typical, rcond=None)[0]  # coefficients of the mean window
@@ -246,7 +238,7 @@ def quantise(exact: Inference) -> Quantised:
         bare,
         matrix=rebuilt,
         offset=exact.offset + exact.matrix @ exact.typical - rebuilt @ (cross.T @ mean),
-        statistic_axes=(axes * axis_scale[:, None]).T,
+        readout=replace(exact.readout, statistic_axes=(axes * axis_scale[:, None]).T),
         weights=weights * weight_scale[:, None],
     )
     return Quantised(factors, gain / size, matrix, scale, axes, axis_scale, weights, weight_scale, stands_for)
