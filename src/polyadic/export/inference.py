@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +26,8 @@ from polyadic.evaluate.probe import Probe
 from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import window_statistics
 
-__all__ = ["Inference", "Quantised", "features_of", "fitted_to_float32", "needs_double", "parts_of", "quantise"]
-__all__ += ["rounding_error", "typical_windows"]
+__all__ = ["Inference", "features_of", "fitted_to_float32", "needs_double", "parts_of", "quantise", "rounding_error"]
+__all__ += ["typical_windows"]
 
 _Array = NDArray[np.float64]
 _MOST_ERROR = 2e-5
@@ -199,29 +199,20 @@ def fitted_to_float32(exact: Inference) -> Inference:
 # --------------------------------------------------------------------------- int8
 
 
-class Quantised(NamedTuple):
-    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, with a scale per row."""
-
-    factors: Sequence[NDArray[np.int8]]  # (I, R), …; their scales are included in `gain`
-    gain: _Array  # (R,)
-    matrix: NDArray[np.int8]  # (Z, R)
-    scale: _Array  # (Z,)
-    axes: NDArray[np.int8]  # (A, S), of the statistics
-    axis_scale: _Array  # (A,)
-    weights: NDArray[np.int8]  # (classes, F)
-    weight_scale: _Array  # (classes,)
-    inference: Inference  # the dequantised arrays, in float64
-
-
-def quantise(exact: Inference) -> Quantised:
+def quantise(exact: Inference) -> tuple[Inference, dict[str, NDArray[Any]]]:
     """Quantise weights to 8 bits, with a scale for each component's profiles, each feature's row and each class's row.
 
     The matrix is refitted to the rounded profiles, so that features stay as close to the exact ones as these profiles
     allow. The rounding error of each matrix entry is compensated by later entries of its row with similar components.
     The remaining error at the mean of the unlabelled windows, which may be far from 0, is corrected by the offset.
+
+    Returns
+    -------
+    what the weights stand for, and int8 arrays with their scales by the name of their table: spectral features are
+    scale · (matrix · (gain · projections)) + offset, with projections on the rounded profiles
     """
-    factors = [_rounded(factor.T)[0].T for factor in exact.factors]  # `target` has their scales
-    bare = replace(exact, factors=[rounded.astype(np.float64) for rounded in factors])
+    factors = [_rounded(factor.T)[0] for factor in exact.factors]  # `target` has their scales
+    bare = replace(exact, factors=[rounded.T.astype(np.float64) for rounded in factors])
     G, cross = bare.gram(), exact.gram(bare)
     size = np.sqrt(np.maximum(G.diagonal(), 1.0))
     # A ridge this small only matters if two components became equal.
@@ -232,6 +223,12 @@ def quantise(exact: Inference) -> Quantised:
     matrix, scale = _rounded_together(target / gain, H * gain * gain[:, None])
     axes, axis_scale = _rounded(exact.readout.statistic_axes.T)
     weights, weight_scale = _rounded(exact.weights)
+    tables: dict[str, NDArray[Any]] = dict(zip(("first", "second", "third"), factors, strict=True))
+    tables |= {"matrix": matrix, "gain": gain / size, "scale": scale}
+    if exact.n_axes:
+        tables |= {"axes": axes, "axis_scale": axis_scale * exact.readout.block_gain}
+    if exact.classes:
+        tables |= {"weights": weights, "weight_scale": weight_scale}
     rebuilt = matrix * scale[:, None] * gain / size
     mean = np.linalg.lstsq(exact.gram(), exact.typical, rcond=None)[0]  # coefficients of the mean window
     stands_for = replace(
@@ -241,7 +238,7 @@ def quantise(exact: Inference) -> Quantised:
         readout=replace(exact.readout, statistic_axes=(axes * axis_scale[:, None]).T),
         weights=weights * weight_scale[:, None],
     )
-    return Quantised(factors, gain / size, matrix, scale, axes, axis_scale, weights, weight_scale, stands_for)
+    return stands_for, tables
 
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
