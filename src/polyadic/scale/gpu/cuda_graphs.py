@@ -87,23 +87,17 @@ class Steps:
         tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
         self.limits = exact.new_tensor([1 / tolerance, torch.finfo(torch.float64).max])
         self._weights: dict[int, Tensor] = {}
-        self._side_stream = None
-        if self.device.type == "cuda":
-            self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _in_side_stream(self) -> Iterator[None]:
         """Run the block on the side stream, concurrently with later work until `_join_side_stream`."""
-        if self._side_stream is None:
-            yield
-            return
         self._side_stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._side_stream):
             yield
 
     def _join_side_stream(self) -> None:
-        if self._side_stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
+        torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
 
     def load(self, state: als.State) -> None:
         """Copy a state to the device buffers."""
