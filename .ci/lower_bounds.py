@@ -29,6 +29,7 @@ TESTS = (
     "test_mne.py",
     "test_interop.py",
     "test_onnx.py",
+    "test_exports.py",
     "test_plot.py",
 )
 """Test files that together use every package."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import pickle
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,9 +33,6 @@ def run(*words: object, **options: object) -> str:
 class CLibrary:
     """The functions of a C file.
 
-    A library built with `-ffast-math` runs in a child process: gcc adds code to it that, once loaded, turns subnormal
-    numbers of the whole thread into zeros.
-
     Parameters
     ----------
     written : what `polyadic.export.c` returned
@@ -46,89 +40,59 @@ class CLibrary:
     """
 
     def __init__(self, written, *flags: str, compiler: str = "gcc") -> None:
-        source, target = written.files[0], written.files[0].with_suffix(f".{compiler}{abs(hash(flags))}.so")
-        # Little optimisation takes a third of the time.
-        run(compiler, *STRICT, "-O1", *flags, "-shared", "-fPIC", source, "-o", target, "-lm")
-        self.path = str(target)
-        self.library = None if "-ffast-math" in flags else ctypes.CDLL(self.path)
-        self.written = written
+        source = written.files[0]
+        target = source.with_suffix(f".{compiler}{abs(hash(flags))}.so")
+        # Little optimisation takes a third of the time. Linked with `-ffast-math`, a library would turn subnormal
+        # numbers of this whole thread into zeros.
+        run(compiler, *STRICT, "-O1", *flags, "-fPIC", "-c", source, "-o", target.with_suffix(".o"))
+        run(compiler, "-shared", target.with_suffix(".o"), "-o", target, "-lm")
+        self.library, self.written = ctypes.CDLL(str(target)), written
 
     def features(self, X) -> np.ndarray:
         """Return features (N, F) in float32 for windows (N, channels, time)."""
-        windows = np.ascontiguousarray(X, np.float32)
-        return self._call("features", windows, self.written.n_features, self.written.scratch_bytes)[1]
+        return self.call("features", X)[1]
 
     def predict(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the most probable classes (N,), and probabilities (N, classes)."""
-        windows = np.ascontiguousarray(X, np.float32)
-        return self._call("predict", windows, len(self.written.classes), self.written.scratch_bytes)[:2]
+        return self.call("predict", X)
 
     def features_masked(self, X) -> np.ndarray:
         """Return features (N, F) of windows (N, channels, time) with NaN, which stay as they are."""
-        return self._masked("features", X, self.written.n_features)[1]
+        return self.call("features_masked", X)[1]
 
     def predict_masked(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Return classes (N,) and probabilities (N, classes) of windows (N, channels, time) with NaN."""
-        return self._masked("predict", X, len(self.written.classes))
+        return self.call("predict_masked", X)
 
-    def _masked(self, name: str, X, size: int) -> tuple[np.ndarray, np.ndarray]:
-        windows, memory = np.array(X, np.float32, order="C"), (self.written.scratch_bytes, self.written.masked_bytes)
-        returned, rows, after = self._call(f"{name}_masked", windows, size, *memory)
-        assert np.array_equal(after, np.asarray(X, np.float32), equal_nan=True)
-        return returned, rows
+    def call(self, name: str, X) -> tuple[np.ndarray, np.ndarray]:
+        """Return what a function returns for each window, and the numbers that it writes; windows must stay."""
+        windows = np.array(X, np.float32, order="C")
+        size = self.written.n_features if name.startswith("features") else len(self.written.classes)
+        # Memory need not be initialised.
+        sizes = (self.written.scratch_bytes, *([self.written.masked_bytes] if name.endswith("masked") else []))
+        buffers = [ctypes.create_string_buffer(b"\xff" * count, count) for count in sizes]
+        function, rows = getattr(self.library, f"polyadic_{name}"), np.empty((len(windows), size), np.float32)
+        returned = [
+            function(_address(window), _address(row), *buffers) for window, row in zip(windows, rows, strict=True)
+        ]
+        assert np.array_equal(windows, np.asarray(X, np.float32), equal_nan=True)
+        return np.array(returned), rows
 
     def push(self, signal, masked: bool = False) -> dict[int, np.ndarray]:
         """Push a stream of samples (time, channels), and return the results by number of samples pushed."""
-        samples, size = np.ascontiguousarray(signal, np.float32), len(self.written.classes) or self.written.n_features
-        memory = (self.written.stream_bytes, *([self.written.masked_bytes] if masked else []))
-        return self._call("push", samples, size, *memory)
+        stream = ctypes.create_string_buffer(self.written.stream_bytes)
+        extra = [ctypes.create_string_buffer(self.written.masked_bytes)] if masked else []
+        push = self.library.polyadic_push_masked if masked else self.library.polyadic_push
+        result, results = np.empty(len(self.written.classes) or self.written.n_features, np.float32), {}
+        for number, sample in enumerate(np.ascontiguousarray(signal, np.float32), start=1):
+            if push(stream, _address(sample), _address(result), *extra):
+                results[number] = result.copy()
+        return results
 
     def selftest(self) -> int:
-        return self._call("selftest")
-
-    def _call(self, name: str, *arguments: object) -> Any:
-        if self.library is not None:
-            return CALLS[name](self.library, *arguments)
-        request = pickle.dumps((self.path, name, arguments))
-        done = subprocess.run([sys.executable, __file__], input=request, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        return pickle.loads(done.stdout)
-
-
-def _compute(function: Any, X: np.ndarray, size: int, *memory: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what the function returns for each window, the `size` values that it writes, and the windows after it."""
-    # Memory need not be initialised.
-    buffers = [ctypes.create_string_buffer(b"\xff" * count, count) for count in memory]
-    rows = np.empty((len(X), size), np.float32)
-    returned = [function(_address(window), _address(row), *buffers) for window, row in zip(X, rows, strict=True)]
-    return np.array(returned), rows, X
-
-
-def _push(library: ctypes.CDLL, samples: np.ndarray, size: int, *memory: int) -> dict[int, np.ndarray]:
-    stream, *masked = (ctypes.create_string_buffer(count) for count in memory)
-    result, results = np.empty(size, np.float32), {}
-    push = library.polyadic_push_masked if masked else library.polyadic_push
-    for number, sample in enumerate(samples, start=1):
-        if push(stream, _address(sample), _address(result), *masked):
-            results[number] = result.copy()
-    return results
+        return self.library.polyadic_selftest()
 
 
 def _address(array: np.ndarray) -> ctypes.c_void_p:
     assert array.flags.c_contiguous
     return ctypes.c_void_p(array.ctypes.data)
-
-
-CALLS = {
-    "features": lambda library, *arguments: _compute(library.polyadic_features, *arguments),
-    "predict": lambda library, *arguments: _compute(library.polyadic_predict, *arguments),
-    "features_masked": lambda library, *arguments: _compute(library.polyadic_features_masked, *arguments),
-    "predict_masked": lambda library, *arguments: _compute(library.polyadic_predict_masked, *arguments),
-    "push": _push,
-    "selftest": lambda library: int(library.polyadic_selftest()),
-}
-
-
-if __name__ == "__main__":
-    path, name, arguments = pickle.load(sys.stdin.buffer)
-    sys.stdout.buffer.write(pickle.dumps(CALLS[name](ctypes.CDLL(path), *arguments)))

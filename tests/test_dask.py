@@ -227,11 +227,6 @@ def test_few_windows_are_kept_themselves(client):
     assert found.history_["loss"][-1] == pytest.approx(expected.history_["loss"][-1], rel=1e-6)
 
 
-def test_options_for_recordings_are_refused_for_a_store(stores):
-    with pytest.raises(PolyadicError, match=r"a\.store already contains windows"):
-        recordings(stores, seconds=2)
-
-
 def test_the_progress_bar_counts_every_window_of_every_pass(client):
     estimator, counts = model(), []
     source = estimator._source(array.from_array(X, chunks=(CHUNK, -1, -1)), calibrate=False)
@@ -241,7 +236,9 @@ def test_the_progress_bar_counts_every_window_of_every_pass(client):
     assert np.sum(counts, axis=0).tolist() == [len(STAGES) * len(X), len(STAGES) * X.nbytes]
 
 
-def test_stores_with_other_channels_are_refused(stores, tmp_path):
+def test_options_for_a_store_and_stores_with_other_channels_are_refused(stores, tmp_path):
+    with pytest.raises(PolyadicError, match=r"a\.store already contains windows"):
+        recordings(stores, seconds=2)
     write_windows(Windows(X[:5], fs=32, channels=["x", "y", "z"]), tmp_path / "c.store")
     with pytest.raises(PolyadicError, match=r"c\.store differs"):
         model().fit([*stores, tmp_path / "c.store"])

@@ -43,13 +43,6 @@ def test_the_hub_reads_the_metadata_and_scores_of_a_card(tmp_path, windows, clas
     assert config["samples"] == windows.shape[-1]
 
 
-def test_a_card_without_scores_says_that_there_are_none(tmp_path, classifier):
-    export.hub(classifier.features_, tmp_path)
-    text = (tmp_path / "README.md").read_text("utf-8")
-    assert "Not measured" in text
-    assert "model-index" not in text
-
-
 def test_a_model_is_loaded_from_the_cache_of_the_hub(tmp_path, monkeypatch, windows, classifier):
     pytest.importorskip("huggingface_hub")
     repository, commit = tmp_path / "models--user--walks", "0" * 40
@@ -86,6 +79,9 @@ def test_the_command_writes_a_folder_with_the_scores_of_evaluate(tmp_path, windo
     assert "README.md already exists: use --force" in command(*words, cwd=tmp_path, code=1).stderr
     said = command("export", "m.safetensors", "-o", "v0.3", "--force", cwd=tmp_path).stdout
     assert "has no scores: give labelled recordings as --data" in " ".join(said.split())
+    card = (tmp_path / "v0.3" / "README.md").read_text("utf-8")
+    assert "Not measured" in card
+    assert "model-index" not in card
 
 
 def test_a_folder_never_replaces_the_model_that_it_is_written_from(tmp_path, classifier):

@@ -35,16 +35,6 @@ def close(found, expected, tolerance=2e-6):
     return float((found - expected).norm()) <= tolerance * float(expected.norm()) + 1e-30
 
 
-@pytest.mark.parametrize("dtype", [torch.int16, torch.float32, torch.float64])
-def test_gather_takes_windows_as_floats(dtype):
-    X = (torch.randn(7, 2, 1100, device=DEVICE) * 100).to(dtype)
-    ids = torch.tensor([5, 0, 5], device=DEVICE)
-    out = torch.zeros(3, 2, 1200, device=DEVICE)
-    signals.gather(X, ids, out[..., :1100])
-    assert torch.equal(out[..., :1100], X[ids].float())
-    assert not out[..., 1100:].any()
-
-
 @pytest.mark.parametrize("shape", [(3, 2, 150), (1, 2, 2)])
 def test_jitter_draws_the_same_noise(shape, monkeypatch):
     X = torch.randn(shape, device=DEVICE)
@@ -165,6 +155,21 @@ def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
     assert torch.equal(peak, narrow.abs().amax(dim=0))
 
 
+class Stream:
+    """A stream that is always up to date."""
+
+    def __init__(self, *_, **__) -> None:
+        self.wait_stream = self.wait_event = self.record_event = lambda *_: None
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """Streams that a CPU has not."""
+    if not torch.cuda.is_available():
+        for name, value in {"Stream": Stream, "current_stream": Stream, "stream": lambda _: nullcontext()}.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+
 STEPS = [
     (2, 2.0, 3, 4),
     *(pytest.param(*case, marks=long) for case in ((1, 0.0, 17, 4), (2, 50.0, 4, 20), (2, 1.0, 32, 3))),
@@ -172,7 +177,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
-def test_steps_are_those_of_als(views, beta, rank, batch):
+def test_steps_are_those_of_als(views, beta, rank, batch, streams):
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
     settings = Settings("blend", 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
@@ -196,14 +201,7 @@ def test_steps_are_those_of_als(views, beta, rank, batch):
         assert close(state.energy, plain.energy, 1e-4)
 
 
-# --------------------------------------------------------- whole sweeps, with streams and graphs that a CPU has not
-
-
-class Stream:
-    """A stream that is always up to date."""
-
-    def __init__(self, *_, **__) -> None:
-        self.wait_stream = self.wait_event = self.record_event = lambda *_: None
+# --------------------------------------------------------- whole sweeps, with graphs that a CPU has not
 
 
 class Graph:
@@ -224,7 +222,7 @@ def write_halves(transform, X, T, into=STFT.into):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="whole fits are tested below")
 @pytest.mark.parametrize("views", [Compose([Jitter(0.05), Rotate3D([(0, 1, 2)])]), pytest.param(None, marks=long)])
 @pytest.mark.parametrize("resident", [pytest.param(0.0, marks=long), 0.6])
-def test_captured_sweeps_are_the_plain_ones(resident, views, monkeypatch):
+def test_captured_sweeps_are_the_plain_ones(resident, views, streams, monkeypatch):
     X = torch.randn(21, 3, 96).cumsum(dim=2)
     transform = STFT(32, 16, floor="channel").calibrated(X)
     source = WindowSource(Samples(X), transform, views, 3, DEVICE, torch.float32)
@@ -234,8 +232,6 @@ def test_captured_sweeps_are_the_plain_ones(resident, views, monkeypatch):
     plain = plain_sweep(source, objective, settings)
     terms = plain(expected, 0)
 
-    for name, value in {"Stream": Stream, "current_stream": Stream, "stream": lambda _: nullcontext()}.items():
-        monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**30, 2**30))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)

@@ -10,13 +10,13 @@ import torch
 from command_line import polyadic
 
 from polyadic import CPD, SALS, load
+from polyadic._util import model_files
 from polyadic.core.passes import STAGES
 from polyadic.data import Windows, open_windows, synthetic
 from polyadic.data.store import write_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
 from polyadic.scale import Moments
-from polyadic.scale.moments import _checksum, check_subjects
 from polyadic.statistics import statistic_names, window_statistics
 
 
@@ -90,7 +90,7 @@ def test_a_saved_file_is_the_same_sums(stages, tmp_path):
             path, moments = tmp_path / f"{stage}.moments", stages[stage][name]
             moments.save(path)
             again = Moments.load(path)
-            assert _checksum(again._arrays()) == _checksum(moments._arrays())
+            assert model_files.checksum(again._arrays()) == model_files.checksum(moments._arrays())
             assert again._compared() == moments._compared()
             assert (again.sites, again.windows) == (moments.sites, moments.windows)
     loaded, own = (CPD(3).fit(moments) for moments in (again, moments))
@@ -201,13 +201,6 @@ def test_contributions_without_a_name_are_all_counted(windows):
     assert Moments.merge([Moments.merge(parts[:1]), Moments.merge(parts[1:])]).n_windows == len(windows)
 
 
-def test_windows_of_unknown_subjects_count(windows):
-    subjects = np.where(np.arange(len(windows)) < 100, "", windows.subject)
-    moments = Moments.collect(windows, groups=subjects)
-    assert moments.n_windows == len(windows)
-    assert "(unknown)" in moments.groups
-
-
 def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
     model = CPD(3).fit(stages["core"]["merged"])
     model.save(tmp_path / "model.safetensors")
@@ -220,9 +213,13 @@ def test_the_model_of_moments_is_saved_without_them(stages, tmp_path):
         load(tmp_path / "core.moments")
 
 
-def test_many_subjects_share_groups(windows, monkeypatch):
+def test_unknown_subjects_are_a_group_and_many_subjects_share_groups(windows, monkeypatch):
+    subjects = np.where(np.arange(len(windows)) < 100, "", windows.subject)
+    moments = Moments.collect(windows, groups=subjects)
+    assert "(unknown)" in moments.groups
+    assert moments.n_windows == len(windows)
     monkeypatch.setattr("polyadic.scale.moments._GROUPS_BYTES", 1)
-    moments = Moments.collect(windows, groups=windows.subject)
+    moments = Moments.collect(windows, groups=subjects)
     assert moments.groups == ["group 1", "group 2"]
     assert moments.n_windows == len(windows)
 
@@ -248,13 +245,6 @@ def test_what_moments_cannot_do_is_said(stages, tmp_path):
     for model, arguments, words in wrong:
         with pytest.raises(PolyadicError, match=words):
             model.fit(moments, **arguments)
-
-
-def test_sums_of_few_subjects_are_not_to_leave_a_site(stages, sites):
-    check_subjects(Moments.collect(recordings(), "floor"))
-    assert next(iter(stages["floor"]["west"].sites.values()))["subjects"] == 1
-    with pytest.raises(PolyadicError, match="at least 5 known subjects are wanted, and these are of 1"):
-        check_subjects(Moments.collect(sites["west"], "floor"))
 
 
 def test_moments_of_one_data_set_serve_several_fits(tmp_path, windows):

@@ -10,20 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import polyadic
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from exported import largest_difference, recordings, signals, trained, with_gaps
 from problems import paper
-from sklearn.linear_model import LogisticRegression
 
 from polyadic import ATD, CPD, GRSALS, SALS, export
-from polyadic.baselines import PCAFeatures
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe, WindowClassifier
+from polyadic.evaluate import Probe
 from polyadic.export import Features
 from polyadic.presets import preset
-from polyadic.readout import Readout
 from polyadic.spectral import PARTS, STFT
 
 onnx = pytest.importorskip("onnx")
@@ -32,28 +27,13 @@ onnxruntime = pytest.importorskip("onnxruntime")
 EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_device.py"
 
 
-def signals(shape, count=24, seed=0):
-    """Oscillations in noise with an offset, at the scale of an EEG in volts."""
-    random = np.random.default_rng(seed)
-    time = np.arange(shape[1])
-    waves = np.sin(random.uniform(0.05, 1.5, (count, shape[0], 1)) * time + random.uniform(0, 6, (count, shape[0], 1)))
-    return ((waves + 0.5 * random.normal(size=(count, *shape)) + 0.5) * 1e-5).astype(np.float32)
-
-
-def largest_difference(found, expected):
-    """Return the largest difference, relative to the scale of the features."""
-    assert found.dtype == np.float32
-    assert found.shape == expected.shape
-    return np.abs(found - expected).max() / np.sqrt(np.mean(np.square(expected)))
-
-
 @pytest.mark.parametrize(
     ("name", "parts"),
     [*(("har", parts) for parts in PARTS), ("sleep_edf", preset("sleep_edf").tensorize.parts)],
 )
 def test_features_are_those_of_transform(name, parts, tmp_path):
     chosen = preset(name)
-    X = signals(chosen.shape)
+    X = signals(chosen.shape, scale=1e-5)
     parameters = {**chosen.parameters, "max_sweeps": 2, "batch_size": 8}
     if parts != chosen.tensorize.parts:
         parameters["beta"] = 0.0  # at a scale of microvolts the alignment of amplitudes would not converge
@@ -61,54 +41,9 @@ def test_features_are_those_of_transform(name, parts, tmp_path):
     model = ATD(tensorize=stft, augment=chosen.augment, **parameters).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)
+    assert found.dtype == np.float32
     assert largest_difference(found, model.transform(X)) < 1e-4
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
-
-
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(
-    channels=st.integers(1, 5),
-    samples=st.sampled_from([1, 2, 3, 4, 5, 8, 9, 33, 64, 100]),
-    constant=st.sets(st.integers(0, 4)),
-    scale=st.sampled_from([1e-12, 1.0, 1e12]),
-)
-def test_statistics_of_short_huge_and_tiny_windows_and_of_constant_channels(
-    channels, samples, constant, scale, tmp_path_factory
-):
-    X = signals((channels, samples), 40, samples) * np.float32(1e5 * scale)
-    for channel in constant & set(range(channels)):
-        X[: 20 + 5 * channel, channel] = X[: 20 + 5 * channel, channel, :1]  # channel 4 is constant in all windows
-    stft = STFT(min(samples, 4), 1, floor=scale, mean="auto")
-    # The file does not recognise dead channels.
-    model = CPD(1, tensorize=stft, readout=Readout(keep_flat=True), max_sweeps=1).fit(X.astype(np.float64))
-    assert model._fitted_readout().n_statistics == len(model.get_feature_names_out()) - 1
-    file = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    export.onnx(model, file)
-    assert largest_difference(Features(file)(X), model.transform(X.astype(np.float64))) < 1e-4
-
-
-@pytest.mark.parametrize(("shape", "features"), [((20, 64), 3 + 64), ((2, 3000), 3 + 31)])
-def test_many_statistics_and_long_windows(shape, features, tmp_path):
-    X = signals(shape, 60)
-    model = CPD(3, max_sweeps=2).fit(X.astype(np.float64))
-    probe = Probe(C=1.0, scale="plain").fit(model.transform(X.astype(np.float64)), np.arange(60) % 3)
-    export.onnx(model, tmp_path / "model.onnx", probe=probe)
-    run, exact = Features(tmp_path / "model.onnx"), np.asarray(model.transform(X.astype(np.float64)))
-    assert run.n_features == features
-    assert largest_difference(run(X), exact) < 1e-4
-    assert np.abs(run.probabilities(X) - probe.predict_proba(exact)).max() < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("parts", "window"),
-    [("log_amplitude", "blackman"), ("log_re_im", "rectangular"), ("log_amplitude_phase", "blackman")],
-)
-def test_offsets_far_beyond_the_signal_do_not_disturb_the_features(parts, window, tmp_path):
-    X = signals((3, 96), 40) * np.float32(1e5) + np.array([[1e5], [-3e4], [0]], np.float32)
-    model = CPD(5, tensorize=STFT(32, 8, window, parts, mean="auto"), max_sweeps=3).fit(X.astype(np.float64))
-    export.onnx(model, tmp_path / "model.onnx")
-    exact = np.asarray(model.transform(X.astype(np.float64)))
-    assert largest_difference(Features(tmp_path / "model.onnx")(X), exact) < 1e-3
 
 
 def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
@@ -136,18 +71,8 @@ def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
     assert largest_difference(run(X), model.transform(X)) < 1e-5
 
 
-def test_collinear_components_are_projected_in_double(tmp_path):
-    X = np.random.default_rng(0).normal(size=(30, 6, 7)).astype(np.float32)
-    model = paper(SALS, rank=2, max_sweeps=2, alpha=1e-9).fit(X)
-    a, b = model.factors_
-    model.factors_ = [np.stack([a[:, 0], a[:, 0] + 3e-3 * a[:, 1]], axis=1), b[:, [0, 0]]]
-    export.onnx(model, tmp_path / "model.onnx")
-    exact = model.transform(X.astype(np.float64))
-    assert largest_difference(Features(tmp_path / "model.onnx")(X), exact) < 1e-4
-
-
 def test_a_warning_says_if_float32_does_not_suffice(tmp_path):
-    X = signals((3, 96), 40) * np.float32(1e5) + np.float32(1e5)
+    X = signals((3, 96), 40) + np.float32(1e5)
     model = CPD(5, tensorize=STFT(16, 8, parts="amplitude", mean="auto"), max_sweeps=3).fit(X.astype(np.float64))
     with pytest.warns(RuntimeWarning, match=r"in float32, features of the graph differ .* by up to [\d.]+ %"):
         export.onnx(model, tmp_path / "model.onnx")
@@ -170,24 +95,8 @@ def test_probabilities_are_those_of_the_probe(labelled, classes, scale, tmp_path
     found = run.probabilities(windows.X)
     assert run.classes == tuple(probe.classes_)
     assert np.allclose(found, probe.predict_proba(model.transform(windows.X.astype(np.float64))), atol=1e-5)
+    assert np.allclose(run.probabilities(windows.X[5]), found[5], atol=1e-5)
     assert np.allclose(run(windows.X), Z, atol=1e-4 * np.abs(Z).max())
-
-
-def test_a_window_classifier_is_written_with_its_probe(labelled, tmp_path):
-    windows, model, _ = labelled
-    classifier = WindowClassifier(model, probe="plain").fit(windows, windows.label)
-    export.onnx(classifier, tmp_path / "model.onnx")
-    run = Features(tmp_path / "model.onnx")
-    assert run.classes == tuple(classifier.classes_.tolist())
-    assert np.allclose(run.probabilities(windows.X), classifier.predict_proba(windows), atol=1e-4)
-    assert np.allclose(run.probabilities(windows.X[5]), run.probabilities(windows.X)[5], atol=1e-5)
-    other = WindowClassifier(PCAFeatures(dim=3).fit(windows.X), probe="plain").fit(windows.X, windows.label)
-    for write in (export.onnx, export.c):
-        with pytest.raises(PolyadicError, match=r"only CPD, ATD, .* have an ONNX or C form, but .* PCAFeatures"):
-            write(other, tmp_path / "model.c")
-    own = paper(SALS, rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match="a function of your own has no ONNX form"):
-        export.onnx(own, tmp_path / "model.onnx")
 
 
 def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
@@ -209,19 +118,6 @@ def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
     assert run.opset == 17
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"probe": LogisticRegression()}, "the probe must be a Probe, but is a LogisticRegression"),
-        ({"probe": Probe(C=1.0).fit([[0.0], [1.0]], [0, 1])}, "model's 4 features, but was fitted to 1"),
-    ],
-)
-def test_options_that_cannot_be_exported_are_refused(labelled, options, said, tmp_path):
-    with pytest.raises(PolyadicError, match=said):
-        export.onnx(labelled[1], tmp_path / "model.onnx", **options)
-    assert not list(tmp_path.iterdir())
-
-
 def test_files_and_windows_that_cannot_be_run_are_refused(labelled, tmp_path):
     windows, model, _ = labelled
     (tmp_path / "other.onnx").write_bytes(b"no graph")
@@ -237,6 +133,21 @@ def test_files_and_windows_that_cannot_be_run_are_refused(labelled, tmp_path):
         run(np.full(run.shape, np.nan))
     with pytest.raises(PolyadicError, match="has no probe"):
         run.probabilities(windows.X)
+
+
+def test_a_graph_without_masks_is_smaller_and_refuses_nan(tmp_path):
+    windows = recordings()
+    classifier, X, runs = trained(windows), windows.X[:12], {}
+    for missing in (True, False):
+        export.onnx(classifier, tmp_path / f"{missing}.onnx", missing=missing)
+        runs[missing] = Features(tmp_path / f"{missing}.onnx")
+        assert runs[missing].missing == missing
+    assert (tmp_path / "False.onnx").stat().st_size < 0.8 * (tmp_path / "True.onnx").stat().st_size
+    with pytest.raises(PolyadicError, match="contains NaN or infinity"):
+        runs[False](with_gaps(X, "gaps"))
+    with pytest.raises(PolyadicError, match="contains infinity"):
+        runs[True](np.full_like(X, np.inf))
+    assert np.abs(runs[False].probabilities(X) - runs[True].probabilities(X)).max() < 1e-5
 
 
 _WITHOUT = """
@@ -265,11 +176,3 @@ def test_the_example_runs_on_a_device(labelled, tmp_path):
     assert "3 windows" in said
     assert "most probable" in said
     assert "4 features" in alone(code, tmp_path / "model.onnx")
-
-
-def test_the_command_prints_opset_and_size(labelled, tmp_path):
-    labelled[1].save(tmp_path / "model.safetensors")
-    words = ("export", "model.safetensors", "-o", "m.onnx")
-    assert json.loads(polyadic(*words, "--json", cwd=tmp_path).stdout)["opset"] == 17
-    said = " ".join(polyadic(*words, "--force", cwd=tmp_path).stdout.split())
-    assert f"bytes {(tmp_path / 'm.onnx').stat().st_size / 1e3:,.1f} kB" in said

@@ -56,7 +56,7 @@ class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
     def _learn(self, X: Any, y: Any) -> None:
         source = self._source(X)
         self.classes_, codes = labels_of(y)
-        mean, scale = _moments(self._passes(source.samples, most=0))
+        mean, scale = _moments(lambda: self._tensors(source.samples))
         passes = self._passes(source.samples, lambda T: (T - mean.to(T)) / scale)
         problem = _Problem(passes, torch.eye(len(self.classes_))[torch.as_tensor(codes)], self.alpha)
         self.history_["loss"] = losses = []

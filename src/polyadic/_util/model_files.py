@@ -25,13 +25,13 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header
     """Write arrays and JSON-serialisable metadata atomically; on failure, an existing file stays untouched."""
     content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     described = {"schema": SCHEMA, **header}
-    text = json.dumps({**described, _CHECKSUM: _checksum(content, described)})
+    text = json.dumps({**described, _CHECKSUM: checksum(content, described)})
     write_atomically(path, to_bytes(content, metadata={_KEY: text}))
 
 
-def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:
+def checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any] | None = None) -> str:
     """Return the SHA-256 of the header and of the names, types, shapes and bytes of the arrays."""
-    state = hashlib.sha256(json.dumps(header).encode())
+    state = hashlib.sha256(json.dumps(header or {}).encode())
     for name in sorted(arrays):
         array = arrays[name]
         state.update(json.dumps([name, array.dtype.str, array.shape]).encode())
@@ -51,7 +51,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         with safe_open(os.fspath(path), framework="numpy") as file:
             header = json.loads((file.metadata() or {})[_KEY])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        schema, checksum = header["schema"], header.pop(_CHECKSUM, None)
+        schema, expected = header["schema"], header.pop(_CHECKSUM, None)
     except FileNotFoundError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -60,6 +60,6 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         later = isinstance(schema, int) and schema > SCHEMA
         remedy = "a later version: upgrade" if later else "version 0.2 or earlier: fit the model again"
         raise ModelFileError(f"{path} was written by polyadic of {remedy}")
-    if checksum != _checksum(arrays, header):
+    if expected != checksum(arrays, header):
         raise ModelFileError(f"{path} is damaged: its checksum does not match")
     return arrays, header

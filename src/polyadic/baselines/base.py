@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import torch
@@ -93,21 +93,20 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         return source
 
     def _passes(
-        self, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
+        self, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None
     ) -> Callable[[], Iterable[Tensor]]:
         """Return a function that starts a new pass over all samples in order, as tensors (b, I, J, …).
 
-        `prepare` is applied to every batch. Tensors of up to `most` bytes, 1 GiB by default, are kept in memory; larger
-        data is recomputed in every pass.
+        `prepare` is applied to every batch. Tensors of up to 1 GiB are kept in memory; larger data is recomputed in
+        every pass.
         """
         device = choose_device(self.device, samples.data)
         first = tensors(self.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
 
-        def anew() -> Iterator[Tensor]:
-            for T in self._tensors(samples):
-                yield T if prepare is None else prepare(T)
+        def anew() -> Iterable[Tensor]:
+            return self._tensors(samples) if prepare is None else map(prepare, self._tensors(samples))
 
-        if first.numel() * first.element_size() * len(samples) > (_KEPT_BYTES if most is None else most):
+        if first.numel() * first.element_size() * len(samples) > _KEPT_BYTES:
             return anew
         kept = list(anew())
         return lambda: kept

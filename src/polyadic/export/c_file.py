@@ -29,7 +29,7 @@ from polyadic.evaluate.sequences import LONGEST_GAP
 from polyadic.export import inference
 from polyadic.export.c_masked import masked_code
 from polyadic.export.c_text import Struct, Table, comment, float_literal, literal, sizeof, string_literal, table
-from polyadic.export.inference import Inference, Quantised
+from polyadic.export.inference import Inference
 from polyadic.readout import CLIP
 
 __all__ = ["CExport", "c"]
@@ -124,8 +124,7 @@ def c(
     # Rounding errors are negligible compared with int8.
     real = "double" if not int8 and inference.needs_double(model, exact, windows) else "float"
     exact = inference.fitted_to_float32(exact) if real == "double" else exact
-    quantised = inference.quantise(exact) if int8 else None
-    settled = exact if quantised is None else quantised.inference
+    settled, rounded = inference.quantise(exact) if int8 else (exact, {})
     if (error := inference.rounding_error(model.tensorize_, settled, windows[:1])) > _TOLERANCE / 2:
         raise PolyadicError(
             f"in float32, features of the test window would differ by {100 * error:.2g} % of their root mean "
@@ -140,7 +139,7 @@ def c(
     along = chain is not None and stride % chain.step == 0 and stride <= LONGEST_GAP * chain.step
     chain = chain if along else None
 
-    tables = _tables(settled, quantised, form, real, (channels, length))
+    tables = _tables(settled, rounded, form, real, (channels, length))
     if chain is not None:
         tables |= _chain_tables(chain, Probe.of(getattr(probe, "probe_", probe)), stride)
     masked = masked_code(model, exact, settled, form, real, int8)
@@ -189,7 +188,7 @@ def c(
         "constants": statistics,
         "clip": CLIP,
         # The gain of the block is in its last factor: that of the axes or of the statistics.
-        "block": 1.0 if settled.n_axes else settled.block_gain,
+        "block": 1.0 if settled.n_axes else settled.readout.block_gain,
         "padded": statistics.padded_length(length),
         "bands": max(len(statistics.band_edges(length)) - 1, 0),
         "fewest": math.ceil(statistics.FEWEST_SAMPLES * length - 1e-9),
@@ -215,47 +214,38 @@ def c(
 
 
 def _tables(
-    settled: Inference, quantised: Quantised | None, form: CForm, real: str, window: tuple[int, int]
+    settled: Inference, rounded: dict[str, NDArray[Any]], form: CForm, real: str, window: tuple[int, int]
 ) -> dict[str, Table]:
-    """Return the tables of all steps after the tensorizer."""
-    weights: Any = settled if quantised is None else quantised
-    kind = "float" if quantised is None else "signed char"
-    modes = zip(("first", "second", "third"), weights.factors, strict=True)
-    tables = {name: table(factor.T, kind) for name, factor in modes}
-    tables["matrix"] = table(weights.matrix, real if quantised is None else kind)
-    offset = settled.offset
+    """Return the tables of all steps after the tensorizer; `rounded` ones take the place of others."""
+    names, readout, offset = ("first", "second", "third"), settled.readout, settled.offset
+    arrays: dict[str, NDArray[Any]] = {name: factor.T for name, factor in zip(names, settled.factors, strict=True)}
+    arrays["matrix"] = settled.matrix
     if form.mean is not None:
         # With int8, the mean does not need float32 precision, so all of it is folded into the offset.
-        mean = form.mean.astype(np.float32) if quantised is None else np.zeros_like(form.mean)
+        mean = np.zeros_like(form.mean) if rounded else form.mean.astype(np.float32)
         offset = offset - settled.matrix @ settled.project_mean(form.mean - mean)
-        if quantised is None:
-            tables["mean"] = table(mean)
-    tables["offset"] = table(offset, real)
-    if quantised is not None:
-        tables |= {"gain": table(quantised.gain), "scale": table(quantised.scale)}
+        arrays |= {} if rounded else {"mean": mean}
+    arrays["offset"] = offset
     # A level near that of each channel, relative to which mean, minimum and maximum are computed; means come first.
-    centre = (settled.statistic_mean[: window[0]] if settled.n_statistics else np.zeros(window[0])).astype(np.float32)
+    centre = (readout.statistic_mean[: window[0]] if settled.n_statistics else np.zeros(window[0])).astype(np.float32)
     if settled.n_statistics or "polyadic_centre" in form.code:
-        tables["centre"] = table(centre)
+        arrays["centre"] = centre
     if settled.n_statistics:
         edges, padded = statistics.band_edges(window[1]), statistics.padded_length(window[1])
-        gain = settled.statistic_gain * (1.0 if settled.n_axes else settled.block_gain)
-        relative = -settled.statistic_mean
+        gain = readout.statistic_gain * (1.0 if settled.n_axes else readout.block_gain)
+        relative = -readout.statistic_mean
         relative[: 3 * len(centre)] += np.tile(centre.astype(np.float64), 3)
-        tables |= {"statistic_gain": table(gain), "statistic_offset": table(gain * relative)}
+        arrays |= {"statistic_gain": gain, "statistic_offset": gain * relative}
         if edges:
             sine = np.sin(2 * np.pi * np.arange(padded // 4 + 1) / padded)
-            tables |= {"band": table(np.array(edges)), "sine": table(sine)}
-    if settled.n_axes and quantised is None:
-        tables["axes"] = table(settled.statistic_axes.T * settled.block_gain)
-    elif settled.n_axes and quantised is not None:
-        tables["axes"] = table(quantised.axes, kind)
-        tables["axis_scale"] = table(quantised.axis_scale * settled.block_gain)
+            arrays |= {"band": np.array(edges), "sine": sine}
+    if settled.n_axes:
+        arrays["axes"] = readout.statistic_axes.T * readout.block_gain
     if settled.classes:
-        tables |= {"weights": table(weights.weights, kind), "intercept": table(settled.intercept)}
-        if quantised is not None:
-            tables["weight_scale"] = table(quantised.weight_scale)
-    return tables | {name: table(np.asarray(values)) for name, values in form.tables.items()}
+        arrays |= {"weights": settled.weights, "intercept": settled.intercept}
+    arrays |= rounded | {name: np.asarray(values) for name, values in form.tables.items()}
+    sums = {"matrix", "offset"} - rounded.keys()
+    return {name: table(values, real if name in sums else "") for name, values in arrays.items()}
 
 
 def _chain_tables(chain: Any, probe: Probe, stride: int) -> dict[str, Table]:

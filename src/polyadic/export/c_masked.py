@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from polyadic.core.completion import UNIQUE, Solver
+from polyadic.core.completion import UNIQUE
 from polyadic.core.missing import CLIPPED_SHARE, longest_gap
 from polyadic.core.tensorizer import CForm
 from polyadic.evaluate.probe import fixed_points
@@ -25,7 +25,6 @@ from polyadic.export.inference import Inference
 
 __all__ = ["MaskedCode", "masked_code"]
 
-_LARGEST = {"short": 2**15 - 1, "signed char": 2**7 - 1}
 _MOST_CONDITION = 1e4
 """Condition number of M above which the posterior distribution is computed in double precision."""
 
@@ -49,7 +48,7 @@ def masked_code(
     if prior is None or "polyadic_observed" not in form.code:
         return None
     rank, (channels, samples) = settled.rank, map(int, model._sample_shape)
-    solver = Solver(prior, [torch.tensor(np.asarray(factor, np.float64)) for factor in model.factors_], exact.alpha)
+    solver = model._solver(torch.device("cpu"))
     # Coefficients on the rounded components are those on the exact ones times this factor: (R,).
     scale = exact.gram(settled).diagonal() / np.maximum(settled.gram().diagonal(), np.finfo(np.float64).tiny)
     # L is triangular, and that of the coefficients on the rounded components.
@@ -69,10 +68,11 @@ def masked_code(
     has_limits = prior.limits is not None and not model._keeps_flat
     if has_limits:
         tables["flatness"] = table(prior.flatness)
-    kind, axes = "signed char" if int8 else "short", prior.loadings.shape[1]
+    kind, axes = np.int8 if int8 else np.int16, prior.loadings.shape[1]
+    largest = np.iinfo(kind).max
     if settled.n_statistics:
         tables["ridge"] = table((solver.V.numpy() * scale * scale[:, None])[lower], precise)
-        tables["loadings"] = table(np.rint(prior.loadings * _LARGEST[kind]).astype(int), kind)
+        tables["loadings"] = table(np.rint(prior.loadings * largest).astype(kind))
         fields |= {"precision": (precise, (axes * (axes + 1) // 2,)), "weight": (precise, (rank,))}
         fields |= dict.fromkeys(("axis", "row"), (precise, (axes,)))
         flags["known"] = ("unsigned char", (settled.n_statistics,))
@@ -101,7 +101,7 @@ def masked_code(
         "noise": solver.noise,
         "unique": UNIQUE,
         "loadings": axes,
-        "loading_scale": 1 / _LARGEST[kind],
+        "loading_scale": 1 / largest,
         "uncertain": uncertain,
         "points": len(points),
     }

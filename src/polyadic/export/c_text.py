@@ -28,9 +28,9 @@ class Table(NamedTuple):
 
 
 def table(values: NDArray[Any], kind: str = "") -> Table:
-    """Convert an array to a C table; by default, integers to int, others to float."""
+    """Convert an array to a C table; by default, int8 and int16 to those, integers to int, others to float."""
     whole = values.dtype.kind in "iu"
-    kind = kind or ("int" if whole else "float")
+    kind = kind or {"i1": "signed char", "i2": "short"}.get(values.dtype.str[1:], "int" if whole else "float")
     number = str if whole else repr if kind == "double" else float_literal
 
     def text(part: NDArray[Any], indent: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +23,11 @@ from polyadic.core.tensorizer import tensors
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.evaluate.probe import Probe
-from polyadic.readout import CLIP, FittedReadout, Readout
+from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import window_statistics
 
-__all__ = ["Inference", "Quantised", "features_of", "fitted_to_float32", "needs_double", "parts_of", "quantise"]
-__all__ += ["rounding_error", "typical_windows"]
+__all__ = ["Inference", "features_of", "fitted_to_float32", "needs_double", "parts_of", "quantise", "rounding_error"]
+__all__ += ["typical_windows"]
 
 _Array = NDArray[np.float64]
 _MOST_ERROR = 2e-5
@@ -42,12 +42,8 @@ class Inference:
     factors: Sequence[_Array]  # (I, R), (J, R), …
     matrix: _Array  # (Z, R), from projections to spectral features, or to coefficients without a readout
     offset: _Array  # (Z,), of the same
-    statistic_mean: _Array  # (S,), which standardises the statistics of a window; empty if there are none
-    statistic_gain: _Array  # (S,)
-    statistic_axes: _Array  # (S, A), axes that take the place of the statistics; (S, 0) if there are none
-    block_gain: float  # of the statistics, or of their axes, after standardised statistics are limited to ±`CLIP`
     typical: _Array  # (R,), projections of the mean of the unlabelled windows; 0 without a readout
-    alpha: float  # the ridge of the closed form
+    readout: FittedReadout  # for the statistics; its matrix is part of the one above
     weights: _Array  # (n, F), of a linear probe with n classes; empty if there is none
     intercept: _Array  # (n,)
     classes: tuple[Any, ...]  # in the order of the probe
@@ -76,12 +72,8 @@ class Inference:
             factors=factors,
             matrix=readout.matrix @ ridge_inverse(G, alpha).numpy(),
             offset=readout.offset,
-            statistic_mean=readout.statistic_mean,
-            statistic_gain=readout.statistic_gain,
-            statistic_axes=readout.statistic_axes,
-            block_gain=readout.block_gain,
             typical=G.numpy() @ readout.centre + alpha * readout.centre,
-            alpha=alpha,
+            readout=readout,
             weights=weights,
             intercept=intercept,
             classes=classes,
@@ -93,15 +85,15 @@ class Inference:
 
     @property
     def n_features(self) -> int:
-        return len(self.matrix) + (self.n_axes or self.n_statistics)
+        return self.readout.n_features
 
     @property
     def n_statistics(self) -> int:
-        return len(self.statistic_mean)
+        return self.readout.n_statistics
 
     @property
     def n_axes(self) -> int:
-        return int(self.statistic_axes.shape[1])
+        return int(self.readout.statistic_axes.shape[1])
 
     @property
     def uncertain(self) -> _Array:
@@ -128,9 +120,9 @@ class Inference:
 
     def features(self, T: NDArray[Any], statistics: NDArray[Any]) -> _Array:
         """Compute features (N, F) of tensors (N, I, J, …) and statistics (N, S), (N, 0) if there are none."""
-        block = ((np.asarray(statistics) - self.statistic_mean) * self.statistic_gain).clip(-CLIP, CLIP)
-        block = block @ self.statistic_axes if self.n_axes else block
-        return np.concatenate([self.spectral(np.asarray(T, np.float64)), block * self.block_gain], axis=1)
+        block = self.readout.standardised(torch.from_numpy(statistics)).numpy()
+        block = block @ self.readout.statistic_axes if self.n_axes else block
+        return np.concatenate([self.spectral(np.asarray(T, np.float64)), block * self.readout.block_gain], axis=1)
 
     def probabilities(self, Z: NDArray[Any]) -> _Array:
         """Compute probabilities (N, classes) from features (N, F)."""
@@ -207,29 +199,20 @@ def fitted_to_float32(exact: Inference) -> Inference:
 # --------------------------------------------------------------------------- int8
 
 
-class Quantised(NamedTuple):
-    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, with a scale per row."""
-
-    factors: Sequence[NDArray[np.int8]]  # (I, R), …; their scales are included in `gain`
-    gain: _Array  # (R,)
-    matrix: NDArray[np.int8]  # (Z, R)
-    scale: _Array  # (Z,)
-    axes: NDArray[np.int8]  # (A, S), of the statistics
-    axis_scale: _Array  # (A,)
-    weights: NDArray[np.int8]  # (classes, F)
-    weight_scale: _Array  # (classes,)
-    inference: Inference  # the dequantised arrays, in float64
-
-
-def quantise(exact: Inference) -> Quantised:
+def quantise(exact: Inference) -> tuple[Inference, dict[str, NDArray[Any]]]:
     """Quantise weights to 8 bits, with a scale for each component's profiles, each feature's row and each class's row.
 
     The matrix is refitted to the rounded profiles, so that features stay as close to the exact ones as these profiles
     allow. The rounding error of each matrix entry is compensated by later entries of its row with similar components.
     The remaining error at the mean of the unlabelled windows, which may be far from 0, is corrected by the offset.
+
+    Returns
+    -------
+    what the weights stand for, and int8 arrays with their scales by the name of their table: spectral features are
+    scale · (matrix · (gain · projections)) + offset, with projections on the rounded profiles
     """
-    factors = [_rounded(factor.T)[0].T for factor in exact.factors]  # `target` has their scales
-    bare = replace(exact, factors=[rounded.astype(np.float64) for rounded in factors])
+    factors = [_rounded(factor.T)[0] for factor in exact.factors]  # `target` has their scales
+    bare = replace(exact, factors=[rounded.T.astype(np.float64) for rounded in factors])
     G, cross = bare.gram(), exact.gram(bare)
     size = np.sqrt(np.maximum(G.diagonal(), 1.0))
     # A ridge this small only matters if two components became equal.
@@ -238,18 +221,24 @@ def quantise(exact: Inference) -> Quantised:
     gain = np.abs(target).max(axis=0)
     gain[gain == 0] = 1.0
     matrix, scale = _rounded_together(target / gain, H * gain * gain[:, None])
-    axes, axis_scale = _rounded(exact.statistic_axes.T)
+    axes, axis_scale = _rounded(exact.readout.statistic_axes.T)
     weights, weight_scale = _rounded(exact.weights)
+    tables: dict[str, NDArray[Any]] = dict(zip(("first", "second", "third"), factors, strict=True))
+    tables |= {"matrix": matrix, "gain": gain / size, "scale": scale}
+    if exact.n_axes:
+        tables |= {"axes": axes, "axis_scale": axis_scale * exact.readout.block_gain}
+    if exact.classes:
+        tables |= {"weights": weights, "weight_scale": weight_scale}
     rebuilt = matrix * scale[:, None] * gain / size
     mean = np.linalg.lstsq(exact.gram(), exact.typical, rcond=None)[0]  # coefficients of the mean window
     stands_for = replace(
         bare,
         matrix=rebuilt,
         offset=exact.offset + exact.matrix @ exact.typical - rebuilt @ (cross.T @ mean),
-        statistic_axes=(axes * axis_scale[:, None]).T,
+        readout=replace(exact.readout, statistic_axes=(axes * axis_scale[:, None]).T),
         weights=weights * weight_scale[:, None],
     )
-    return Quantised(factors, gain / size, matrix, scale, axes, axis_scale, weights, weight_scale, stands_for)
+    return stands_for, tables
 
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:

@@ -152,7 +152,7 @@ def _written(model: Any, inference: Any, exact: bool, missing: bool) -> bytes:
     from polyadic.export.onnx_nodes import averaged, completed, filled, standardised_statistics
 
     shape = tuple(int(size) for size in model._sample_shape)
-    graph = Graph(inference.statistic_mean[: shape[0]] if inference.n_statistics else None)  # means come first
+    graph = Graph(inference.readout.statistic_mean[: shape[0]] if inference.n_statistics else None)  # means come first
     window, z, root = graph.node("window", np.float32), None, None
     found = filled(graph, model, window) if missing else None
     signals = window if found is None else found.windows
@@ -177,7 +177,8 @@ def _written(model: Any, inference: Any, exact: bool, missing: bool) -> bytes:
     features = (projections @ inference.matrix.T + inference.offset).to(np.float32)
     if z is not None:
         z = z.to(np.float32)
-        block = z @ (inference.statistic_axes * inference.block_gain) if inference.n_axes else z * inference.block_gain
+        readout = inference.readout
+        block = z @ (readout.statistic_axes * readout.block_gain) if inference.n_axes else z * readout.block_gain
         features = features.apply("Concat", block, axis=1)
     outputs = {"features": (features, inference.n_features)}
     if inference.classes:

@@ -114,7 +114,8 @@ def standardised_statistics(graph: Graph, inference: Inference, window: Any, sha
     """Add standardised statistics of the samples that are present: (N, S) float64, NaN where there are too few."""
     channels, length = shape
     values = graph.add("Concat", *_statistics(graph, window, channels, length, present), axis=1)
-    z = ((values - inference.statistic_mean) * inference.statistic_gain).apply("Clip", -CLIP, CLIP)
+    readout = inference.readout
+    z = ((values - readout.statistic_mean) * readout.statistic_gain).apply("Clip", -CLIP, CLIP)
     own = statistics.channels_of_statistics(channels, length).numpy() * (channels + 1)
     rows, columns = np.triu_indices(channels, 1)
     counts = _pairs(graph, present).reshape(-1, channels * channels)
@@ -191,7 +192,7 @@ def completed(
     the logits, None without a probe. All are float64.
     """
     outputs, weights = [projections, *([] if z is None else [z])], inference.uncertain
-    solver = Solver(model.prior_, [torch.tensor(factor) for factor in inference.factors], inference.alpha)
+    solver = model._solver(torch.device("cpu"))
 
     def lacking() -> list[Any]:
         return _completed(graph, solver, inference, found.observed, projections, z)
@@ -241,8 +242,7 @@ def _completed(graph: Graph, solver: Solver, inference: Inference, observed: Any
     results = [completed, known.where(z, f @ graph.add("Transpose", own, perm=[1, 0]))]
     if not len(weights):
         return results
-    block = weights[:, len(inference.matrix) :] * inference.block_gain
-    block = block @ inference.statistic_axes.T if inference.n_axes else block
+    block = inference.readout.pulled_back(torch.from_numpy(weights))[1].numpy()
     effect = block.T * (~known).to(np.float64).unsqueeze(2)  # (N, S, k)
     on_axes = graph.product(own, effect, "a")  # (N, A, k)
     follows = (others @ (inverse @ on_axes)) * (of_x * gain).unsqueeze(2)  # of coefficients, by their regression

@@ -81,31 +81,6 @@ def differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, str,
         yield name, json.dumps(then), json.dumps(now)
 
 
-def _packed(value: Any, tensors: list[Tensor]) -> Any:
-    """Return the progress of a fit as JSON with numbers in place of tensors, which are appended to the list."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return {"tensor": len(tensors) - 1}
-    if dataclasses.is_dataclass(value):
-        parts = {field.name: _packed(getattr(value, field.name), tensors) for field in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **parts}
-    if isinstance(value, dict):
-        return {name: _packed(part, tensors) for name, part in value.items()}
-    return [_packed(part, tensors) for part in value] if isinstance(value, list) else value
-
-
-def _unpacked(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Invert `_packed`."""
-    if isinstance(value, list):
-        return [_unpacked(part, tensors) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "tensor" in value:
-        return tensors[str(value["tensor"])]
-    parts = {name: _unpacked(part, tensors) for name, part in value.items()}
-    return _KINDS[parts.pop("type")](**parts) if "type" in parts else parts
-
-
 @dataclass
 class Checkpoints:
     """The checkpoint of one fit: call `load` before the fit, and the object itself after every sweep.
@@ -125,7 +100,7 @@ class Checkpoints:
     every: float = 60.0
     resume: bool = False
     _written: float = field(default_factory=time.monotonic, init=False)
-    _unsaved: tuple[Any, list[Tensor]] | None = field(default=None, init=False)
+    _unsaved: tuple[str, list[Tensor]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         # The process may change its working directory during the fit.
@@ -143,11 +118,15 @@ class Checkpoints:
         arrays, header = self.read()
         if not header:
             return None
-        tensors = {}
-        for name, array in arrays.items():
-            axes = np.argsort(header["axes"][int(name)]).tolist()
-            tensors[name] = torch.from_numpy(array).permute(axes).to(device)
-        progress: Progress = _unpacked(header["progress"], tensors)
+
+        def build(value: dict[str, Any]) -> Any:
+            if "tensor" in value:
+                number = value["tensor"]
+                axes = np.argsort(header["axes"][number]).tolist()
+                return torch.from_numpy(arrays[str(number)]).permute(axes).to(device)
+            return _KINDS[value.pop("type")](**value) if "type" in value else value
+
+        progress: Progress = json.loads(header["progress"], object_hook=build)
         return progress
 
     def load_passes(self, passes: Passes) -> None:
@@ -184,9 +163,16 @@ class Checkpoints:
 
     def __call__(self, progress: Progress) -> None:
         """Write a checkpoint if one is due."""
-        # The fit goes on to modify lists and states, but replaces the tensors within them.
         tensors: list[Tensor] = []
-        self._unsaved = _packed(progress, tensors), tensors
+
+        def describe_part(value: Any) -> dict[str, Any]:
+            if not isinstance(value, Tensor):
+                return {"type": type(value).__name__, **vars(value)}
+            tensors.append(value)
+            return {"tensor": len(tensors) - 1}
+
+        # The fit goes on to modify lists and states, but replaces the tensors within them.
+        self._unsaved = json.dumps(progress, default=describe_part), tensors
         if time.monotonic() - self._written >= self.every:
             self.save()
 
@@ -223,7 +209,7 @@ def where_resumed(path: Path) -> str:
         header = model_files.read(path)[1]
         if "passes" in header:
             return f"resuming from {path.name}: after {header['passes']['done']:,} windows of a pass over the data"
-        return f"resuming from {path.name}: after sweep {len(header['progress']['history']['loss'])}"
+        return f"resuming from {path.name}: after sweep {len(json.loads(header['progress'])['history']['loss'])}"
     except FileNotFoundError:
         return f"no checkpoint {path.name}: starting anew"
     except (ModelFileError, KeyError):  # the fit says what is wrong

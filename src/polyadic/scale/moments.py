@@ -7,9 +7,8 @@ the one before. The model is that of a fit to the windows of all sites.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -158,7 +157,7 @@ class Moments:
         subjects = getattr(X, "subject", None) if groups is None else groups
         names = set() if subjects is None else set(np.asarray(subjects).astype(str).tolist()) - {""}
         entry = {"name": site, "windows": len(samples), "subjects": len(names)}
-        sites = {_checksum(moments._arrays()): entry}
+        sites = {model_files.checksum(moments._arrays()): entry}
         return replace(moments, sites=sites, reading=dict(getattr(X, "reading", {})))
 
     @classmethod
@@ -265,7 +264,7 @@ class Moments:
     def _compared(self) -> dict[str, Any]:
         """Describe what must be equal in all sums that are merged; long lists by a checksum."""
         tensorize = {
-            name: _checksum({"": np.asarray(value)})[:8] if isinstance(value, list | tuple) else value
+            name: model_files.checksum({"": np.asarray(value)})[:8] if isinstance(value, list | tuple) else value
             for name, value in (persist.encode(self.tensorize) or {}).items()
         }
         return {
@@ -274,7 +273,7 @@ class Moments:
             **{name: self.windows[name] for name in ("shape", "channels", "units")},
             "compression": self.settings["compression"],
             "tensorize": tensorize,
-            "axes": None if self.compression is None else _checksum(self.compression.arrays())[:8],
+            "axes": None if self.compression is None else model_files.checksum(self.compression.arrays())[:8],
         }
 
     def _names(self) -> list[str]:
@@ -414,10 +413,3 @@ def _description(shape: Sequence[int], dtype: torch.dtype, fs: Any, channels: An
         "fs": fs,
         "dtype": str(dtype).removeprefix("torch."),
     }
-
-
-def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
-    content = hashlib.sha256()
-    for name in sorted(arrays):
-        content.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
-    return content.hexdigest()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from triton import next_power_of_2
 
 from polyadic.core import alignment
 from polyadic.core import step as als
@@ -21,7 +22,6 @@ from polyadic.core.solve import Settings, Sweep
 from polyadic.core.step import Term
 from polyadic.data.batches import WindowSource
 from polyadic.scale.gpu.device_batches import ORDER, BatchGroups
-from polyadic.scale.gpu.kernels import power_of_two
 from polyadic.scale.gpu.kernels.steps import (
     LARGEST_PRODUCT,
     coefficients,
@@ -51,8 +51,8 @@ def captured_sweep(
     layout = source.tensorize.layout(source.samples.shape[-1], source.device)
     suits = layout is not None and layout.capturable and layout.half and layout.order == ORDER and len(shape) == 3
     suits = suits and (source.augment is None or source.augment.capturable)
-    batch = min(settings.batch_size, source.n_windows)
-    if not suits or power_of_two(batch, 16) * power_of_two(rank, 16) ** 2 > LARGEST_PRODUCT:
+    batch, size = (max(next_power_of_2(n), 16) for n in (min(settings.batch_size, source.n_windows), rank))
+    if not suits or batch * size**2 > LARGEST_PRODUCT:
         return plain
     return Sweeps(source, objective, settings, shape, plain)
 
@@ -87,23 +87,17 @@ class Steps:
         tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
         self.limits = exact.new_tensor([1 / tolerance, torch.finfo(torch.float64).max])
         self._weights: dict[int, Tensor] = {}
-        self._side_stream = None
-        if self.device.type == "cuda":
-            self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _in_side_stream(self) -> Iterator[None]:
         """Run the block on the side stream, concurrently with later work until `_join_side_stream`."""
-        if self._side_stream is None:
-            yield
-            return
         self._side_stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._side_stream):
             yield
 
     def _join_side_stream(self) -> None:
-        if self._side_stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
+        torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
 
     def load(self, state: als.State) -> None:
         """Copy a state to the device buffers."""

@@ -16,7 +16,6 @@ from torch import Tensor
 from polyadic._util.random_streams import window_keys
 from polyadic.core.tensorizer import tensors_into
 from polyadic.data.batches import Samples, WindowSource, in_mode_order, prefetch
-from polyadic.scale.gpu.kernels.signals import gather
 
 __all__ = ["ORDER", "BatchGroups"]
 
@@ -116,7 +115,7 @@ class BatchGroups:
             X.copy_(source.samples.checked(batch.pin_memory(), ids, source.device, source.dtype))
         else:
             assert self._resident is not None
-            gather(self._resident, ids, X)
+            X.copy_(self._resident[ids])
         keys = window_keys(source.seed, sweep, ids + source.first_id)
         self._keys[: len(keys)].copy_(keys, non_blocking=True)
         if key not in self._graphs:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import torch
 
-__all__ = ["available", "power_of_two"]
+__all__ = ["available"]
 
 
 @cache
@@ -35,14 +35,3 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
         and torch.version.hip is None
         and _installed()
     )
-
-
-def power_of_two(count: int, least: int = 1) -> int:
-    """Return the smallest power of two that is at least `count` and `least`.
-
-    Examples
-    --------
-    >>> power_of_two(33), power_of_two(3, least=16)
-    (64, 16)
-    """
-    return max(least, 1 << max(count - 1, 0).bit_length())

@@ -1,4 +1,4 @@
-"""Kernels that read and augment raw windows: noise and filters.
+"""Kernels that augment raw windows: noise and filters.
 
 Sizes that vary only in a short last batch are not specialised, to avoid recompilation.
 """
@@ -8,29 +8,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import next_power_of_2
 
-from polyadic.scale.gpu.kernels import power_of_two
-
-__all__ = ["biquads", "gather", "jitter", "rows"]
+__all__ = ["biquads", "jitter", "rows"]
 
 _ROWS = 32
-
-
-@triton.jit(do_not_specialize_on_alignment=["ids"])
-def _gather(X, ids, out, channels, length, step, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    source = X + (tl.load(ids + row // channels) * channels + row % channels) * length
-    for begin in range(0, length, BLOCK):
-        time = begin + tl.arange(0, BLOCK)
-        values = tl.load(source + time, mask=time < length, other=0).to(tl.float32)
-        tl.store(out + row * step + time, values, mask=time < length)
-
-
-def gather(X: Tensor, ids: Tensor, out: Tensor) -> None:
-    """Copy windows `ids` (b,) of X (N, channels, time), contiguous and of any numeric type, to `out` as float32."""
-    channels, length = X.shape[1:]
-    block = min(power_of_two(length), 1024)
-    _gather[(len(ids) * channels,)](X, ids, out, channels, length, out.stride(1), BLOCK=block, num_warps=4)
 
 
 @triton.jit
@@ -113,7 +95,7 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
     X, step = rows(X)
     batch, channels, length = X.shape
     out = _empty(X)
-    block = min(power_of_two(length), 1024)
+    block = min(next_power_of_2(length), 1024)
     _jitter[(batch * channels,)](
         X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest,
         BLOCK=block, num_warps=min(max(block // 256, 1), 4),

@@ -6,9 +6,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import next_power_of_2
 
 from polyadic.core.step import Term
-from polyadic.scale.gpu.kernels import power_of_two
 
 __all__ = [
     "LARGEST_PRODUCT",
@@ -84,7 +84,7 @@ def inverse(
     modes, rank = grams.shape[:2]
     out = torch.empty(rank, rank, dtype=torch.float64, device=grams.device)
     product = torch.empty_like(out) if S is None else out
-    size = power_of_two(rank, 4)
+    size = max(next_power_of_2(rank), 4)
     _inverse[(1,)](
         out if S is None else S, grams, out, product, ridge, flag, limits, limits[1:], RANK=rank, SIZE=size,
         MODES=modes, SKIP=skip, WEIGHTED=S is not None, num_warps=min(max(size * size // 256, 1), 16),
@@ -117,9 +117,9 @@ def contract(Y: Tensor, factor: Tensor, count: int, outer: int, inner: int, dtyp
     Entry (o, k, r) of Y is at offset o · outer + k · inner + r; factor is (K, R) float32.
     """
     length, rank = factor.shape
-    size = power_of_two(rank, 4)
-    block = power_of_two(min(length, max(4096 // size, 1)))
-    rows = max(min(4096 // (size * block), power_of_two(count)), 1)
+    size = max(next_power_of_2(rank), 4)
+    block = next_power_of_2(min(length, max(4096 // size, 1)))
+    rows = max(min(4096 // (size * block), next_power_of_2(count)), 1)
     out = torch.empty(count, rank, dtype=dtype, device=Y.device)
     _contract[(triton.cdiv(count, rows),)](
         Y, factor, out, count, length, outer, inner, RANK=rank, SIZE=size, ROWS=rows, BLOCK=block, num_warps=4
@@ -207,7 +207,7 @@ def coefficients(
     batch, rank = len(M) // views, M.shape[1]
     X = torch.empty_like(ls)
     peak = torch.empty(rank, dtype=torch.float32, device=M.device)
-    rows, size = power_of_two(batch, 16), power_of_two(rank, 16)
+    rows, size = max(next_power_of_2(batch), 16), max(next_power_of_2(rank), 16)
     _coefficients[(1,)](
         M, ls, V, X, peak, totals, weights, batch, RANK=rank, SIZE=size, ROWS=rows, VIEWS=views, ALIGN=align,
         ROUNDS=rounds, num_warps=min(max(rows * size // 512, 4), 16),
@@ -250,7 +250,7 @@ def tally(X: Tensor, views: int, product: Tensor, gram: Tensor, totals: Tensor, 
     float64.
     """
     rank = X.shape[1]
-    size = power_of_two(rank, 16)
+    size = max(next_power_of_2(rank), 16)
     _tally[(1,)](
         X, product, gram, totals, energy, ridge, len(X) // views, RANK=rank, SIZE=size, VIEWS=views,
         BLOCK=min(max(1024 // size, 16), 32), num_warps=min(max(size // 8, 4), 16),
@@ -297,7 +297,7 @@ def halves(factors: list[Tensor], peaks: Tensor) -> Tensor:
     width = sizes[0] * sizes[1] * sizes[2]
     out = torch.empty(width, 2 * rank, dtype=torch.float16, device=peaks.device)
     _halves[(triton.cdiv(width, 64),)](
-        *factors, peaks, out, sizes[1], sizes[2], width, RANK=rank, SIZE=power_of_two(rank), BLOCK=64
+        *factors, peaks, out, sizes[1], sizes[2], width, RANK=rank, SIZE=next_power_of_2(rank), BLOCK=64
     )
     return out
 
@@ -339,8 +339,8 @@ def project_halves(T: Tensor, K: Tensor) -> Tensor:
     splits = triton.cdiv(width, per)
     out = torch.empty(splits, rows, rank, dtype=torch.float32, device=T.device)
     _project[(splits * row_blocks,)](
-        T, K, out, rows, width, per, row_blocks, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width),
-        **config,
+        T, K, out, rows, width, per, row_blocks, RANK=rank, SIZE=max(next_power_of_2(rank), 16),
+        ALIGNED=_alignment(width), **config,
     )  # fmt: skip
     return out
 
@@ -375,10 +375,10 @@ def least_squares(partial: Tensor, V: Tensor, peaks: Tensor) -> tuple[Tensor, Te
     splits, rows, rank = partial.shape
     M = torch.empty(rows, rank, dtype=torch.float64, device=partial.device)
     out = torch.empty(rows, rank, dtype=torch.float32, device=partial.device)
-    size = power_of_two(rank)
+    size = next_power_of_2(rank)
     _least_squares[(rows,)](
         partial, peaks, V, M, out, splits, rows, RANK=rank, SIZE=size,
-        PARTS=min(power_of_two(splits), max(1024 // size, 1)),
+        PARTS=min(next_power_of_2(splits), max(1024 // size, 1)),
         num_warps=min(max(size * size // 512, 1), 8),
     )  # fmt: skip
     return M, out
@@ -416,7 +416,7 @@ def collect(T: Tensor, X: Tensor, peak: Tensor, Y: Tensor) -> None:
     (rows, width), rank = T.shape, X.shape[1]
     config = {"ROWS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
     _collect[(triton.cdiv(width, config["BLOCK"]),)](
-        T, X, Y, peak, rows, width, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width), **config,
+        T, X, Y, peak, rows, width, RANK=rank, SIZE=max(next_power_of_2(rank), 16), ALIGNED=_alignment(width), **config,
     )  # fmt: skip
 
 
@@ -455,7 +455,7 @@ def solve(mttkrp: Tensor, V: Tensor, base: Tensor, narrow: Tensor, gram: Tensor,
     Also set `narrow` to the basis in float32, `gram` to its Gram matrix and `peak` to the maxima of its columns.
     """
     count, rank = base.shape
-    size = power_of_two(rank, 16)
+    size = max(next_power_of_2(rank), 16)
     _solve[(1,)](
         mttkrp, V, base, narrow, gram, peak, eta, count, RANK=rank, SIZE=size, BLOCK=min(max(1024 // size, 16), 32),
         num_warps=min(max(size // 8, 4), 8),
