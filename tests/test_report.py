@@ -300,13 +300,13 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
 
 
 @pytest.mark.filterwarnings("ignore:dead or stuck channels")
-def test_data_quality_names_dead_channels(windows):
+def test_data_quality_names_channels_that_are_missing_or_dead(windows):
     X = windows.X.copy()
     X[:30, 2] = 1.0
     broken = Windows(X, windows.fs, channels=[f"c{number}" for number in range(8)])
     fitted = CPD(rank=2, max_sweeps=3).fit(broken)
-    assert collect_contents(fitted, broken).dead == {"c2": 0.1}
-    assert "treated as missing: c2 in 10.0 % of the windows." in render(fitted, broken)
+    assert collect_contents(fitted, broken).missing == {"c2": 0.1}
+    assert "and those of noise: c2 in 10.0 % of the windows." in render(fitted, broken)
 
 
 def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):
@@ -334,11 +334,11 @@ def test_components_that_vary_together_are_named(plain, windows):
     assert (2 in found[1], 1 in found[2]) == (True, True)
 
 
-def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
+def test_a_component_that_peaks_at_0_hz_is_slow_and_perhaps_an_offset():
     channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
     frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
     texts = [_place(frequency, np.eye(8)[peak], [channel, frequency]) for peak in (0, 1)]
-    assert texts == ["slow, 0.0 Hz", "delta, 0.8 Hz"]
+    assert texts == ["slow, 0.0 Hz, perhaps an offset", "delta, 0.8 Hz"]
 
 
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):

@@ -169,7 +169,7 @@ def class_means(
     present = np.unique(codes[codes >= 0]).tolist()
     groups = [column[codes == code] for code in present]
     names = [
-        f"{short(classes[code]) if len(classes) else code}, d {effect:+.1f}".replace("-", "−")
+        f"{short(classes[code]) if len(classes) else code}, d {effect:+z.1f}".replace("-", "−")
         for code, effect in zip(present, effect_sizes(column, codes), strict=True)
     ]
     colours = [PALETTE[code % len(PALETTE)] for code in present]
