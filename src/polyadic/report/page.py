@@ -227,9 +227,8 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
 def _component_figures(contents: ReportContents, component: Component, with_windows: bool) -> dict[str, Figure]:
     """Return the figures of a component: profiles, strength by class, and the windows in which it is strongest."""
     model, windows, r = contents.model, contents.windows, component.number - 1
-    drawn = {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
-    by_channel = contents.axes[0].kind == "channel"
-    drawn["0"] = plot.channels(model, r, windows) if by_channel else plot.profile(model, r, 0)
+    drawn = {"0": plot.channels(model, r, windows)}
+    drawn |= {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
     if windows is None:
         return drawn
     if contents.values is not None and len(contents.classes) > 1:
@@ -237,7 +236,7 @@ def _component_figures(contents: ReportContents, component: Component, with_wind
         drawn["classes"] = plot.class_means(contents.values[:, r], windows.label, windows.classes, title)
     if with_windows:
         channels = centre = None
-        if by_channel:  # those with the largest weights, in the order of the data
+        if contents.axes[0].kind == "channel":  # those with the largest weights, in the order of the data
             weights = np.abs(contents.axes[0].by_part(contents.people.factors_[0][:, r])).max(axis=0)
             channels = np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
         if windows.shape[2] > _POINTS:
