@@ -23,14 +23,14 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.tensorizer import Axis
-from polyadic.data import Windows, split, synthetic
+from polyadic.data import Windows, split, synthetic, synthetic_nights
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
 from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, picture, sentence, strongest_class
+from polyadic.report.components import _place, describe_components, picture, sentence, strongest_class
 from polyadic.report.contents import collect_contents
 from polyadic.report.page import render
 from polyadic.report.probe import interval, score_probe
@@ -125,6 +125,18 @@ def test_a_default_model_shows_level_and_relative_expression_of_its_components_f
     assert "No component replicates in halves of the 12 subjects, so none is shown" in render(none)
 
 
+def test_components_of_nights_name_band_channels_and_stage_of_each_rhythm():
+    nights = synthetic_nights(n_dead=0)
+    model = CPD(rank=8).fit(nights)
+    about = model.coefficients(nights), expression(model, nights, relative=True), nights.label
+    described = describe_components(model, model.axes(nights), *about)
+    told = " ".join(sentence(component, list(nights.classes)) for component in described)
+    rhythms = {"alpha": ("10", "wake"), "delta": ("1", "deep"), "sigma": ("13", "light")}
+    for name, (hertz, stage) in rhythms.items():
+        assert re.search(rf"EMG; {name}, {hertz}\.\d Hz [^;]+; throughout\. Highest in {stage} ", told)
+    assert re.search(r" EMG; beta, 2\d\.\d Hz [^;]+; throughout\. Highest in wake ", told)
+
+
 def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, windows):
     group = np.where(windows.label < 2, "low", "high")
     compared = compare(plain, windows, group, paired=True, permutations=99)
@@ -149,6 +161,10 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0] * 3 + [1.0] + [0.0] * 6) == "1.5 s"
     assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "5.5 Hz (5.0–6.0)"
     assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
+    axis = Axis("channel", "channel", np.arange(5.0), "", ("ax", "ay", "az", "gx", "gy"))
+    weights = np.array([1.0, 0.8, 0.6, 0.7, 0.1])
+    assert [_place(axis, row, [axis]) for row in (weights, np.ones(5))] == ["all but gy", "all channels"]
+    assert _place(axis, np.array([1.0, 0.8, 0.1, 0.1, 0.1]), [axis]) == "ax, ay"
     assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"  # coarse bins
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
 
