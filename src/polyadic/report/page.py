@@ -25,7 +25,7 @@ from polyadic.explain import expression, level
 from polyadic.explain.comparison import Comparison
 from polyadic.explain.spectra import where_strongest
 from polyadic.plot.electrodes import positions
-from polyadic.plot.style import new_figure
+from polyadic.plot.style import NEUTRAL, PALETTE, dots, new_figure, short
 from polyadic.report.components import Component, picture, sentence, strongest_class
 from polyadic.report.contents import ReportContents, collect_contents
 from polyadic.report.probe import thinned
@@ -190,9 +190,10 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
     readout = getattr(model, "readout_", None)
     drawn: dict[str, Figure] = {}
     if compared is not None and compared.tested:
-        rows = zip(compared.names, compared.effect[0], *compared.interval[:, 0], strict=True)
-        ends = {name: (float(g), float(low), float(high)) for name, g, low, high in rows}
-        drawn["groups"] = plot.comparison(ends, f"Hedges' g, {compared.groups[1]} against {compared.groups[0]}")
+        g, (low, high), (first, second, *_) = compared.effect[0], compared.interval[:, 0], map(short, compared.groups)
+        marks = np.where(compared.p <= 0.05, PALETTE[0], NEUTRAL).tolist()
+        ends = {"array": high - g, "arrayminus": g - low}
+        drawn["groups"] = dots(compared.names, g, marks, f"Hedges' g, {second} against {first}", **ends)
     if probe is not None and windows is not None:
         result = probe.result
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
