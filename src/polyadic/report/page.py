@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from html import escape
 from importlib import resources
@@ -17,6 +18,7 @@ from polyadic import plot
 from polyadic._util.files import write_atomically
 from polyadic._util.provenance import versions
 from polyadic._util.version import __version__
+from polyadic.core.missing import MissingWarning
 from polyadic.core.persist import encode
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -102,7 +104,9 @@ def render(
         on_stage(done, count + 1, "features and probe")
 
     on_stage(0, 2, "features and probe")
-    contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingWarning)  # once for each fold and recording; the page names the channels
+        contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
     on_stage(1, 2, "figures")
     drawn = _figures(contents, comparison)
     modes = [{"channel": "channels", "frequency": "frequencies"}.get(axis.kind, axis.name) for axis in contents.axes]
