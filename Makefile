@@ -18,7 +18,7 @@ help:
 	@echo "make package  build sdist and wheel into dist, check them, install the wheel into a clean environment and use it"
 	@echo "make lower-bounds  run tests with the oldest versions that pyproject.toml allows"
 	@echo "make bench  time every stage, compared with the limits of the machine and with TensorLy (minutes)"
-	@echo "make reliability  test kills, damaged files, faults and long runs, and write docs/results/reliability.json (about two"
+	@echo "make reliability  test kills, damaged files and long runs, and write docs/results/reliability.json (about two"
 	@echo "            hours: an hour of sweeps in one fit, and a fit of 12 GiB; RELIABILITY='--seconds 60 --gib 0' skips these;"
 	@echo "            temporary files are written to TMPDIR)"
 	@echo "make clean  remove .venv and everything built"

@@ -1,4 +1,4 @@
-"""Reliability tests with many repetitions: kills, damaged files, faults, long runs.
+"""Reliability tests with many repetitions: kills, damaged files, long runs. `make test-all` injects faults.
 
     python tests/reliability.py docs/results/reliability.json
 
@@ -12,20 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from polyadic._util.files import write_atomically
 from polyadic._util.provenance import provenance
 
 HERE = Path(__file__).parent
-PROMISES = HERE.parent / "docs" / "promises.md"
 MOST_MEMORY = 2 * 2**30
 """Bytes that a fit may take for itself, whatever the size of its store."""
 
@@ -58,21 +54,6 @@ def mutations(each: int, seed: int) -> tuple[dict[str, Any], list[str]]:
     return {"seed": seed, "mutations": total, "kinds": found}, wrong
 
 
-def guarantees() -> tuple[dict[str, Any], list[str]]:
-    """The tests of the guarantees in the documentation, which inject faults, in their long versions, too."""
-    tests = re.findall(r"`(test_\w+\.py::\w+)`", PROMISES.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "found.xml"
-        words = [sys.executable, "-m", "pytest", "-q", f"--junitxml={out}", *(str(HERE / test) for test in tests)]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=HERE.parent)
-        cases = list(ElementTree.parse(out).iter("testcase"))
-    skipped = [case for case in cases if case.find("skipped") is not None]
-    failed = [case.get("name", "") for case in cases if {"failure", "error"} & {part.tag for part in case}]
-    if done.returncode not in (0, 1) or not cases:
-        failed.append(f"pytest ended with {done.returncode}: {done.stdout[-300:]}")
-    return {"tests": len(cases) - len(skipped), "not possible here": len(skipped)}, failed
-
-
 def endurance(fits: int, seconds: float) -> tuple[dict[str, Any], list[str]]:
     found = told(HERE / "endurance.py", "--fits", fits, "--seconds", seconds)
     grown = [kind for kind in ("fits", "soak") if found[kind]["grew_bytes"] > found["allowed_bytes"]]
@@ -97,7 +78,6 @@ def main() -> None:
     parts = {
         "kills": lambda: kills(given.kills, given.seed),
         "mutations": lambda: mutations(given.each, given.seed),
-        "guarantees": guarantees,
         "endurance": lambda: endurance(given.fits, given.seconds),
         "large": (lambda: large(given.gib)) if given.gib else None,
     }

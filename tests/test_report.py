@@ -7,6 +7,7 @@ import gzip
 import html
 import json
 import re
+import warnings
 import xml.etree.ElementTree as ElementTree
 from copy import copy
 from dataclasses import replace
@@ -23,14 +24,14 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.tensorizer import Axis
-from polyadic.data import Windows, split, synthetic
+from polyadic.data import Windows, split, synthetic, synthetic_nights
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
 from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, picture, sentence, strongest_class
+from polyadic.report.components import _place, describe_components, picture, sentence, strongest_class
 from polyadic.report.contents import collect_contents
 from polyadic.report.page import render
 from polyadic.report.probe import interval, score_probe
@@ -125,6 +126,18 @@ def test_a_default_model_shows_level_and_relative_expression_of_its_components_f
     assert "No component replicates in halves of the 12 subjects, so none is shown" in render(none)
 
 
+def test_components_of_nights_name_band_channels_and_stage_of_each_rhythm():
+    nights = synthetic_nights(n_dead=0)
+    model = CPD(rank=8).fit(nights)
+    about = model.coefficients(nights), expression(model, nights, relative=True), nights.label
+    described = describe_components(model, model.axes(nights), *about)
+    told = " ".join(sentence(component, list(nights.classes)) for component in described)
+    rhythms = {"alpha": ("10", "wake"), "delta": ("1", "deep"), "sigma": ("13", "light")}
+    for name, (hertz, stage) in rhythms.items():
+        assert re.search(rf"EMG; {name}, {hertz}\.\d Hz [^;]+; throughout\. Highest in {stage} ", told)
+    assert re.search(r" EMG; beta, 2\d\.\d Hz [^;]+; throughout\. Highest in wake ", told)
+
+
 def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, windows):
     group = np.where(windows.label < 2, "low", "high")
     compared = compare(plain, windows, group, paired=True, permutations=99)
@@ -149,6 +162,10 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0] * 3 + [1.0] + [0.0] * 6) == "1.5 s"
     assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "5.5 Hz (5.0–6.0)"
     assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
+    axis = Axis("channel", "channel", np.arange(5.0), "", ("ax", "ay", "az", "gx", "gy"))
+    weights = np.array([1.0, 0.8, 0.6, 0.7, 0.1])
+    assert [_place(axis, row, [axis]) for row in (weights, np.ones(5))] == ["all but gy", "all channels"]
+    assert _place(axis, np.array([1.0, 0.8, 0.1, 0.1, 0.1]), [axis]) == "ax, ay"
     assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"  # coarse bins
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
 
@@ -300,13 +317,15 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
 
 
 @pytest.mark.filterwarnings("ignore:dead or stuck channels")
-def test_data_quality_names_dead_channels(windows):
+def test_data_quality_names_channels_that_are_missing_or_dead(windows):
     X = windows.X.copy()
     X[:30, 2] = 1.0
     broken = Windows(X, windows.fs, channels=[f"c{number}" for number in range(8)])
     fitted = CPD(rank=2, max_sweeps=3).fit(broken)
-    assert collect_contents(fitted, broken).dead == {"c2": 0.1}
-    assert "treated as missing: c2 in 10.0 % of the windows." in render(fitted, broken)
+    assert collect_contents(fitted, broken).missing == {"c2": 0.1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the page says it, not a warning for each fold
+        assert "and those of noise: c2 in 10.0 % of the windows." in render(fitted, broken)
 
 
 def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):
@@ -334,11 +353,11 @@ def test_components_that_vary_together_are_named(plain, windows):
     assert (2 in found[1], 1 in found[2]) == (True, True)
 
 
-def test_a_component_that_peaks_at_0_hz_is_slow_and_not_delta():
+def test_a_component_that_peaks_at_0_hz_is_slow_and_perhaps_an_offset():
     channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
     frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
     texts = [_place(frequency, np.eye(8)[peak], [channel, frequency]) for peak in (0, 1)]
-    assert texts == ["slow, 0.0 Hz", "delta, 0.8 Hz"]
+    assert texts == ["slow, 0.0 Hz, perhaps an offset", "delta, 0.8 Hz"]
 
 
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):

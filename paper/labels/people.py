@@ -135,8 +135,9 @@ def drawn(label: NDArray[Any], rows: NDArray[np.intp], count: Count, seed: list[
 
     Examples
     --------
-    >>> drawn(np.array([0, 0, 0, 1, 1]), np.arange(5), 2, [0, 0]).shape
-    (4,)
+    >>> label = np.array([0, 0, 0, 1, 0])
+    >>> np.bincount(label[drawn(label, np.arange(5), 2, [0, 0])]).tolist()
+    [2, 1]
     """
     if count == "all":
         return rows

@@ -54,22 +54,13 @@ def test_halves_divide_subjects_and_have_every_class_on_both_sides(seed, n_peopl
         assert set(label[train].tolist()) == set(label[test].tolist()) == classes
 
 
-def test_labels_are_sampled_per_class_up_to_the_available_number():
-    label, rows = np.array([0] * 10 + [1] * 2 + [0] * 5), np.arange(12)
-    found = people.drawn(label, rows, 3, [4, 1])
-    assert np.bincount(label[found]).tolist() == [3, 2]
-    assert set(found) <= set(rows)
-    assert (found == people.drawn(label, rows, 3, [4, 1])).all()
-    assert people.drawn(label, rows, "all", [4, 1]) is rows
-
-
 # ---------------------------------------------------------------------- scores
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     out = tmp_path_factory.mktemp("labels")
-    chosen = ("polyadic", "the paper's SALS, plain probe")
+    chosen = ("polyadic", "the paper's ATD, plain probe")
     return out, run(LabelRequest(out, quick=True, seeds=2, device="cpu", methods=chosen), quiet=True)
 
 
@@ -122,12 +113,12 @@ def made_up(gap, rival="score"):
     rng = np.random.default_rng(0)
     base = 80 + rng.normal(0, 3, 10)
     rows = [
-        {"set": "har", "method": name, "group": group, "seed": seed, "labels": str(count), column: values.tolist()}
+        {"set": "har", "method": name, "seed": seed, "labels": str(count), column: values.tolist()}
         for seed in (0, 1)
         for count in people.COUNTS
-        for name, group, column, values in (
-            ("polyadic", "default", "score", base + seed),
-            ("hand features", "rivals", rival, base + seed - gap + rng.normal(0, 0.1, 10)),
+        for name, column, values in (
+            ("polyadic", "score", base + seed),
+            ("hand features", rival, base + seed - gap + rng.normal(0, 0.1, 10)),
         )
     ]
     about = {"title": "HAR", "splits": 10, "classes": 6, "unlabelled_people": 21, "unlabelled_windows": 7428}
@@ -141,7 +132,6 @@ def made_up(gap, rival="score"):
         "jobs": 1,
         "commit": "c",
         "fits": [],
-        "frozen": [],
         "rows": rows,
     } | machine
 
@@ -165,14 +155,6 @@ def test_a_method_that_is_level_is_not_marked_and_p_is_of_the_corrected_test():
     assert comparisons["har", "hand features", "score", "10"][1] == p[0]
     every = [value[1] for value in comparisons.values()]
     assert [value[2] for value in comparisons.values()] == holm(every).tolist()
-
-
-def test_standard_errors_account_for_subjects_shared_between_splits():
-    values = np.array([90.0, 94.0, 92.0, 96.0])
-    mean, error = tables.mean_and_error(values, 0.5)
-    assert mean == 93.0
-    assert error == pytest.approx(math.sqrt((1 / 4 + 1) * values.var(ddof=1)))
-    assert math.isnan(tables.mean_and_error(values[:1], 0.5)[1])
 
 
 def test_the_page_and_the_picture_are_written(quick):

@@ -165,7 +165,7 @@ def _checked_stft(model: Any) -> STFT:
     check_is_fitted(model)
     stft, why = getattr(model, "tensorize_", None), ""
     if not isinstance(stft, STFT) or stft.parts != "log_amplitude" or not hasattr(model, "factors_"):
-        parts = getattr(stft, "parts", type(stft or model).__name__)
+        parts = "none" if stft is None else getattr(stft, "parts", type(stft).__name__)
         why = f"needs log amplitudes of an STFT, but the model has {parts}"
     elif any((factor < 0).any() for factor in model.factors_):
         why = "needs profiles that are not negative, but this model was fitted with nonnegative=False"

@@ -15,7 +15,7 @@ from polyadic.errors import PolyadicError
 from polyadic.explain.expression import profiles, shown
 from polyadic.explain.spectra import effect_sizes
 from polyadic.plot.electrodes import head_maps, positions
-from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, line_up, new_figure, panel, short
+from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, new_figure, panel, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -58,27 +58,10 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
         axis, last = axes[column], row == rows - 1
         x = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width], "showticklabels": last}
         x |= {"title": {"text": axis.title if last else ""}}
-        names = [short(name) for name in axis.labels]
-        if names:  # of many names, only some are shown; hovering shows the others
-            ticks = range(0, len(names), -(-len(names) // _MOST_NAMED))
-            x |= {"tickvals": list(ticks), "ticktext": [names[n] for n in ticks], "tickangle": -90}
         y = {"domain": [1 - (row + 0.88) / rows, 1 - row / rows], "showticklabels": False}
         y |= {"title": {"text": str(row + 1)}} if column == 0 else {}
-        where = panel(figure, row * len(axes) + column, x, y)
         weights, band, _ = _weights(model, row, column)
-        for part, values in enumerate(axis.by_part(weights)):
-            if axis.kind == "channel":
-                figure.add_bar(
-                    y=compact(values),
-                    marker_color=PALETTE[part],
-                    customdata=names,
-                    hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
-                    name=axis.parts[part],
-                    **_error_bars("error_y", values, band),
-                    **where,
-                )
-            else:
-                _add_line(figure, axis, values, band, name=axis.parts[part], **where)
+        _add_profile(figure, axis, weights, band, **panel(figure, row * len(axes) + column, _ticks(axis) | x, y))
     return figure
 
 
@@ -100,9 +83,10 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     'mode 2'
     """
     axis, weights, band, title = _checked_profile(model, r, mode, data)
-    figure = new_figure(height=240, showlegend=False)
-    figure.update_layout(xaxis_title_text=axis.title, yaxis={"title": {"text": title}, "rangemode": "tozero"})
-    _add_line(figure, axis, weights, band)
+    figure = new_figure(height=240, showlegend=len(axis.parts) > 1)
+    figure.update_layout(xaxis=_ticks(axis) | {"title": {"text": axis.title}})
+    figure.update_layout(yaxis={"title": {"text": title}, "rangemode": "tozero"})
+    _add_profile(figure, axis, weights, band)
     return figure
 
 
@@ -127,22 +111,9 @@ def channels(model: Any, r: int, data: Any = None) -> Figure:
     >>> channels(model, 0, windows).data[0].type
     'heatmap'
     """
-    axis, weights, band, title = _checked_profile(model, r, 0, data)
-    parts = axis.by_part(weights)
-    if places := positions(axis.labels):
-        return head_maps(axis, parts, places, title)
-    names = [short(name) for name in axis.labels] or [f"{position:g}" for position in axis.positions]
-    figure = new_figure(height=70 + max(4, len(names)) * max(24, 16 * len(parts)), barmode="group", bargap=0.25)
-    for number, values in enumerate(parts):
-        figure.add_bar(
-            x=compact(values),
-            orientation="h",
-            name=axis.parts[number],
-            marker_color=PALETTE[number],
-            hovertemplate="%{y}: %{x:.3g}<extra>%{fullData.name}</extra>",
-            **_error_bars("error_x", values, band),
-        )
-    return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names), showlegend=len(parts) > 1)
+    axis, weights, _, title = _checked_profile(model, r, 0, data)
+    places = positions(axis.labels)
+    return head_maps(axis, axis.by_part(weights), places, title) if places else profile(model, r, 0, data)
 
 
 def class_means(
@@ -169,7 +140,7 @@ def class_means(
     present = np.unique(codes[codes >= 0]).tolist()
     groups = [column[codes == code] for code in present]
     names = [
-        f"{short(classes[code]) if len(classes) else code}, d {effect:+.1f}".replace("-", "−")
+        f"{short(classes[code]) if len(classes) else code}, d {effect:+z.1f}".replace("-", "−")
         for code, effect in zip(present, effect_sizes(column, codes), strict=True)
     ]
     colours = [PALETTE[code % len(PALETTE)] for code in present]
@@ -203,20 +174,33 @@ def _weights(model: Any, r: int, mode: int) -> tuple[_Floats, _Floats | None, st
     return 100 * profiles(people.factors_[mode])[:, r], band, "weight (%)"
 
 
-def _error_bars(name: str, weights: _Floats, band: _Floats | None) -> dict[str, Any]:
-    """Return the argument that adds the band of a profile to its bars, if there is one."""
-    if band is None:
-        return {}
-    low, high = np.maximum(weights - band[0], 0), np.maximum(band[1] - weights, 0)
-    return {name: {"type": "data", "array": compact(high), "arrayminus": compact(low), "thickness": 1, "width": 0}}
+def _ticks(axis: Axis) -> dict[str, Any]:
+    """Return the settings of an axis with the names of channels: of many, only some are shown; hovering shows all."""
+    names = [short(name) for name in axis.labels]
+    shown = range(0, len(names), -(-len(names) // _MOST_NAMED) or 1)
+    return {"tickvals": list(shown), "ticktext": [names[n] for n in shown], "tickangle": -90} if names else {}
 
 
-def _add_line(figure: Figure, axis: Axis, weights: _Floats, band: _Floats | None, **settings: Any) -> None:
-    x, line = compact(axis.positions), {"color": PALETTE[0], "width": 2}
-    fill = {"fill": "tozeroy", "fillcolor": "rgba(68,119,170,.15)"} if band is None else {}
+def _add_profile(figure: Figure, axis: Axis, weights: _Floats, band: _Floats | None, **where: Any) -> None:
+    """Add bars for channels, one colour for each part, and a line for other modes, with the band if it is known."""
+    if axis.kind == "channel":
+        error = {}
+        if band is not None:
+            low, high = np.maximum(weights - band[0], 0), np.maximum(band[1] - weights, 0)
+            error = {"type": "data", "array": compact(high), "arrayminus": compact(low), "thickness": 1, "width": 0}
+        hover = {"hovertemplate": "%{customdata}: %{y:.3g}<extra>%{fullData.name}</extra>"}
+        names = [short(name) for name in axis.labels]
+        for colour, name, values in zip(PALETTE, axis.parts, axis.by_part(weights), strict=False):
+            figure.add_bar(
+                y=compact(values), customdata=names, marker_color=colour, name=name, error_y=error, **hover, **where
+            )
+        return
+    x, fill = compact(axis.positions), {"fill": "tozeroy", "fillcolor": "rgba(68,119,170,.15)"}
     if band is not None:
-        quiet: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-        figure.add_scatter(x=x, y=compact(band[0]), **quiet, **settings)
-        figure.add_scatter(x=x, y=compact(band[1]), fill="tonexty", fillcolor=_BAND, **quiet, **settings)
-    hover = f"%{{x:.3g}} {axis.unit}: %{{y:.3g}}<extra></extra>"
-    figure.add_scatter(x=x, y=compact(weights), mode="lines", line=line, hovertemplate=hover, **fill, **settings)
+        quiet: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        figure.add_scatter(x=x, y=compact(band[0]), **quiet, **where)
+        figure.add_scatter(x=x, y=compact(band[1]), fill="tonexty", fillcolor=_BAND, **quiet, **where)
+        fill = {}
+    hover = {"hovertemplate": f"%{{x:.3g}} {axis.unit}: %{{y:.3g}}<extra></extra>"}
+    line = {"color": PALETTE[0], "width": 2}
+    figure.add_scatter(x=x, y=compact(weights), mode="lines", line=line, **hover, **fill, **where)

@@ -99,16 +99,12 @@ def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: f
     """
     ordered = sorted(accuracy.items(), key=lambda item: (item[1], item[0]))
     percent = 100.0 * np.array([value for _, value in ordered])
-    figure = new_figure(height=70 + 20 * max(4, len(ordered)), showlegend=False)
-    figure.add_bar(x=percent, orientation="h", marker_color=PALETTE[0], hovertemplate="%{y}: %{x:.1f} %<extra></extra>")
+    names = [short(name) for name, _ in ordered]
+    figure = dots(names, percent, [PALETTE[0]] * len(names), f"{measure} (%)")
     figure.add_vline(x=float(percent.mean()), line=_DOTTED)
     if chance is not None:
         figure.add_vline(x=100 * chance, line=_DASHED)
-    return figure.update_layout(
-        xaxis={"title": {"text": f"{measure} (%)"}, "range": [0, 100]},
-        yaxis=line_up([short(name) for name, _ in ordered]) | {"range": None},
-        margin_r=16,  # room for the tick label "100"
-    )
+    return figure.update_layout(xaxis_range=[0, 101])
 
 
 def missing_channels(accuracy: Mapping[int, float], channels: int, chance: float | None = None) -> Figure:

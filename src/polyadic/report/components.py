@@ -21,7 +21,7 @@ _NOTABLE = 0.2
 """Cohen's d of a small effect; if all effects are smaller, no class is named."""
 _RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0, "beta": 16.0, "gamma": 30.0}
 """Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles, and slow the baseline."""
-_EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
+_EVERYWHERE = {"frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
 _WIDTH, _HEIGHT, _HEAD = 120, 36, 48
 _MOST_BARS = 64
@@ -109,7 +109,7 @@ def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
         told += " No difference between classes."
     elif len(component.effects) > 1:
         ends = [
-            f"{classes[row]} ({component.means[row]:+.1f} {unit}, d {component.effects[row]:+.1f})"
+            f"{classes[row]} ({component.means[row]:+z.1f} {unit}, d {component.effects[row]:+.1f})"
             for row in (int(np.argmax(component.effects)), int(np.argmin(component.effects)))
         ]
         told += f" Highest in {ends[0]}, lowest in {ends[1]}.".replace("(-", "(−").replace("d -", "d −")
@@ -129,7 +129,9 @@ def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> str:
     if axis.kind == "channel":
         sizes = np.abs(axis.by_part(weights)).max(axis=0)
         if len(sizes) > 1 and is_flat(sizes):
-            return _EVERYWHERE["channel"]
+            weak = [name for name, size in zip(axis.labels, sizes, strict=True) if size < 0.5 * sizes.max()]
+            some = ", ".join(weak) if len(weak) <= _MOST_NAMED else f"{len(weak)} channels"
+            return f"all but {some}" if weak else "all channels"
         order = np.argsort(-sizes, kind="stable")
         near = [axis.labels[number] for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
         more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
@@ -146,8 +148,8 @@ def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> str:
     text = f"{peak} {axis.unit}".strip() + (f" ({low}–{high})" if low != high else "")
     text += f" and {others} more" if others else ""
     if axis.unit == "Hz" and positions(axes[0].labels):
-        return f"{[name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]}, {text}"
-    return text
+        text = f"{[name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]}, {text}"
+    return text + (", perhaps an offset" if axis.kind == "frequency" and peak_and_ends[0] == 0 else "")
 
 
 # -------------------------------------------------------------------------------------------------------- pictures
@@ -160,7 +162,8 @@ def picture(axis: Axis, weights: NDArray[Any]) -> str:
     """
     parts = axis.by_part(np.asarray(weights, dtype=np.float64))
     if places := positions(axis.labels):
-        return "".join(_head(part, np.array(list(places.values()))) for part in parts[:, list(places)])
+        shares = parts[:, list(places)] / max(float(np.abs(parts).max()), 1e-30)
+        return "".join(_head(part, np.array(list(places.values()))) for part in shares)
     shown = parts[:, :: -(-parts.shape[1] // _MOST_BARS)] if axis.kind == "channel" else parts[:1]
     # All values and zero, from the top to the bottom of the picture.
     low, high = min(float(shown.min()), 0.0), max(float(shown.max()), 0.0)
@@ -187,7 +190,7 @@ def picture(axis: Axis, weights: NDArray[Any]) -> str:
 
 
 def _head(values: NDArray[Any], places: NDArray[Any]) -> str:
-    """Draw electrodes from above, coloured by the sign of their weights, with opacity by magnitude."""
+    """Draw electrodes from above, coloured by the sign of their weights (-1 to 1), with opacity by magnitude."""
     centre, radius = _HEAD // 2, _HEAD * 0.4
     size = min(4.5, 14 / np.sqrt(len(places)))
     line = 'fill="none" stroke="currentColor" opacity=".4"'
@@ -195,7 +198,7 @@ def _head(values: NDArray[Any], places: NDArray[Any]) -> str:
         f'<circle cx="{centre}" cy="{centre + 1}" r="{radius:g}" {line}/>',
         f'<path d="M{centre - 4} {centre + 1.5 - radius:.1f} l4 -4.5 l4 4.5" {line}/>',
     ]
-    for weight, (x, y) in zip(values / max(float(np.abs(values).max()), 1e-30), places, strict=True):
+    for weight, (x, y) in zip(values, places, strict=True):
         fill = f'fill="var(--{"positive" if weight > 0 else "negative"})" fill-opacity="{abs(weight):.2f}"'
         at = f'cx="{centre + radius * x:.1f}" cy="{centre + 1 - radius * y:.1f}"'
         drawn.append(f'<circle {at} r="{size:.1f}" {fill}/>')

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from polyadic.core.missing import dead_channels
 from polyadic.core.tensorizer import Axis
 from polyadic.data.channels import match_signals
 from polyadic.data.store import WindowStore
@@ -26,7 +24,6 @@ __all__ = ["ReportContents", "Timeline", "collect_contents"]
 
 _SAMPLED = 4000
 _SCORED = 1024
-_AT_A_TIME = 256
 _MOST_RECORDINGS = 12
 _MOST_NUMBERS = 150_000
 """Maximum number of values in all timelines, which bounds the size of the page."""
@@ -68,7 +65,7 @@ class ReportContents:
     timelines: list[Timeline] = field(default_factory=list)
     recordings: int = 0  # number of recordings that timelines could show
     store: WindowStore | None = None  # the store that contains the windows
-    dead: dict[str, float] = field(default_factory=dict)  # share of the sample in which a channel is dead, if any
+    missing: dict[str, float] = field(default_factory=dict)  # share of the sample that lacks a channel, if any does
 
     @property
     def unit(self) -> str:
@@ -106,8 +103,11 @@ def collect_contents(
         contents.level, contents.values = level(model, sample), expression(model, sample, relative=True)
     except PolyadicError as error:
         contents.no_expression, contents.values = str(error), None if x is None else _standardised(x, x)
-    contents.Z = np.asarray(model.transform(sample), dtype=np.float64)
-    contents.dead = _dead_channels(model, sample)
+    contents.Z, _, missing = model.features_and_spread(sample, np.zeros((0, len(model.get_feature_names_out()))))
+    if model.tensorize_ is not None:
+        names = sample.channels or [f"channel {number + 1}" for number in range(sample.shape[1])]
+        shares = (missing == 1).mean(axis=0).tolist()
+        contents.missing = {name: share for name, share in zip(names, shares, strict=True) if share}
     contents.classes = [sample.classes[code] for code in np.unique(sample.label[sample.label >= 0])]
     if len(np.unique(windows.label[windows.label >= 0])) > 1:
         try:
@@ -125,18 +125,6 @@ def _standardised(x: NDArray[Any], sample: NDArray[Any]) -> NDArray[np.float64]:
     """Return coefficients in standard deviations of a sample."""
     spread = sample.std(axis=0)
     return np.asarray((x - sample.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
-
-
-def _dead_channels(model: Any, windows: Windows) -> dict[str, float]:
-    """Return the share of windows in which a channel is dead, stuck or clipped, of channels with such windows."""
-    if model.tensorize_ is None or model._keeps_flat:
-        return {}
-    limits, counts = model.prior_.limits if hasattr(model, "prior_") else None, np.zeros(windows.shape[1])
-    for first in range(0, len(windows), _AT_A_TIME):
-        X = windows.read(np.arange(first, min(first + _AT_A_TIME, len(windows))))
-        counts += dead_channels(torch.as_tensor(X), limits).sum(dim=0).numpy()
-    names = windows.channels or [f"channel {number + 1}" for number in range(len(counts))]
-    return {name: float(count / len(windows)) for name, count in zip(names, counts, strict=True) if count}
 
 
 def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | None) -> tuple[list[Timeline], int]:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from html import escape
 from importlib import resources
@@ -17,6 +18,7 @@ from polyadic import plot
 from polyadic._util.files import write_atomically
 from polyadic._util.provenance import versions
 from polyadic._util.version import __version__
+from polyadic.core.missing import MissingWarning
 from polyadic.core.persist import encode
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -25,7 +27,7 @@ from polyadic.explain import expression, level
 from polyadic.explain.comparison import Comparison
 from polyadic.explain.spectra import where_strongest
 from polyadic.plot.electrodes import positions
-from polyadic.plot.style import new_figure
+from polyadic.plot.style import NEUTRAL, PALETTE, dots, new_figure, short
 from polyadic.report.components import Component, picture, sentence, strongest_class
 from polyadic.report.contents import ReportContents, collect_contents
 from polyadic.report.probe import thinned
@@ -102,7 +104,9 @@ def render(
         on_stage(done, count + 1, "features and probe")
 
     on_stage(0, 2, "features and probe")
-    contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingWarning)  # once for each fold and recording; the page names the channels
+        contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
     on_stage(1, 2, "figures")
     drawn = _figures(contents, comparison)
     modes = [{"channel": "channels", "frequency": "frequencies"}.get(axis.kind, axis.name) for axis in contents.axes]
@@ -190,9 +194,10 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
     readout = getattr(model, "readout_", None)
     drawn: dict[str, Figure] = {}
     if compared is not None and compared.tested:
-        rows = zip(compared.names, compared.effect[0], *compared.interval[:, 0], strict=True)
-        ends = {name: (float(g), float(low), float(high)) for name, g, low, high in rows}
-        drawn["groups"] = plot.comparison(ends, f"Hedges' g, {compared.groups[1]} against {compared.groups[0]}")
+        g, (low, high), (first, second, *_) = compared.effect[0], compared.interval[:, 0], map(short, compared.groups)
+        marks = np.where(compared.p <= 0.05, PALETTE[0], NEUTRAL).tolist()
+        ends = {"array": high - g, "arrayminus": g - low}
+        drawn["groups"] = dots(compared.names, g, marks, f"Hedges' g, {second} against {first}", **ends)
     if probe is not None and windows is not None:
         result = probe.result
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
@@ -227,9 +232,8 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
 def _component_figures(contents: ReportContents, component: Component, with_windows: bool) -> dict[str, Figure]:
     """Return the figures of a component: profiles, strength by class, and the windows in which it is strongest."""
     model, windows, r = contents.model, contents.windows, component.number - 1
-    drawn = {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
-    by_channel = contents.axes[0].kind == "channel"
-    drawn["0"] = plot.channels(model, r, windows) if by_channel else plot.profile(model, r, 0)
+    drawn = {"0": plot.channels(model, r, windows)}
+    drawn |= {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
     if windows is None:
         return drawn
     if contents.values is not None and len(contents.classes) > 1:
@@ -237,7 +241,7 @@ def _component_figures(contents: ReportContents, component: Component, with_wind
         drawn["classes"] = plot.class_means(contents.values[:, r], windows.label, windows.classes, title)
     if with_windows:
         channels = centre = None
-        if by_channel:  # those with the largest weights, in the order of the data
+        if contents.axes[0].kind == "channel":  # those with the largest weights, in the order of the data
             weights = np.abs(contents.axes[0].by_part(contents.people.factors_[0][:, r])).max(axis=0)
             channels = np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
         if windows.shape[2] > _POINTS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.core.missing import MissingWarning
 from polyadic.data.windows import Windows
 from polyadic.evaluate import WindowClassifier, cross_validate, scores
 from polyadic.evaluate.probe import AUTO
@@ -135,11 +133,9 @@ def _predict_without_channels(fold: Fold, X: NDArray[Any]) -> dict[int, NDArray[
     random = np.random.default_rng(fold.number)
     place = random.permuted(np.tile(np.arange(channels), (len(X), 1)), axis=1)
     found = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MissingWarning)
-        for count in sorted({0, 1, 2, -(-channels // 4), -(-channels // 2)} - {channels}):
-            lacking = np.where((place < count)[:, :, None], np.nan, X)
-            found[count] = classifier.classes_[classifier.predict_proba(lacking).argmax(axis=1)]
+    for count in sorted({0, 1, 2, -(-channels // 4), -(-channels // 2)} - {channels}):
+        lacking = np.where((place < count)[:, :, None], np.nan, X)
+        found[count] = classifier.classes_[classifier.predict_proba(lacking).argmax(axis=1)]
     return found
 
 
