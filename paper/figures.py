@@ -1,18 +1,24 @@
-"""The plots of the paper's figures."""
+"""The plots of the paper's figures, and the data of the diagrams of the framework and the backbone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from paper.baselines.networks import Backbone
 from paper.results import new_figure
 from paper.tables import PROBES, Result, distinct_values, percentages, select_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from paper.methods import ExperimentSettings
+
+Row = dict[str, Any]
 
 
 def _draw_line(axis: Axes, x: Sequence[float], samples: list[list[float]], label: str) -> None:
@@ -73,4 +79,52 @@ def plot_hyperparameters(result: Result, path: Path) -> None:
             if name in ("rank", "gamma"):
                 _name_ticks(axis, x)
     axes[0][0].legend(fontsize=7)
+    figure.savefig(path, dpi=130)
+
+
+def framework_rows(settings: ExperimentSettings) -> list[Row]:
+    """Return the boxes of Figure 1: the steps from a window to its features, with actual shapes."""
+    window, rank = list(settings.windows.shape[1:]), settings.parameters["rank"]
+    shape = settings.tensorize.shape(*window)
+    rows: list[Row] = [
+        {"name": "window", "shape": window, "note": "channels × time"},
+        {"name": "its augmentation", "shape": window, "note": repr(settings.augment)},
+        {"name": "tensor of each", "shape": list(shape), "note": repr(settings.tensorize)},
+        *(
+            {"name": f"basis {name}", "shape": [size, rank], "note": ""}
+            for name, size in zip("ABC", shape, strict=True)
+        ),
+        {"name": "features", "shape": [rank], "note": "ridge least squares on the bases"},
+    ]
+    return [{"seed": 0, **row} for row in rows]
+
+
+def backbone_rows(settings: ExperimentSettings) -> list[Row]:
+    """Return the boxes of Figure 4: the layers of the backbone with the shapes of their outputs."""
+    shape = settings.tensorize.shape(*settings.windows.shape[1:])
+    network, T = Backbone(shape), torch.zeros(2, *shape)
+    rows: list[Row] = [{"seed": 0, "note": "", "name": "STFT tensor", "shape": list(shape)}]
+    with torch.no_grad():
+        for part, layers in (("stem", network.stem), ("blocks", network.blocks)):
+            for number, layer in enumerate(layers):
+                T = layer(T)
+                count = sum(weight.numel() for weight in layer.parameters())
+                name, note = f"{part} {number} {type(layer).__name__}", f"{count:,} parameters"
+                rows.append({"seed": 0, "note": note, "name": name, "shape": list(T.shape[1:])})
+    return rows
+
+
+def plot_boxes(result: Result, path: Path) -> None:
+    """Draw Figures 1 and 4: the steps one below the other."""
+    rows = result["rows"]
+    figure, axes = new_figure(1, width=7.0, height=0.45 * len(rows) + 0.5)
+    axis = axes[0, 0]
+    axis.axis("off")
+    axis.set(xlim=(0, 1), ylim=(-len(rows), 0.5))
+    box = {"boxstyle": "round", "facecolor": "#e8eef7", "edgecolor": "#5b7bb2"}
+    for number, row in enumerate(rows):
+        text = f"{row['name']}:  {' × '.join(map(str, row['shape']))}  {row['note']}"
+        axis.text(0.5, -number, text, ha="center", va="center", fontsize=8, bbox=box)
+        if number:
+            axis.annotate("", (0.5, -number + 0.3), (0.5, -number + 0.7), arrowprops={"arrowstyle": "->"})
     figure.savefig(path, dpi=130)

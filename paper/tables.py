@@ -225,3 +225,9 @@ def convergence_table(result: Result, protocol: str) -> str:
         values = [[row["difference"] for row in select_rows(result, bases=bases, round=number)] for number in rounds]
         lines.append([f"{bases} bases", *(f"{np.mean(found):.2e}" for found in values)])
     return table(["mean relative change in round", *(str(number) for number in rounds)], lines)
+
+
+def shapes_table(result: Result, protocol: str) -> str:
+    """Return the names and shapes of the boxes of a diagram."""
+    rows = result["rows"]
+    return table(["", "shape", ""], [[row["name"], " × ".join(map(str, row["shape"])), row["note"]] for row in rows])

@@ -7,7 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -20,11 +20,11 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import balanced_accuracy_score
 
-from paper.labels.methods import DEFAULT, METHODS, Method, method
+from paper.labels.methods import DEFAULT, FROZEN, RELEASE, Method, features_of, method
 from paper.labels.people import COUNTS, FILES, PTB_XL, Half, LabelSet, drawn, halves, read_set
 from paper.labels.tables import draw, page
 from paper.results import choose_device, provenance, publish, run_cells
-from paper.scoring import make_probe, statistic_columns, train_probe, unthreaded
+from paper.scoring import make_probe, train_probe, unthreaded
 from polyadic.core.persist import encode
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
@@ -32,6 +32,9 @@ from polyadic.evaluate import Probe, calibration
 
 Row = dict[str, Any]
 
+OLD = "polyadic 0.2.0"
+"""The name of 0.2.0's default in the tables."""
+_FROZEN_FILE = Path(__file__).parents[2] / "docs" / "results" / "labels" / "0.2.0.json"
 _DRAWS = 3
 _MOST_UNLABELLED = 3500
 """Maximum number of unlabelled windows that features were learned from and that the probe uses."""
@@ -56,6 +59,7 @@ _NOTES = {
     "temperature of the probe",
     "one sensor dead": "mean over up to six channels, each missing in all test windows in turn; polyadic is told NaN, "
     "rivals get the mean signal of the windows that they learned from, as with what PTB-XL lacks",
+    "frozen": "methods whose score, with a plain probe, is that of 0.2.0.json",
 }
 """Description of the parts of the result, written into its file."""
 _QUICK_METHODS = (DEFAULT, "hand features", "the paper's ATD, plain probe")
@@ -76,6 +80,11 @@ class LabelRequest:
     jobs: int = 1
     quick: bool = False
 
+    @property
+    def reuses(self) -> tuple[str, ...]:
+        """Methods whose scores with a plain probe are taken from 0.2.0."""
+        return () if self.development or self.quick else FROZEN
+
 
 @dataclass(frozen=True)
 class _Cell:
@@ -88,6 +97,7 @@ class _Cell:
     device: str
     development: bool
     split: int
+    is_frozen: bool = False
 
     @property
     def set(self) -> LabelSet:
@@ -120,11 +130,11 @@ class _Cell:
             parameters,
             self.seed,
         ]
-        return _hash([*parts, self.one.standardised, self.split if self.development else None])
+        return _hash([*parts, self.one.standardised, self.one.columns, self.split if self.development else None])
 
     def key(self) -> str:
         """Return a hash of everything that the scores depend on."""
-        return _hash([self.features_key(), self.method, self.development, self.split, _DRAWS])
+        return _hash([self.features_key(), self.method, self.development, self.split, _DRAWS, self.is_frozen])
 
 
 def _hash(parts: list[Any]) -> str:
@@ -140,6 +150,7 @@ def run(request: LabelRequest, quiet: bool = False) -> dict[str, Any]:
     request.out.mkdir(parents=True, exist_ok=True)
     stem = _STEM + ("-development" if request.development else "")
     cells, folder = {cell.key(): cell for cell in _cells(request)}, request.out / "features"
+    frozen = _frozen(request, cells.values()) if request.reuses else {}
     folder.mkdir(exist_ok=True)
     learned = {cell.features_key(): cell for cell in cells.values()}
     tasks = {key: delayed(_learn)(cell, folder / f"{key}.npz") for key, cell in learned.items()}
@@ -148,7 +159,7 @@ def run(request: LabelRequest, quiet: bool = False) -> dict[str, Any]:
     done = run_cells(stem, tasks, request.out / f"{stem}.cells.jsonl", request.jobs, quiet)
     found = [(cell, {**fits.get(cell.features_key(), {}), **done[key]["fit"]}, done[key]["scores"])
              for key, cell in cells.items()]  # fmt: skip
-    result = _result(request, found)
+    result = _result(request, found, frozen)
     publish(request.out, stem, result, page(result))
     for name in result["sets"] if find_spec("matplotlib") else ():
         draw(result, name, request.out / f"{stem}-{name}.png")
@@ -159,17 +170,24 @@ def _cells(request: LabelRequest) -> list[_Cell]:
     if request.folder is None and not request.quick:
         raise PolyadicError(f"--data is missing: pass the folder with {', '.join(FILES.values())}, or use --quick")
     folder, sets = request.folder or Path(), ("synthetic",) if request.quick else request.sets
-    chosen = [method(name) for name in request.methods or _QUICK_METHODS * request.quick] or METHODS
+    chosen = [method(name) for name in request.methods or (_QUICK_METHODS if request.quick else RELEASE)]
     cells = []
     for data in (read_set(folder, name) for name in sets):
         splits = data.n_splits if request.splits is None else min(request.splits, data.n_splits)
         for one in chosen:
-            seeds = range(min(request.seeds, one.most_seeds)) if one.is_available else ()
+            frozen = one.name in request.reuses and data.name in FILES
+            # Nothing is left to compute for a frozen method with a fixed probe.
+            seeds = range(min(request.seeds, one.most_seeds)) if one.is_available and not _is_done(one, frozen) else ()
             about = (str(choose_device(request.device)), request.development)
             cells += [
-                _Cell(folder, data.name, one.name, seed, *about, split) for seed, split in product(seeds, range(splits))
+                _Cell(folder, data.name, one.name, seed, *about, split, frozen)
+                for seed, split in product(seeds, range(splits))
             ]
     return cells
+
+
+def _is_done(one: Method, frozen: bool) -> bool:
+    return frozen and one.probe != "auto"
 
 
 def _learn(cell: _Cell, path: Path) -> Row:
@@ -185,40 +203,37 @@ def _learn(cell: _Cell, path: Path) -> Row:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(learned)
     fitted = time.perf_counter()
-    Z = _features(model, windows)
+    found = features_of(one, model, windows)
     predicted = time.perf_counter()
     sample = np.sort(np.random.default_rng(0).permutation(len(learned))[:_MOST_UNLABELLED])
-    others = _features(model, learned[sample])
+    others = features_of(one, model, learned[sample]).Z
     dead = []
     if one.name in _ALSO_DEAD and cell.data in FILES:
         for channel in np.unique(np.linspace(0, windows.shape[1] - 1, _DEAD).round().astype(int)):
             X = np.array(windows.X, np.float32)
             X[:, channel] = np.nan
-            dead.append(_features(model, _filled(_with_samples(windows, X), typical)))
+            dead.append(features_of(one, model, _filled(_with_samples(windows, X), typical)).Z)
     if one.standardised:
         mean, scale = others.mean(axis=0), others.std(axis=0)
         scale[scale == 0] = 1.0
-        others, Z, *dead = (np.clip((F - mean) / scale, -_CLIP, _CLIP) for F in (others, Z, *dead))
-    narrow = Z
+        others, Z, *dead = (np.clip((F - mean) / scale, -_CLIP, _CLIP) for F in (others, found.Z, *dead))
+        found = replace(found, Z=Z)
+    narrow = found.Z
     if narrow.shape[1] > _WIDEST:
         axes = PCA(min(_AXES, len(others)), svd_solver="randomized", random_state=0).fit(others)
-        narrow, others = axes.transform(Z), axes.transform(others)
+        narrow, others = axes.transform(found.Z), axes.transform(others)
     # The windows of the training half are the others already.
     kept = sample[:0] if cell.development else sample
     unlabelled: Row = {"narrow": narrow, "others": others[: len(kept)], "who": learned.subject[kept]}
-    np.savez(path, Z=Z, statistics=statistic_columns(model), dead=np.array(dead, np.float32), **unlabelled)
+    np.savez(path, Z=found.Z, statistics=found.statistics, dead=np.array(dead, np.float32), **unlabelled)
     classes = len(np.unique(windows.label))
     return {
         "device": cell.device,
         "fit_seconds": fitted - begun,
         "predict_seconds": predicted - fitted,
         "numbers": int(model.n_parameters_),
-        "probe_numbers": (1 if classes == 2 else classes) * (Z.shape[1] + 1),
+        "probe_numbers": (1 if classes == 2 else classes) * (found.Z.shape[1] + 1),
     }
-
-
-def _features(model: Any, windows: Windows) -> NDArray[np.float32]:
-    return np.asarray(model.transform(windows), np.float32)
 
 
 def _typical(windows: Windows) -> NDArray[Any]:
@@ -274,12 +289,13 @@ def _probes(
         return 100 * float(balanced_accuracy_score(truth, trained.predict(F[half.test])))
 
     with unthreaded():
-        classifier = Probe(unlabelled=False) if one.probe == "auto" else make_probe(one.probe)
-        plain = train_probe(classifier, Z[rows], label[rows], subject[rows], columns)
-        yield "labelled only" if is_default else "score", score(plain, Z)
-        if len(features["dead"]) and not is_default:
-            yield "one sensor dead", _mean_score(score, plain, features["dead"])
-        if one.probe != "auto":
+        if not cell.is_frozen:
+            classifier = Probe(unlabelled=False) if one.probe == "auto" else make_probe(one.probe)
+            plain = train_probe(classifier, Z[rows], label[rows], subject[rows], columns)
+            yield "labelled only" if is_default else "score", score(plain, Z)
+            if len(features["dead"]) and not is_default:
+                yield "one sensor dead", _mean_score(score, plain, features["dead"])
+        if one.probe != "auto" or one.group == "less":
             return
         rest = np.setdiff1d(half.train, rows)
         marks = np.concatenate([label[rows], np.full(len(rest) + len(features["who"]), -1)])
@@ -313,7 +329,22 @@ def _calibration_errors(probe: Probe, Z: NDArray[np.float64], truth: NDArray[Any
 # ---------------------------------------------------------------- the result
 
 
-def _result(request: LabelRequest, found: Sequence[tuple[_Cell, Row, Row]]) -> dict[str, Any]:
+def _frozen(request: LabelRequest, cells: Any) -> Row:
+    """Return the scores of 0.2.0, after a check that subjects, splits and draws are the same."""
+    frozen: Row = json.loads(_FROZEN_FILE.read_text())
+    rows = {(row["set"], row["split"], row["labels"], row["draw"]): row["rows"] for row in frozen["drawn"]}
+    for cell in {(cell.data, cell.split): cell for cell in cells if cell.data in FILES}.values():
+        label, half = cell.labelled().label, cell.half()
+        for count, number in product(COUNTS[:-1], range(_DRAWS)):
+            if (
+                drawn(label, half.train, count, [cell.split, number]).tolist()
+                != rows[cell.data, cell.split, str(count), number]
+            ):
+                raise PolyadicError(f"the draws of {cell.data} are not those of {_FROZEN_FILE.name}: the data differ")
+    return frozen
+
+
+def _result(request: LabelRequest, found: Sequence[tuple[_Cell, Row, Row]], frozen: Row) -> dict[str, Any]:
     """Return the content of the JSON file: settings, provenance, a row for each set, method, seed and label count."""
     by_set: dict[str, list[_Cell]] = {}
     by_method: dict[tuple[str, str, int], list[tuple[_Cell, Row, Row]]] = {}
@@ -322,11 +353,12 @@ def _result(request: LabelRequest, found: Sequence[tuple[_Cell, Row, Row]]) -> d
         by_method.setdefault((cell.data, cell.method, cell.seed), []).append((cell, fit, scores))
     rows, fits = [], []
     for (data, name, seed), members in by_method.items():
-        about = {"set": data, "method": name, "seed": seed}
+        about = {"set": data, "method": name, "group": method(name).group, "seed": seed}
         fits.append(about | {key: round(v, 4) if isinstance(v, float) else v for key, v in members[0][1].items()})
         rows += [{**about, "labels": str(count), **_columns([scores[str(count)] for *_, scores in members])}
                  for count in COUNTS]  # fmt: skip
     cells_of = {data: sorted({cell.split: cell for cell in cells}.items()) for data, cells in by_set.items()}
+    rows = _with_frozen(request, rows, frozen, {data: len(cells) for data, cells in cells_of.items()})
     subjects, divided, labelled = [], [], []
     for data, cells in cells_of.items():
         windows, first = cells[0][1].labelled(), cells[0][1].set.unlabelled()
@@ -340,6 +372,7 @@ def _result(request: LabelRequest, found: Sequence[tuple[_Cell, Row, Row]]) -> d
     return {
         "experiment": _STEM,
         "people": "development" if request.development else "new",
+        "frozen": list(request.reuses),
         "sets": {data: _describe([cell for _, cell in cells]) for data, cells in cells_of.items()},
         "draws": _DRAWS,
         "seeds": list(range(request.seeds)),
@@ -367,6 +400,25 @@ def _columns(splits: Sequence[Row]) -> Row:
         columns[name] = [round(float(np.mean(values)), 3) for values in by_draw]
         columns[f"{name}_by_draw"] = [[round(value, 3) for value in values] for values in by_draw]
     return columns
+
+
+def _with_frozen(request: LabelRequest, rows: list[Row], frozen: Row, splits: dict[str, int]) -> list[Row]:
+    """Add the scores of 0.2.0: its default as another method, and those of frozen methods, which cost nothing."""
+    known = {(row["set"], row["method"], row["labels"]): row for row in rows}
+    for old in frozen.get("rows", ()):
+        name, count = OLD if old["method"] == DEFAULT else old["method"], splits.get(old["set"], 0)
+        if not count or (name != OLD and name not in request.reuses):
+            continue
+        scores = {key: old[key][:count] for key in ("score", "score_by_draw")}
+        row = known.get((old["set"], name, old["labels"]))
+        if row is None:
+            group = "paper" if name == OLD else old["group"]
+            rows.append(
+                {**{key: old[key] for key in ("set", "seed", "labels")}, "method": name, "group": group, **scores}
+            )
+        else:
+            row |= scores
+    return rows
 
 
 def _describe(cells: Sequence[_Cell]) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,18 @@ from paper.significance import corrected_resampled, holm
 
 Result = dict[str, Any]
 
+_GROUPS = {
+    "default": "",
+    "rivals": "",
+    "paper": "",
+    "less": "Ablation: the default without one ingredient",
+}
 _CLAIM = 0.05
-_COLUMNS = ("score", "labelled only", "with unlabelled", "one sensor dead")
 _PROBES = ("score", "with unlabelled")
 """The probes of rivals that the default is compared with."""
 _DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space",
-          "the paper's ATD, plain probe", "statistics")  # fmt: skip
+          "the paper's ATD, plain probe", "statistics",
+          "polyadic 0.2.0")  # fmt: skip
 
 
 def split_scores(result: Result, data: str, method: str, labels: Any, column: str = "score") -> np.ndarray:
@@ -69,7 +75,7 @@ def page(result: Result) -> str:
         "unlabelled windows: those that features were learned from, and those "
         "of the training half without a label. Rivals have a plain validated probe; lines called *with unlabelled* "
         "have the probe of polyadic, for MiniRocket on 256 principal axes of its features. "
-        "*One sensor dead*: the mean over channels that are missing in all test windows in turn; "
+        f"{_frozen(result)}*One sensor dead*: the mean over channels that are missing in all test windows in turn; "
         "rivals get the mean signal instead. The standard error accounts for subjects shared between splits. ▲ "
         "and ▼ mark "
         f"methods that are better or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects "
@@ -83,15 +89,27 @@ def page(result: Result) -> str:
     lines += ["## All sets", "", *_rank_lines(result, list(result["sets"])), ""]
     complete = [data for data in result["sets"] if data != PTB_XL]
     if len(complete) < len(result["sets"]):
-        lines += ["### Without PTB-XL", "", *_rank_lines(result, complete), ""]
+        lines += ["### Without PTB-XL, which 0.2.0 did not have", "", *_rank_lines(result, complete), ""]
     lines += [*_calibration_lines(result), ""]
     for name, about in result["sets"].items():
         lines += [f"## {about['title']}", "", _describe(about, development), ""]
         if not development:
             lines += [f"![{about['title']}: balanced accuracy by labels per class](labels-{name}.png)", ""]
-        lines += [_table(result, name, comparisons), ""]
+        for groups, title in ((("default", "rivals", "paper"), ""), (("less",), _GROUPS["less"])):
+            names = _methods(result, name, ("default", *groups))
+            if len(names) > 1:
+                lines += [f"### {title}", ""] if title else []
+                lines += [_table(result, name, names, comparisons), ""]
     lines += ["## Differences", "", *_difference_lines(result, comparisons)]
     return "\n".join(lines) + "\n"
+
+
+def _frozen(result: Result) -> str:
+    """Return a sentence on methods whose scores were taken from those of 0.2.0, which had the same splits."""
+    if not result["frozen"]:
+        return ""
+    names = "; ".join(plain_text(name) for name in result["frozen"])
+    return f"Without unlabelled windows, some scores are those of 0.2.0 on the same splits ({names}; not on PTB-XL). "
 
 
 def _describe(about: dict[str, Any], development: bool) -> str:
@@ -102,28 +120,37 @@ def _describe(about: dict[str, Any], development: bool) -> str:
     return f"{features}; labels and scores from {scored}others, {about['classes']} classes; splits: {about['splits']}."
 
 
-def _methods(result: Result, data: str) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in result["rows"] if row["set"] == data))
+def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
+    found = [row["method"] for group in groups for row in result["rows"] if (row["set"], row["group"]) == (data, group)]
+    return list(dict.fromkeys(found))
 
 
-def _table(result: Result, data: str, comparisons: dict[tuple[str, str, str, str], Any]) -> str:
-    share, lines = result["sets"][data]["test_share"], []
-    for name, column in _lines(result, data):
+def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str, str], Any]) -> str:
+    share = result["sets"][data]["test_share"]
+    counts = [n for n in map(str, COUNTS) if any(_known(result, data, names[1:], n, column) for column in _PROBES)]
+    lines = []
+    for name, column in _lines(result, data, names):
         cells = [
             _cell(split_scores(result, data, name, count, column), share)
-            + _mark(comparisons.get((data, name, column, str(count))))
-            for count in COUNTS
+            + _mark(comparisons.get((data, name, column, count)))
+            for count in counts
         ]
         size = _size(result, data, name) if column == "score" else ""
         lines.append([plain_text(_line_name(name, column)), *cells, size])
-    return table(["labels per class", *map(str, COUNTS), "numbers"], lines).rstrip()
+    return table(["labels per class", *counts, "numbers"], lines).rstrip()
 
 
-def _lines(result: Result, data: str) -> Iterator[tuple[str, str]]:
+def _lines(result: Result, data: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each method, and after it its variants with or without unlabelled windows in the probe."""
-    for name, column in product(_methods(result, data), _COLUMNS):
-        if len(split_scores(result, data, name, "all", column)):
-            yield name, column
+    for name in names:
+        for column in ("score", "labelled only", "with unlabelled", "one sensor dead"):
+            if _known(result, data, [name], "all", column):
+                yield name, column
+
+
+def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:
+    """Return whether any of these methods has scores at this number of labels."""
+    return any(len(split_scores(result, data, name, count, column)) for name in names)
 
 
 def _cell(values: np.ndarray, share: float) -> str:
@@ -155,12 +182,12 @@ def _size(result: Result, data: str, name: str) -> str:
 def paired_tests(result: Result) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
     """Return difference default − method, p and p after Holm within the set, by set, method, its probe and labels.
 
-    Rivals are compared with both probes: a plain one, and the one that uses unlabelled windows.
+    Rivals are compared with both probes: that of 0.2.0 or a plain one, and the one that uses unlabelled windows.
     """
     found: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
     for data, about in result["sets"].items():
         tests: dict[tuple[str, str, str, str], tuple[float, float]] = {}
-        for name, column, count in product(_methods(result, data), _PROBES, map(str, COUNTS)):
+        for name, column, count in product(_methods(result, data, _GROUPS), _PROBES, map(str, COUNTS)):
             own, other = split_scores(result, data, DEFAULT, count), split_scores(result, data, name, count, column)
             if name != DEFAULT and len(own) and len(own) == len(other):
                 _, p = corrected_resampled(own - other, about["test_share"])
@@ -177,8 +204,8 @@ def _rank_lines(result: Result, sets: list[str]) -> list[str]:
     """
     cells = [(data, str(count)) for data in sets for count in COUNTS]
     scores: dict[str, np.ndarray] = {}
-    for name in dict.fromkeys(row["method"] for row in result["rows"]):
-        for column in _COLUMNS:
+    for name in dict.fromkeys(row["method"] for row in result["rows"] if row["group"] != "less"):
+        for column in ("score", "labelled only", "with unlabelled", "one sensor dead"):
             means = [split_scores(result, data, name, count, column) for data, count in cells]
             if all(len(values) for values in means):
                 scores[_line_name(name, column)] = np.array([v.mean() for v in means])
@@ -226,7 +253,7 @@ def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str, str
     ]
     rows = []
     for data, about in result["sets"].items():
-        for name, column in product(_methods(result, data), _PROBES):
+        for name, column in product(_methods(result, data, _GROUPS), _PROBES):
             cells = [comparisons.get((data, name, column, str(count))) for count in COUNTS]
             if any(cells):
                 texts = ["–" if cell is None else f"{cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells]
@@ -247,7 +274,7 @@ def draw(result: Result, data: str, path: Path) -> None:
     figure, axes = new_figure(1, width=6.4, height=4.4)
     axis, share = axes[0][0], result["sets"][data]["test_share"]
     places = np.arange(len(COUNTS))
-    for name in _methods(result, data):
+    for name in _methods(result, data, ("default", "rivals", "paper")):
         if name not in _DRAWN:
             continue
         scores = [split_scores(result, data, name, count) for count in COUNTS]

@@ -60,7 +60,7 @@ def test_halves_divide_subjects_and_have_every_class_on_both_sides(seed, n_peopl
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     out = tmp_path_factory.mktemp("labels")
-    chosen = ("polyadic", "the paper's ATD, plain probe")
+    chosen = ("polyadic", "the paper's SALS, plain probe")
     return out, run(LabelRequest(out, quick=True, seeds=2, device="cpu", methods=chosen), quiet=True)
 
 
@@ -113,12 +113,12 @@ def made_up(gap, rival="score"):
     rng = np.random.default_rng(0)
     base = 80 + rng.normal(0, 3, 10)
     rows = [
-        {"set": "har", "method": name, "seed": seed, "labels": str(count), column: values.tolist()}
+        {"set": "har", "method": name, "group": group, "seed": seed, "labels": str(count), column: values.tolist()}
         for seed in (0, 1)
         for count in people.COUNTS
-        for name, column, values in (
-            ("polyadic", "score", base + seed),
-            ("hand features", rival, base + seed - gap + rng.normal(0, 0.1, 10)),
+        for name, group, column, values in (
+            ("polyadic", "default", "score", base + seed),
+            ("hand features", "rivals", rival, base + seed - gap + rng.normal(0, 0.1, 10)),
         )
     ]
     about = {"title": "HAR", "splits": 10, "classes": 6, "unlabelled_people": 21, "unlabelled_windows": 7428}
@@ -132,6 +132,7 @@ def made_up(gap, rival="score"):
         "jobs": 1,
         "commit": "c",
         "fits": [],
+        "frozen": [],
         "rows": rows,
     } | machine
 

@@ -18,7 +18,7 @@ from paper.tables import paired_table
 from polyadic.augment import Jitter
 from polyadic.presets import preset
 
-SHORT = {"table1", "table5", "figure3", "figure5"}
+SHORT = {"table1", "table5", "figure1", "figure3", "figure4", "figure5"}
 
 
 @pytest.mark.parametrize(
