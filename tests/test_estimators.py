@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 import torch
 from problems import paper
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -384,49 +383,6 @@ def test_the_floor_is_learned_in_fit_and_kept_for_quieter_windows() -> None:
     np.testing.assert_allclose(quiet, model.transform(np.zeros_like(CUBE)), atol=1e-2)
     assert model.partial_fit(100 * CUBE).tensorize_.floor == floor
     assert model.fit(100 * CUBE).tensorize_.floor != floor
-
-
-# ------------------------------------------------------------------------------------------------------------ graphs
-
-
-def ring(count: int) -> np.ndarray:
-    weights = np.zeros((count, count))
-    for i in range(count):
-        weights[i, (i + 1) % count] = weights[(i + 1) % count, i] = 1.0 + i % 3
-    return weights
-
-
-@pytest.mark.parametrize("kind", [sparse.csr_array, torch.tensor])
-def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any]) -> None:
-    expected = paper(GRSALS, graph=ring(34), graph_weight=0.5, **SETTINGS).fit(CUBE)
-    model = paper(GRSALS, graph=kind(ring(34)), graph_weight=0.5, **SETTINGS)
-    assert_same(model.fit(CUBE), expected, CUBE)
-    assert model.history_["graph"][0] > 0
-    assert not np.array_equal(expected.factors_[0], paper(SALS, **SETTINGS).fit(CUBE).factors_[0])
-
-
-def test_each_batch_takes_its_own_part_of_the_graph() -> None:
-    weights, ids = ring(34), draws.permutation(34, seed=4, sweep=0)
-    model = paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS | {"max_sweeps": 1}).fit(CUBE)
-    stepped = paper(GRSALS, graph_weight=0.5, **SETTINGS)
-    for part in ids.split(10):
-        rows = part.numpy()
-        stepped.set_params(graph=weights[np.ix_(rows, rows)]).partial_fit(CUBE[rows])
-    for mine, theirs in zip(arranged(model.factors_), arranged(stepped.factors_), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (ring(33), r"graph must have shape \(34, 34\) for 34 windows, but has \(33, 33\)"),
-        (-ring(34), "graph must have finite weights >= 0, but they range from -3 to -?0"),
-        (ring(34) + np.triu(np.ones((34, 34)), 2), "graph must be symmetric, but weights differ from their transpose"),
-    ],
-)
-def test_a_graph_of_wrong_weights_is_refused_with_the_reason(weights: np.ndarray, message: str) -> None:
-    with pytest.raises(PolyadicError, match=message):
-        paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS).fit(CUBE)
 
 
 def test_copies_and_pickles_give_the_same_features_and_continue_equally(

@@ -203,7 +203,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
 
-        Your own functions, a given graph and a RandomState are not saved: files contain no code and no data.
+        Your own functions and a RandomState are not saved: files contain no code and no data.
 
         Parameters
         ----------

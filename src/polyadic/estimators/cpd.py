@@ -378,7 +378,7 @@ class CPD(CPModel):
         source = self._source(X, reset, calibrate)
         suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
         self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
-        objective = replace(self._objective(source.n_windows), nonnegative=self.nonnegative_)
+        objective = replace(self._objective(), nonnegative=self.nonnegative_)
         self.solver_, self.batch_size_, learning_rate = self._choose_solver(source)
         settings = Settings(
             solver=self.solver_,
@@ -393,11 +393,8 @@ class CPD(CPModel):
         )
         return source, objective, settings
 
-    def _objective(self, count: int) -> Objective:
-        """Return the objective for this number of windows.
-
-        What a model file does not contain (a function of your own, a graph) is checked here: only a fit needs it.
-        """
+    def _objective(self) -> Objective:
+        """Return the objective; what a model file does not contain (a function of your own) is checked here."""
         return Objective(alpha=float(self.alpha))
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
@@ -487,7 +484,7 @@ class CPD(CPModel):
             with self._pool(source.device):
                 T = source.views(ids, 0)
                 check_modes(T, factors)
-                step(T, state, objective, source.n_views, solver=solver, learning_rate=rate, ids=ids, watch=True)
+                step(T, state, objective, source.n_views, solver=solver, learning_rate=rate, watch=True)
             self._n_seen += len(source.samples)
             self._keep(state)
         return self
