@@ -31,7 +31,7 @@ from polyadic.core.completion import CALIBRATION, FEWEST_CHANNELS, CompletedMome
 from polyadic.core.compression import Compression
 from polyadic.core.missing import look
 from polyadic.core.moments import Block, Moments
-from polyadic.core.passes import Missing, Passes
+from polyadic.core.passes import Missing, Passes, Stage
 from polyadic.core.solve import Progress, Settings, empty_history, solve, warn_of_vanished
 from polyadic.core.step import Objective, State, Statistics, initial_factors, step
 from polyadic.core.tensorizer import tensors
@@ -307,8 +307,8 @@ class CPD(CPModel):
         if isinstance(source, MomentsSource):
             moments, passes = source.moments, None
         else:
-            words = self.tensorize_, self.units_, self.compression, self._statistics(source)
-            passes = Passes(source, *words, missing=Missing(self.fs_, self._keeps_flat), apart=True, masks_of=masks_of)
+            stage = replace(self._first_stage(source), statistics=self._statistics(source), apart=True)
+            passes = Passes(source, stage, self.compression, masks_of=masks_of)
             if saved is not None:
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
@@ -326,6 +326,11 @@ class CPD(CPModel):
                     moments = CompletedMoments(moments, redundancy, passes.filled_by)
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments, passes
+
+    def _first_stage(self, source: WindowSource) -> Stage:
+        """Return the first pass over the windows."""
+        missing = Missing(self.fs_, self._keeps_flat)
+        return Stage("floor", self.tensorize_, self.units_, n_windows=source.n_windows, missing=missing)
 
     def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
@@ -355,8 +360,7 @@ class CPD(CPModel):
             collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
         else:
             fill = self._solver(source.device) if hasattr(self, "prior_") else None
-            missing = Missing(self.fs_, self._keeps_flat)
-            passes = Passes(source, self.tensorize_, self.units_, self.compression, missing=missing, fill=fill)
+            passes = Passes(source, replace(self._first_stage(source), fill=fill), self.compression)
             with self._pool(source.device):
                 collected = passes.of_parts([torch.from_numpy(part) for part in parts])
         bases = []
