@@ -64,7 +64,7 @@ def test_constructors_have_the_parameters_of_the_design_and_no_more() -> None:
     sals = (cpd - {"compression"}) | {"solver", "learning_rate", "batch_size"}
     assert set(SALS().get_params(deep=False)) == sals
     assert set(ATD().get_params(deep=False)) == sals | {"augment", "beta", "gamma", "rounds"}
-    assert set(GRSALS().get_params(deep=False)) == sals | {"graph", "graph_weight"}
+    assert set(GRSALS().get_params(deep=False)) == sals | {"graph_weight"}
 
 
 def test_each_estimator_is_another_method() -> None:

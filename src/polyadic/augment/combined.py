@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,24 +72,21 @@ class WindowIndex:
     def __len__(self) -> int:
         return len(self.recording)
 
-    @cached_property
-    def _timeline(self) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-        """All recordings on one time axis, so that one sorted array serves searches in any of them.
 
-        Windows in order of time (n,), their times (n,), and the time of every window or -1 if unknown (N,).
-        """
-        known = np.flatnonzero((self.recording >= 0) & (self.start >= 0))
-        # The sort is stable: windows with the same start keep their order.
-        rows = known[np.lexsort((self.start[known], self.recording[known]))]
-        recording, start = self.recording[rows], self.start[rows]
-        first = np.flatnonzero(np.diff(recording, prepend=-1))
-        last = np.append(first[1:], len(rows))[: len(first)] - 1
-        spans = start[last] - start[first] + 1
-        shift = np.cumsum(spans) - spans - start[first]
-        times = start + np.repeat(shift, last - first + 1)
-        of_window = np.full(len(self), -1)
-        of_window[rows] = times
-        return rows, times, of_window
+@lru_cache(maxsize=8)
+def _partners(index: WindowIndex, least: int, most: int) -> NDArray[np.int64]:
+    """Return for each window the first one of its recording that starts `least` to `most` samples later, or −1."""
+    import pandas as pd
+
+    known = np.flatnonzero((index.recording >= 0) & (index.start >= 0))
+    windows = pd.DataFrame({"recording": index.recording, "start": index.start}).iloc[known]
+    windows = windows.sort_values("start", kind="stable").assign(partner=lambda frame: frame.index)
+    earlier = windows[["recording"]].assign(start=windows["start"] + least)
+    near = {"direction": "forward", "tolerance": most - least}
+    pairs = pd.merge_asof(earlier, windows, on="start", by="recording", **near)
+    partners = np.full(len(index), -1)
+    partners[windows.index] = pairs["partner"].fillna(-1)
+    return partners
 
 
 class Pairing(Augmentation):
@@ -129,24 +126,12 @@ class Neighbour(Pairing):
         check_number("gap", self.gap, 0)
 
     def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
-        chosen = ids.cpu().numpy()
         if self.gap > 0 and index.fs is None:
             raise PolyadicError(f"gap={self.gap:g} is in seconds, but the windows have no sampling rate: set fs")
         # Rounded, because in floating point 0.3 s at 10 Hz would be slightly more than three samples.
         pause = round(self.gap * (index.fs or 0.0), 6)
-        least, most = index.length + math.ceil(pause), 2 * index.length + math.floor(pause)
-        rows, times, of_window = index._timeline
-        if not len(rows):
-            return torch.full((len(chosen),), -1)
-        place = np.searchsorted(times, of_window[chosen] + least)
-        found = rows[np.minimum(place, len(rows) - 1)]
-        valid = (
-            (of_window[chosen] >= 0)
-            & (place < len(rows))
-            & (index.recording[found] == index.recording[chosen])
-            & (index.start[found] - index.start[chosen] <= most)
-        )
-        return torch.from_numpy(np.where(valid, found, -1).astype(np.int64))
+        partners = _partners(index, index.length + math.ceil(pause), 2 * index.length + math.floor(pause))
+        return torch.from_numpy(partners[ids.cpu().numpy()])
 
 
 @dataclass(frozen=True)
