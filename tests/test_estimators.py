@@ -28,6 +28,7 @@ from polyadic import ATD, CPD, GRSALS, SALS
 from polyadic._util import random_streams as draws
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.core import step as als
+from polyadic.core.algebra import initial_factors
 from polyadic.core.solve import normalise_components
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
@@ -234,7 +235,7 @@ def test_partial_fit_is_the_literal_step_on_each_batch_in_turn(case: tuple[Model
     model, X = case
     assert model.partial_fit(X[:9]) is model
     shape, dtype = tensors(model, X).shape[1:], torch.tensor(X).dtype
-    state = als.State(als.initial_factors(shape, 3, seed=4, dtype=dtype, device=torch.device("cpu")))
+    state = als.State(initial_factors(shape, 3, seed=4, dtype=dtype, device=torch.device("cpu")))
     for first, last in ((0, 9), (9, 13), (13, 14)):
         if first:
             model.partial_fit(X[first:last])

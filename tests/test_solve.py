@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 
 from polyadic._util import random_streams
 from polyadic.core import solve
-from polyadic.core.algebra import gram, project, reconstruct
+from polyadic.core.algebra import gram, initial_factors, project, reconstruct
 from polyadic.core.solve import (
     Progress,
     Settings,
@@ -27,7 +27,7 @@ from polyadic.core.solve import (
     normalise_components,
     plain_sweep,
 )
-from polyadic.core.step import TERMS, Objective, State, Statistics, initial_factors, solve_coefficients, step
+from polyadic.core.step import TERMS, Objective, State, Statistics, solve_coefficients, step
 from polyadic.explain import match
 
 CPU = torch.device("cpu")

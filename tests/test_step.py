@@ -9,11 +9,10 @@ import torch
 from problems import arrays, assert_same, bases, draw, paper, two_views
 
 from polyadic import ATD
-from polyadic.core.algebra import gram, project, reconstruct
+from polyadic.core.algebra import gram, initial_factors, project, reconstruct
 from polyadic.core.step import (
     Objective,
     State,
-    initial_factors,
     solve_coefficients,
     step,
 )

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import for_each, row_slices
 from polyadic.errors import PolyadicError
 
@@ -24,6 +25,7 @@ __all__ = [
     "components",
     "contract",
     "gram",
+    "initial_factors",
     "khatri_rao",
     "nonnegative_solve",
     "project",
@@ -305,6 +307,27 @@ def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     """
     exact = X.double()
     return squared_norms(T) + ((exact @ G.double() - 2 * M) * exact).sum(dim=1)
+
+
+def initial_factors(
+    shape: Sequence[int],
+    rank: int,
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    nonnegative: bool = False,
+) -> list[Tensor]:
+    """Sample random bases (I, R), (J, R), … with unit-norm columns, on the CPU so that every device starts equally.
+
+    Examples
+    --------
+    >>> [tuple(f.shape) for f in initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu"))]
+    [(3, 2), (4, 2)]
+    """
+    generator = torch.Generator().manual_seed(integer_seed(seed, 0xFAC7))
+    factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
+    factors = [factor.abs() for factor in factors] if nonnegative else factors
+    return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
 
 
 # -------------------------------------------------------------- non-negativity

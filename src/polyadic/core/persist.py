@@ -26,7 +26,7 @@ def encode(value: Any) -> Any:
     {'type': 'Jitter', 'degree': 0.5}
     """
     if isinstance(value, Immutable):
-        described = getattr(value, "describe", lambda: None)()
+        described = value.describe()
         if described is not None:
             return described
         fields = {name: encode(field) for name, field in value.get_params().items()}

@@ -170,8 +170,8 @@ def _run_sweep(progress: Progress, sweep: Sweep, objective: Objective) -> None:
     terms = sweep(state, len(history["loss"])).tolist()
     terms[Term.TIKHONOV] += tikhonov_of_bases
     history["loss"].append(sum(terms))
-    for term in Term:
-        history[term.key].append(terms[term])
+    for name, term in zip(TERMS, terms, strict=True):
+        history[name].append(term)
     history["seconds"].append(time.perf_counter() - begun)
 
 

@@ -19,7 +19,6 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from polyadic._util import random_streams
 from polyadic.core import alignment
 from polyadic.core.algebra import (
     collect,
@@ -43,7 +42,6 @@ __all__ = [
     "fixed_point",
     "grams_of",
     "hadamard",
-    "initial_factors",
     "loss_terms",
     "solve_coefficients",
     "step",
@@ -135,27 +133,6 @@ class State:
     energy: Tensor | None = None
 
 
-def initial_factors(
-    shape: Sequence[int],
-    rank: int,
-    seed: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    nonnegative: bool = False,
-) -> list[Tensor]:
-    """Sample random bases (I, R), (J, R), … with unit-norm columns, on the CPU so that every device starts equally.
-
-    Examples
-    --------
-    >>> [tuple(f.shape) for f in initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu"))]
-    [(3, 2), (4, 2)]
-    """
-    generator = torch.Generator().manual_seed(random_streams.integer_seed(seed, 0xFAC7))
-    factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
-    factors = [factor.abs() for factor in factors] if nonnegative else factors
-    return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
-
-
 # -------------------------------------------------------------------- the step
 
 
@@ -190,7 +167,7 @@ def step(
 
     Examples
     --------
-    >>> T, state = torch.rand(20, 3, 4), State(initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu")))
+    >>> T, state = torch.rand(20, 3, 4), State([torch.rand(3, 2), torch.rand(4, 2)])
     >>> losses = [float(step(T, state, Objective(alpha=1e-3)).sum()) for _ in range(3)]
     >>> losses[0] > losses[1] > losses[2]
     True

@@ -27,13 +27,14 @@ from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic.core import persist
+from polyadic.core.algebra import initial_factors
 from polyadic.core.completion import CALIBRATION, FEWEST_CHANNELS, CompletedMoments, NoiseFinder, Prior, Spectra
 from polyadic.core.compression import Compression
 from polyadic.core.missing import look
 from polyadic.core.moments import Block, Moments
 from polyadic.core.passes import Missing, Passes, Stage
 from polyadic.core.solve import Progress, Settings, empty_history, solve, warn_of_vanished
-from polyadic.core.step import Objective, State, Statistics, initial_factors, step
+from polyadic.core.step import Objective, State, Statistics, step
 from polyadic.core.tensorizer import tensors
 from polyadic.data.batches import WindowSource, check_modes, choose_device, integer_random_state
 from polyadic.errors import PolyadicError
