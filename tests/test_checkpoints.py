@@ -17,7 +17,7 @@ import pytest
 import torch
 from problems import paper
 
-from polyadic import GRSALS, SALS
+from polyadic import SALS
 from polyadic._util import model_files
 from polyadic.augment import Compose, Jitter
 from polyadic.core import solve
@@ -115,13 +115,6 @@ def test_an_interrupt_within_any_sweep_resumes_from_the_sweep_before(at, consens
     resumed = model.fit(X, checkpoint=path, resume=True, after_sweep=lambda model: seen.append(model.n_sweeps_))
     assert len(seen) == 9 + consensus - (at - 1)
     assert_alike(resumed, whole)
-
-
-def test_a_fit_with_a_graph_resumes_to_the_bit(path):
-    model = paper(GRSALS, 3, graph_weight=0.5, batch_size=7, max_sweeps=4, tol=0.0, device="cpu")
-    interrupted(model, path)
-    resumed = model.fit(X, checkpoint=path, resume=True)
-    assert_alike(resumed, model.fit(X))
 
 
 def test_the_end_is_written_and_a_finished_fit_can_be_extended_without_sweeping_again(path):

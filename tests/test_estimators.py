@@ -29,7 +29,6 @@ from polyadic._util import random_streams as draws
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.core import step as als
 from polyadic.core.algebra import initial_factors
-from polyadic.core.solve import normalise_components
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
@@ -106,13 +105,6 @@ def case(request: pytest.FixtureRequest) -> tuple[Model, np.ndarray]:
 
 def tensors(model: Model, X: np.ndarray) -> np.ndarray:
     return X if model.tensorize_ is None else model.tensorize_(torch.tensor(X)).numpy()
-
-
-def arranged(factors: list[np.ndarray]) -> list[Tensor]:
-    """Bases in the one order, scale and sign that depends on them alone."""
-    state = als.State([torch.tensor(factor) for factor in factors])
-    normalise_components(state)
-    return state.factors
 
 
 def losses(model: Model) -> dict[str, list[float]]:

@@ -281,11 +281,10 @@ def test_a_fit_resumed_from_any_sweep_ends_with_the_same_bits(settings):
 
 @pytest.mark.parametrize("settings", [FULL, MOMENTS], ids=["Algorithm 1", "moments"])
 @pytest.mark.parametrize("shape", [(6, 5), (4, 3, 3, 4)])
-@pytest.mark.parametrize("seed", [0])
-def test_planted_factors_are_recovered_exactly_from_noiseless_data(shape, seed, settings):
-    planted, X = bases(shape, 3, seed), draw(30, 3, seed=seed)
+def test_planted_factors_are_recovered_exactly_from_noiseless_data(shape, settings):
+    planted, X = bases(shape, 3), draw(30, 3)
     T, objective = reconstruct(X, planted), Objective(1e-10)
-    factors = initial_factors(shape, 3, seed, torch.float64, CPU)
+    factors = initial_factors(shape, 3, 0, torch.float64, CPU)
     F = fit(Recorded(T), factors, objective, replace(settings, max_sweeps=800, tol=1e-6)).best.factors
     coefficients = solve_coefficients(project(T, F), gram(F), objective)
     cosines = np.ones((3, 3))
