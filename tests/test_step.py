@@ -6,9 +6,8 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from problems import arrays, assert_same, bases, draw, paper, two_views
+from problems import arrays, assert_same, bases, draw, two_views
 
-from polyadic import ATD
 from polyadic.core.algebra import gram, initial_factors, project, reconstruct
 from polyadic.core.step import (
     Objective,
@@ -68,18 +67,6 @@ def test_a_step_takes_tensors_of_any_order_and_may_start_from_given_coefficients
     X = oracles.aligned_coefficients(T.numpy(), arrays(factors), objective, start.numpy())
     literal = oracles.updated_bases(T.numpy(), X, arrays(factors), 0.3, 0.4)
     assert_same([state.coefficients, *state.factors], [X, *literal])
-
-
-def test_partial_fit_is_the_papers_step_on_exactly_that_batch():
-    shape, objective = (4, 3, 2), Objective(0.3, beta=1.0)
-    model = paper(ATD, 3, augment=lambda batch: 1.1 * batch + 0.2, alpha=0.3, beta=1.0, learning_rate=0.4, device="cpu")
-    literal = arrays(initial_factors(shape, 3, 0, torch.float64, torch.device("cpu")))
-    for batch, count in enumerate((6, 4, 5)):
-        T = draw(count, *shape, seed=batch, scale=3.0).numpy()
-        model.partial_fit(T)
-        both = np.concatenate([T, 1.1 * T + 0.2])
-        literal = oracles.updated_bases(both, oracles.aligned_coefficients(both, literal, objective), literal, 0.3, 0.4)
-        assert_same(model.factors_, literal)
 
 
 def test_initial_bases_have_unit_columns_and_are_equal_on_every_device_and_in_every_type(device):
