@@ -86,12 +86,8 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     # Correlate each sample with each component, as kernels of full length: on a CPU, torch's convolutions are up to
     # twice as fast as its products with such a narrow matrix.
     signals, kernels = samples[:, None], components(factors).flatten(1)[:, None]
-    M = T.new_empty(len(T), len(kernels), 1)
-    for_each(
-        lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)),
-        row_slices(len(T), signals.shape[2], _FEWEST),
-    )
-    return M[..., 0]
+    slices = row_slices(len(T), signals.shape[2], _FEWEST)
+    return torch.cat(for_each(lambda rows: torch.nn.functional.conv1d(signals[rows], kernels), slices))[..., 0]
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
@@ -286,9 +282,8 @@ def squared_norms(T: Tensor) -> Tensor:
     tensor([9., 9.], dtype=torch.float64)
     """
     samples, _ = _stored(T)
-    norms = T.new_empty(len(T))
-    for_each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), row_slices(*samples.shape))
-    return norms.double().square()
+    slices = row_slices(*samples.shape)
+    return torch.cat(for_each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1), slices)).double().square()
 
 
 def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:

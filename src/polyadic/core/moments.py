@@ -292,13 +292,9 @@ class Moments:
 
     def times(self, K: Tensor) -> Tensor:
         """Compute CK, with C = Σccᵀ over all windows: (P, R)."""
-        product = torch.empty_like(K)
         if self.keeps_rows:
-            return torch.mm(self.rows.T, self.rows @ K, out=product)
-        C = self.second
-        blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
-        for_each(lambda block: torch.mm(C[block], K, out=product[block]), blocks)
-        return product
+            return self.rows.T @ (self.rows @ K)
+        return torch.cat(for_each(lambda block: block @ K, torch.split(self.second, _COLUMNS)))
 
     def sweep(self, state: State, objective: Objective) -> Tensor:
         """Take the step of `step.step` on all windows; the same arguments and result, from second moments alone.

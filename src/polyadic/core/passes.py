@@ -248,15 +248,11 @@ def add_windows(
     """
     for ids, X in source.raw_blocks(begin):
         rows = stage.piece_rows(X)
-        pieces, results = torch.split(X, rows), [None] * -(-len(X) // rows)
-
-        def work(number: int, start: int = int(ids[0]), pieces: Any = pieces, results: Any = results) -> None:
-            results[number] = stage.summarise(pieces[number], start + number * len(pieces[0]), kept)
-
-        for_each(work, range(len(pieces)))
-        for part, result in zip(torch.split(ids + first, rows), results, strict=True):
+        pieces = list(zip(torch.split(ids, rows), torch.split(X, rows), strict=True))
+        results = for_each(lambda piece: stage.summarise(piece[1], int(piece[0][0]), kept), pieces)
+        for (part, _), result in zip(pieces, results, strict=True):
             if stage.name == "core":
-                sums.add(part, result)
+                sums.add(part + first, result)
             else:
                 sums.merge(result)
         yield len(ids)
