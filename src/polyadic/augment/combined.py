@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ class WindowIndex:
     start: NDArray[np.int64]
     length: int
     fs: float | None = None
+    _found: dict[tuple[int, int], NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("recording", "start"):
@@ -72,21 +72,21 @@ class WindowIndex:
     def __len__(self) -> int:
         return len(self.recording)
 
+    def followers(self, least: int, most: int) -> NDArray[np.int64]:
+        """Return for each window the first one of its recording that starts `least` to `most` samples later, or −1."""
+        if (least, most) not in self._found:
+            import pandas as pd
 
-@lru_cache(maxsize=8)
-def _partners(index: WindowIndex, least: int, most: int) -> NDArray[np.int64]:
-    """Return for each window the first one of its recording that starts `least` to `most` samples later, or −1."""
-    import pandas as pd
-
-    known = np.flatnonzero((index.recording >= 0) & (index.start >= 0))
-    windows = pd.DataFrame({"recording": index.recording, "start": index.start}).iloc[known]
-    windows = windows.sort_values("start", kind="stable").assign(partner=lambda frame: frame.index)
-    earlier = windows[["recording"]].assign(start=windows["start"] + least)
-    near = {"direction": "forward", "tolerance": most - least}
-    pairs = pd.merge_asof(earlier, windows, on="start", by="recording", **near)
-    partners = np.full(len(index), -1)
-    partners[windows.index] = pairs["partner"].fillna(-1)
-    return partners
+            known = np.flatnonzero((self.recording >= 0) & (self.start >= 0))
+            windows = pd.DataFrame({"recording": self.recording, "start": self.start}).iloc[known]
+            windows = windows.sort_values("start", kind="stable").assign(follower=lambda frame: frame.index)
+            earlier = windows[["recording"]].assign(start=windows["start"] + least)
+            near = {"direction": "forward", "tolerance": most - least}
+            pairs = pd.merge_asof(earlier, windows, on="start", by="recording", **near)
+            followers = np.full(len(self), -1)
+            followers[windows.index] = pairs["follower"].fillna(-1)
+            self._found[least, most] = followers  # complete: other threads may look
+        return self._found[least, most]
 
 
 class Pairing(Augmentation):
@@ -130,7 +130,7 @@ class Neighbour(Pairing):
             raise PolyadicError(f"gap={self.gap:g} is in seconds, but the windows have no sampling rate: set fs")
         # Rounded, because in floating point 0.3 s at 10 Hz would be slightly more than three samples.
         pause = round(self.gap * (index.fs or 0.0), 6)
-        partners = _partners(index, index.length + math.ceil(pause), 2 * index.length + math.floor(pause))
+        partners = index.followers(index.length + math.ceil(pause), 2 * index.length + math.floor(pause))
         return torch.from_numpy(partners[ids.cpu().numpy()])
 
 
