@@ -17,8 +17,7 @@ from paper.methods import PROTOCOLS, ExperimentSettings, Row, Variant
 from paper.runner import Experiment
 from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.core import alignment
-from polyadic.core.algebra import gram, project, ridge_inverse
-from polyadic.core.step import initial_factors
+from polyadic.core.algebra import gram, initial_factors, project, ridge_inverse
 from polyadic.core.tensorizer import tensors
 from polyadic.presets import preset
 

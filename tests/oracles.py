@@ -141,19 +141,11 @@ def aligned_coefficients(
     return np.concatenate([X1, X2])
 
 
-def laplacian(weights: np.ndarray) -> np.ndarray:
-    return np.diag(weights.sum(axis=0)) - weights
-
-
-def graph_coefficients(
-    T: np.ndarray, factors: Factors, alpha: float, graph_weight: float, weights: np.ndarray
-) -> np.ndarray:
+def graph_coefficients(T: np.ndarray, factors: Factors, alpha: float, graph_weight: float) -> np.ndarray:
     """argmin ‖T − X·Kᵀ‖² + α‖X‖² + w·Tr(XᵀLX), by the Kronecker system of all entries of X."""
     K = khatri_rao(factors)
-    rank = K.shape[1]
-    system = np.kron(np.eye(len(T)), K.T @ K + alpha * np.eye(rank)) + graph_weight * np.kron(
-        laplacian(weights), np.eye(rank)
-    )
+    rank, laplacian = K.shape[1], np.eye(len(T)) - 1 / len(T)
+    system = np.kron(np.eye(len(T)), K.T @ K + alpha * np.eye(rank)) + graph_weight * np.kron(laplacian, np.eye(rank))
     return np.linalg.solve(system, (T.reshape(len(T), -1) @ K).ravel()).reshape(len(T), rank)
 
 
@@ -178,25 +170,17 @@ def updated_bases(
 
 
 def coefficients(
-    T: np.ndarray,
-    factors: Factors,
-    objective: Any,
-    n_views: int,
-    start: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
+    T: np.ndarray, factors: Factors, objective: Any, n_views: int, start: np.ndarray | None = None
 ) -> np.ndarray:
-    """The coefficients of a batch at fixed bases; without `weights`, a graph is complete with weights 1/b."""
+    """The coefficients of a batch at fixed bases; the graph is complete with weights 1/b."""
     if objective.graph_weight > 0:
-        weights = np.full((len(T), len(T)), 1 / len(T)) if weights is None else weights
-        return graph_coefficients(T, factors, objective.alpha, objective.graph_weight, weights)
+        return graph_coefficients(T, factors, objective.alpha, objective.graph_weight)
     if objective.beta > 0 and n_views == 2:
         return aligned_coefficients(T, factors, objective, start)
     return least_squares(T, factors, objective.alpha)
 
 
-def objective_terms(
-    T: np.ndarray, X: np.ndarray, factors: Factors, objective: Any, n_views: int, weights: np.ndarray | None = None
-) -> list[float]:
+def objective_terms(T: np.ndarray, X: np.ndarray, factors: Factors, objective: Any, n_views: int) -> list[float]:
     """Every term of Eqn. objective by its definition, the Tikhonov term with the bases' share, the graph's last."""
     views = zip(np.split(T, n_views), np.split(X, n_views), strict=True)
     errors = [((t - reconstruct(x, factors)) ** 2).sum() for t, x in views]
@@ -206,20 +190,19 @@ def objective_terms(
         gamma = len(X) // 2 if objective.gamma is None else objective.gamma
         contrast = alignment_loss(*np.split(X, 2), gamma)
     if objective.graph_weight > 0:
-        weights = np.full((len(X), len(X)), 1 / len(X)) if weights is None else weights
         # Tr(XᵀLX) is half the weighted sum of squared distances.
-        smoothness = sum(w / 2 * ((X[i] - X[j]) ** 2).sum() for (i, j), w in np.ndenumerate(weights))
+        smoothness = ((X[:, None] - X) ** 2).sum() / (2 * len(X))
     errors += [0.0] * (2 - n_views)
     return [*errors, tikhonov, objective.beta * contrast, objective.graph_weight * smoothness]
 
 
 def algorithm_1(
-    T: np.ndarray, factors: Factors, objective: Any, n_views: int, sweeps: int, weights: np.ndarray | None = None
+    T: np.ndarray, factors: Factors, objective: Any, n_views: int, sweeps: int
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The bases and every term of the objective, sweep by sweep, with X and X̃ kept from one sweep to the next."""
     history, X = [], None
     for _ in range(sweeps):
-        X = coefficients(T, factors, objective, n_views, X, weights)
-        history.append(objective_terms(T, X, factors, objective, n_views, weights))
+        X = coefficients(T, factors, objective, n_views, X)
+        history.append(objective_terms(T, X, factors, objective, n_views))
         factors = updated_bases(T, X, factors, objective.alpha, nonnegative=objective.nonnegative)
     return list(factors), np.array(history).T

@@ -28,11 +28,6 @@ def bases(shape: tuple[int, ...], rank: int, seed: int = 0) -> list[torch.Tensor
     return [draw(size, rank, seed=100 * seed + mode) for mode, size in enumerate(shape)]
 
 
-def graph_weights(count: int, seed: int = 0) -> torch.Tensor:
-    weights = draw(count, count, seed=seed).abs()
-    return (weights + weights.T).fill_diagonal_(0)
-
-
 def moments_of(T: torch.Tensor, compression: Compression | None = None, sizes: tuple[int, ...] = (9,)) -> Moments:
     """Return the moments of tensors (N, I, J, …), added in blocks of these sizes in turn."""
     compression = compression or Compression.none(T.shape[1:])

@@ -1,4 +1,4 @@
-"""The multilinear kernels against slow oracles: explicit loops in numpy, and TensorLy where it has the same kernel."""
+"""The multilinear kernels against slow oracles: explicit loops in numpy."""
 
 from __future__ import annotations
 
@@ -26,13 +26,6 @@ from polyadic.core.algebra import (
     squared_errors,
 )
 from polyadic.errors import PolyadicError
-
-
-@pytest.fixture(scope="module")
-def tensorly():
-    """The other library, on its numpy backend; it is not on every machine with a GPU."""
-    return pytest.importorskip("tensorly")
-
 
 DTYPES = [torch.float32, torch.float64]
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -143,21 +136,6 @@ def test_contract_equals_explicit_loops(device, shape):
             rest = (*index[:mode], *index[mode + 1 :])
             slow[(r, *rest)] += array(Y)[(r, *index)] * array(factor)[index[mode], r]
         assert_agrees(contract(Y, mode, factor), slow, like=Y)
-
-
-@over_shapes
-def test_the_result_of_collect_contains_the_mttkrp_of_every_basis(tensorly, device, shape):
-    T, X, factors = shape.draw(device)
-    for mode in range(len(factors)):
-        mttkrp = collect(X, T)
-        for later in reversed(factors[mode + 1 :]):
-            mttkrp = contract(mttkrp, mttkrp.ndim - 2, later)
-        for earlier in factors[:mode]:
-            mttkrp = contract(mttkrp, 0, earlier)
-        expected = tensorly.cp_tensor.unfolding_dot_khatri_rao(
-            array(T), (None, [array(f) for f in (X, *factors)]), mode + 1
-        )
-        assert_agrees(mttkrp.T, expected, like=T)
 
 
 @example(LOW_RANK, 1e-3)

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 import torch
 from problems import paper
-from scipy import sparse
 
-from polyadic import GRSALS, SALS
+from polyadic import SALS
 from polyadic._util import model_files
 from polyadic.augment import Compose, Jitter
 from polyadic.core import solve
@@ -118,16 +117,6 @@ def test_an_interrupt_within_any_sweep_resumes_from_the_sweep_before(at, consens
     assert_alike(resumed, whole)
 
 
-@pytest.mark.parametrize("graph", ["complete", "sparse"])
-def test_a_fit_with_a_graph_resumes_to_the_bit(graph, path):
-    weights = (np.abs(np.subtract.outer(np.arange(30), np.arange(30))) < 3).astype(float)
-    given = {"complete": "complete", "sparse": sparse.csr_array(weights)}
-    model = paper(GRSALS, 3, graph=given[graph], graph_weight=0.5, batch_size=7, max_sweeps=4, tol=0.0, device="cpu")
-    interrupted(model, path)
-    resumed = model.fit(X, checkpoint=path, resume=True)
-    assert_alike(resumed, model.fit(X))
-
-
 def test_the_end_is_written_and_a_finished_fit_can_be_extended_without_sweeping_again(path):
     small(max_sweeps=2).fit(X, checkpoint=path, checkpoint_every=3600)
     assert path.exists()
@@ -213,7 +202,6 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_difference(changed, 
     [
         (STFT(16, 8), STFT(16, 4), "hop 8 4"),
         (Compose([Jitter(0.1)]), Compose([Jitter(0.2)]), '"degree": 0.1}] ['),
-        (sparse.eye_array(3), 2 * sparse.eye_array(3), "hash "),
         (np.ones(2), np.zeros(2), "hash "),
     ],
 )

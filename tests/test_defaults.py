@@ -64,7 +64,7 @@ def test_constructors_have_the_parameters_of_the_design_and_no_more() -> None:
     sals = (cpd - {"compression"}) | {"solver", "learning_rate", "batch_size"}
     assert set(SALS().get_params(deep=False)) == sals
     assert set(ATD().get_params(deep=False)) == sals | {"augment", "beta", "gamma", "rounds"}
-    assert set(GRSALS().get_params(deep=False)) == sals | {"graph", "graph_weight"}
+    assert set(GRSALS().get_params(deep=False)) == sals | {"graph_weight"}
 
 
 def test_each_estimator_is_another_method() -> None:
@@ -134,10 +134,6 @@ def test_transform_is_the_readout_of_coefficients_and_statistics(model: CPD) -> 
     assert Z.shape == (90, 4 + 48)
     assert Z[:, :4].var(axis=0).sum() == pytest.approx(4, rel=1e-4)  # from compressed windows
     assert list(model.get_feature_names_out()) == ["z1", "z2", "z3", "z4", *statistic_names("123", X.shape[2])]
-    T = model.reconstruct(x)
-    # Distances between features are, up to one factor, distances between reconstructions.
-    apart = [np.linalg.norm((a[:45] - a[45:]).reshape(45, -1), axis=1) for a in (Z[:, :4], T)]
-    np.testing.assert_allclose(apart[0] / apart[1], (apart[0] / apart[1])[0], rtol=1e-8)
 
 
 def test_features_and_coefficients_lead_back_to_the_same_tensors_with_their_mean(model: CPD) -> None:

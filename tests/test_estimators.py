@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 import torch
 from problems import paper
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -29,7 +28,7 @@ from polyadic import ATD, CPD, GRSALS, SALS
 from polyadic._util import random_streams as draws
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.core import step as als
-from polyadic.core.solve import normalise_components
+from polyadic.core.algebra import initial_factors
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
@@ -106,13 +105,6 @@ def case(request: pytest.FixtureRequest) -> tuple[Model, np.ndarray]:
 
 def tensors(model: Model, X: np.ndarray) -> np.ndarray:
     return X if model.tensorize_ is None else model.tensorize_(torch.tensor(X)).numpy()
-
-
-def arranged(factors: list[np.ndarray]) -> list[Tensor]:
-    """Bases in the one order, scale and sign that depends on them alone."""
-    state = als.State([torch.tensor(factor) for factor in factors])
-    normalise_components(state)
-    return state.factors
 
 
 def losses(model: Model) -> dict[str, list[float]]:
@@ -235,7 +227,7 @@ def test_partial_fit_is_the_literal_step_on_each_batch_in_turn(case: tuple[Model
     model, X = case
     assert model.partial_fit(X[:9]) is model
     shape, dtype = tensors(model, X).shape[1:], torch.tensor(X).dtype
-    state = als.State(als.initial_factors(shape, 3, seed=4, dtype=dtype, device=torch.device("cpu")))
+    state = als.State(initial_factors(shape, 3, seed=4, dtype=dtype, device=torch.device("cpu")))
     for first, last in ((0, 9), (9, 13), (13, 14)):
         if first:
             model.partial_fit(X[first:last])
@@ -384,49 +376,6 @@ def test_the_floor_is_learned_in_fit_and_kept_for_quieter_windows() -> None:
     np.testing.assert_allclose(quiet, model.transform(np.zeros_like(CUBE)), atol=1e-2)
     assert model.partial_fit(100 * CUBE).tensorize_.floor == floor
     assert model.fit(100 * CUBE).tensorize_.floor != floor
-
-
-# ------------------------------------------------------------------------------------------------------------ graphs
-
-
-def ring(count: int) -> np.ndarray:
-    weights = np.zeros((count, count))
-    for i in range(count):
-        weights[i, (i + 1) % count] = weights[(i + 1) % count, i] = 1.0 + i % 3
-    return weights
-
-
-@pytest.mark.parametrize("kind", [sparse.csr_array, torch.tensor])
-def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any]) -> None:
-    expected = paper(GRSALS, graph=ring(34), graph_weight=0.5, **SETTINGS).fit(CUBE)
-    model = paper(GRSALS, graph=kind(ring(34)), graph_weight=0.5, **SETTINGS)
-    assert_same(model.fit(CUBE), expected, CUBE)
-    assert model.history_["graph"][0] > 0
-    assert not np.array_equal(expected.factors_[0], paper(SALS, **SETTINGS).fit(CUBE).factors_[0])
-
-
-def test_each_batch_takes_its_own_part_of_the_graph() -> None:
-    weights, ids = ring(34), draws.permutation(34, seed=4, sweep=0)
-    model = paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS | {"max_sweeps": 1}).fit(CUBE)
-    stepped = paper(GRSALS, graph_weight=0.5, **SETTINGS)
-    for part in ids.split(10):
-        rows = part.numpy()
-        stepped.set_params(graph=weights[np.ix_(rows, rows)]).partial_fit(CUBE[rows])
-    for mine, theirs in zip(arranged(model.factors_), arranged(stepped.factors_), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (ring(33), r"graph must have shape \(34, 34\) for 34 windows, but has \(33, 33\)"),
-        (-ring(34), "graph must have finite weights >= 0, but they range from -3 to -?0"),
-        (ring(34) + np.triu(np.ones((34, 34)), 2), "graph must be symmetric, but weights differ from their transpose"),
-    ],
-)
-def test_a_graph_of_wrong_weights_is_refused_with_the_reason(weights: np.ndarray, message: str) -> None:
-    with pytest.raises(PolyadicError, match=message):
-        paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS).fit(CUBE)
 
 
 def test_copies_and_pickles_give_the_same_features_and_continue_equally(

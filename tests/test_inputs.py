@@ -202,7 +202,6 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     (ATD, "rounds", 0, WHOLE),
     (ATD, "augment", "jitter", "must be None, an Augmentation or a function of a batch, but is"),
     (GRSALS, "graph_weight", -1, AT_LEAST_0),
-    (GRSALS, "graph", "ring", "must be 'complete' or an .N, N. array of weights, but is"),
 ]
 
 

@@ -17,7 +17,7 @@ from polyadic._util import random_streams as draws
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
 from polyadic.augment.signals import _JITTER_STREAMS, _filter_sections
 from polyadic.core import step as als
-from polyadic.core.algebra import contract, gram, khatri_rao, ridge_inverse
+from polyadic.core.algebra import contract, gram, initial_factors, khatri_rao, ridge_inverse
 from polyadic.core.solve import Settings, plain_sweep
 from polyadic.core.tensorizer import Layout
 from polyadic.data.batches import Samples, WindowSource
@@ -180,7 +180,7 @@ STEPS = [
 def test_steps_are_those_of_als(views, beta, rank, batch, streams):
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
     settings = Settings("blend", 0.3, batch, 5, 1e-3, 3, 0)
-    plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
+    plain = als.State(initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
     state = als.State([factor.clone() for factor in plain.factors])
     fused = cuda_graphs.Steps(objective, settings, views, state)
     totals = torch.zeros(5, dtype=torch.float64, device=DEVICE)
@@ -227,7 +227,7 @@ def test_captured_sweeps_are_the_plain_ones(resident, views, streams, monkeypatc
     transform = STFT(32, 16, floor="channel").calibrated(X)
     source = WindowSource(Samples(X), transform, views, 3, DEVICE, torch.float32)
     objective, settings = als.Objective(1e-3, beta=2.0 * (views is not None)), Settings("blend", 0.3, 8, 5, 1e-3, 3, 0)
-    expected = als.State(als.initial_factors(transform.shape(3, 96), 4, 0, torch.float32, DEVICE))
+    expected = als.State(initial_factors(transform.shape(3, 96), 4, 0, torch.float32, DEVICE))
     state = als.State([factor.clone() for factor in expected.factors])
     plain = plain_sweep(source, objective, settings)
     terms = plain(expected, 0)

@@ -17,7 +17,7 @@ from polyadic.core import compression as compressing
 from polyadic.core import moments as second
 from polyadic.core.algebra import squared_norms
 from polyadic.core.compression import Compression, ModeSums, choose_ranks
-from polyadic.core.passes import Passes
+from polyadic.core.passes import Passes, Stage
 from polyadic.core.step import Objective, State, feature_extractor, step
 from polyadic.data import batches
 from polyadic.data.batches import Samples, WindowSource
@@ -40,9 +40,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyadic.core.passes._PIECE_BYTES", 2**13)
 
 
-def passes_over(X: np.ndarray, **settings) -> Passes:
+def passes_over(X: np.ndarray) -> Passes:
     source = WindowSource(Samples(X), None, None, 0, CPU, torch.float32)
-    return Passes(source, recommended_stft(X.shape[2], 64.0), **settings)
+    return Passes(source, Stage("floor", recommended_stft(X.shape[2], 64.0), n_windows=len(X)))
 
 
 # --------------------------------------------------------------------- sweeps
@@ -152,9 +152,9 @@ def test_sums_do_not_depend_on_the_number_of_threads_or_on_kept_tensors(monkeypa
 @pytest.mark.usefixtures("small_blocks")
 def test_a_fit_reads_every_window_once_before_and_once_in_each_of_its_two_passes():
     X = np.random.default_rng(0).normal(size=(200, 3, 128)).astype(np.float32)
-    source, seen = WindowSource(Samples(X), None, None, 0, CPU, torch.float32), []
-    source.on_batch = lambda count, size: seen.append(count)
-    Passes(source, recommended_stft(128, 64.0)).run()
+    passes, seen = passes_over(X), []
+    passes.source.on_batch = lambda count, size: seen.append(count)
+    passes.run()
     assert sum(seen) == 3 * 200
 
 

@@ -18,6 +18,7 @@ from polyadic.presets import preset
 from polyadic.spectral import STFT
 
 Band = tuple[float, float]
+TRIADS = ((0, 1, 2), (3, 4, 5), (6, 7, 8))
 
 
 @dataclass(frozen=True)
@@ -38,30 +39,9 @@ class Paper:
 
 PAPER = {
     "sleep_edf": Paper(100, (7, 3000), 256, 32, (14, 129, 86), 0.05, ((1, 30), (10, 49)), 128, 7328),
-    "har": Paper(
-        50,
-        (9, 128),
-        64,
-        2,
-        (18, 33, 33),
-        0.002,
-        ((1, 20), (5, 24.5)),
-        128,
-        2688,
-        triads=((0, 1, 2), (3, 4, 5), (6, 7, 8)),
-    ),
+    "har": Paper(50, (9, 128), 64, 2, (18, 33, 33), 0.002, ((1, 20), (5, 24.5)), 128, 2688, triads=TRIADS),
     "ptb_xl": Paper(500, (12, 5000), 256, 64, (24, 129, 75), 0.001, ((1, 30), (10, 50)), 128, 7296),
-    "mgh": Paper(
-        200,
-        (6, 6000),
-        512,
-        128,
-        (12, 257, 43),
-        0.01,
-        ((1, 30), (10, 50)),
-        512,
-        9984,
-    ),
+    "mgh": Paper(200, (6, 6000), 512, 128, (12, 257, 43), 0.01, ((1, 30), (10, 50)), 512, 9984),
 }
 
 each_dataset = pytest.mark.parametrize("name", PAPER)

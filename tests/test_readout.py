@@ -178,18 +178,6 @@ def test_statistics_are_standardised_and_limited_with_the_total_variance_of_the_
     assert float((usual**2).mean(dim=0).sum()) == pytest.approx(0.25 * case.rank, rel=0.02)
 
 
-def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
-    for name, array in first.arrays().items():
-        assert_close(second.arrays()[name], array)
-
-
-def test_one_pass_serves_readouts_of_any_weight_of_statistics():
-    case = problem()
-    moments = collected(case, Readout())
-    for readout in (Readout(), Readout(statistics=2.0)):
-        assert_same_readout(readout.fitted(moments, case.factors), fitted(case, readout))
-
-
 @pytest.mark.parametrize("value", [0.0, 1 / 3, 1e5 / 3], ids=["silent", "constant", "large constant"])
 def test_statistics_of_a_channel_that_never_changes_are_zero_and_do_not_dilute_the_others(value):
     case = problem()
@@ -281,56 +269,6 @@ def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     # One window out of each equal stretch, to one window.
     assert bool((sampled.diff() >= 1).all())
     assert float((sampled - torch.arange(kept) * count / kept).abs().max()) <= count / kept + 1
-
-
-@given(problems)
-@steady
-def test_distances_between_features_are_distances_between_reconstructions_up_to_one_factor(case):
-    z, T = spectral(case), case.reconstructions
-    factor = math.sqrt(case.rank / float(T.var(dim=0, correction=0).sum()))
-    assert_close(torch.cdist(z, z), factor * torch.cdist(T, T), 1e-7)
-
-
-@given(problems)
-@steady
-def test_variances_fall_from_axis_to_axis_and_sum_to_the_rank(case):
-    z = spectral(case)
-    variances = z.var(dim=0, correction=0)
-    assert float(variances.sum()) == pytest.approx(case.rank)
-    assert bool((variances.diff() <= 1e-9).all())
-    assert float(z.mean(dim=0).abs().max()) < 1e-9
-    assert_close(z.T @ z / len(z), torch.diag(variances), 1e-9)
-
-
-@given(problems, st.randoms(use_true_random=False))
-@steady
-def test_order_signs_and_division_of_norms_do_not_change_the_features(case, random):
-    expected = spectral(case)
-    order = torch.tensor(random.sample(range(case.rank), case.rank))
-    factors, x = [factor[:, order] for factor in case.factors], case.x[:, order]
-    for mode in range(len(factors)):
-        gains = torch.tensor([random.choice((-1, 1)) * 10 ** random.uniform(-2, 2) for _ in range(case.rank)])
-        factors[mode] = factors[mode] * gains
-        # Another mode makes up for it, or the coefficients do.
-        if random.random() < 0.5 and len(factors) > 1:
-            other = (mode + 1) % len(factors)
-            factors[other] = factors[other] / gains
-        else:
-            x = x / gains
-    assert_close(spectral(replace(case, factors=factors, x=x)), expected, 1e-6)
-
-
-def axis_patterns(case: Problem) -> Tensor:
-    """The direction in which a reconstruction moves with each feature: (I·J·…, R)."""
-    model = fitted(case, Readout(statistics=0))
-    eye = torch.eye(case.rank, dtype=torch.float64)
-    return case.patterns @ (model.inverse(eye) - model.inverse(0 * eye)).T
-
-
-@given(problems)
-@steady
-def test_the_pattern_of_every_axis_has_a_positive_sum(case):
-    assert bool((axis_patterns(case).sum(dim=0) > 0).all())
 
 
 @pytest.mark.parametrize("readout", [Readout(), Readout(statistics=0.0)])

@@ -56,7 +56,11 @@ def test_the_papers_estimators_refuse_infinity_and_take_nan_only_in_transform(me
     X = np.random.default_rng(0).uniform(size=(10, 3))
     model, nan, inf = method(**FLAT | {"tol": 0}).fit(X), X.copy(), X.copy()
     nan[0, 0], inf[0, 0] = np.nan, np.inf
-    for call, X, word in ((model.fit, nan, "NaN"), (model.fit, inf, "infinity"), (model.transform, inf, "infinity")):
+    for call, X, word in (
+        (model.fit, nan, "NaN.*CPD, which takes NaN as missing"),
+        (model.fit, inf, "infinity"),
+        (model.transform, inf, "infinity"),
+    ):
         with pytest.raises(PolyadicError, match=f"sample 0 contains {word}"):
             call(X)
     assert not model.__sklearn_tags__().input_tags.allow_nan

@@ -6,27 +6,23 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from problems import arrays, assert_same, bases, draw, graph_weights, paper, two_views
+from problems import arrays, assert_same, bases, draw, two_views
 
-from polyadic import ATD
-from polyadic.core.algebra import gram, project, reconstruct
+from polyadic.core.algebra import gram, initial_factors, project, reconstruct
 from polyadic.core.step import (
     Objective,
     State,
-    initial_factors,
     solve_coefficients,
     step,
 )
 
 SHAPES = [(6,), (4, 3), (4, 3, 2), (3, 2, 4, 2)]
-GIVEN = graph_weights(9)
 OBJECTIVES = {
     "one view": (Objective(0.3), 1),
     "two views": (Objective(0.3), 2),
     "alignment": (Objective(0.3, beta=0.8), 2),
     "three rounds, given gamma": (Objective(0.3, beta=0.8, gamma=2.5, rounds=3), 2),
     "complete graph": (Objective(0.3, graph_weight=0.6), 1),
-    "given graph": (Objective(0.3, graph_weight=0.6, graph=lambda ids: GIVEN[ids][:, ids]), 1),
     "non-negative": (Objective(0.3, nonnegative=True), 1),
     "non-negative, alignment": (Objective(0.3, beta=0.8, nonnegative=True), 2),
 }
@@ -41,14 +37,12 @@ each_objective = pytest.mark.parametrize(("objective", "n_views"), OBJECTIVES.va
 def test_steps_are_those_of_the_paper(objective, n_views, solver, eta):
     factors = [factor.abs() if objective.nonnegative else factor for factor in bases((4, 3, 2), 3)]
     state, literal, energy, earlier = State(factors), arrays(factors), np.zeros(3), []
-    ids = torch.tensor([7, 2, 5, 0, 8])
-    weights = None if objective.graph is None else objective.graph(ids).numpy()
     for batch in range(3):
         T = two_views(5, (4, 3, 2), seed=batch, scale=3.0)[: 5 * n_views]
-        terms = step(T, state, objective, n_views, solver=solver, learning_rate=eta, ids=ids)
+        terms = step(T, state, objective, n_views, solver=solver, learning_rate=eta)
 
-        X = oracles.coefficients(T.numpy(), literal, objective, n_views, weights=weights)
-        expected = oracles.objective_terms(T.numpy(), X, literal, objective, n_views, weights)
+        X = oracles.coefficients(T.numpy(), literal, objective, n_views)
+        expected = oracles.objective_terms(T.numpy(), X, literal, objective, n_views)
         expected[2] -= objective.alpha * sum((factor**2).sum() for factor in literal)
         energy += (X**2).sum(axis=0)
         # With memory, least squares over all batches, each weighted by its age.
@@ -75,18 +69,6 @@ def test_a_step_takes_tensors_of_any_order_and_may_start_from_given_coefficients
     assert_same([state.coefficients, *state.factors], [X, *literal])
 
 
-def test_partial_fit_is_the_papers_step_on_exactly_that_batch():
-    shape, objective = (4, 3, 2), Objective(0.3, beta=1.0)
-    model = paper(ATD, 3, augment=lambda batch: 1.1 * batch + 0.2, alpha=0.3, beta=1.0, learning_rate=0.4, device="cpu")
-    literal = arrays(initial_factors(shape, 3, 0, torch.float64, torch.device("cpu")))
-    for batch, count in enumerate((6, 4, 5)):
-        T = draw(count, *shape, seed=batch, scale=3.0).numpy()
-        model.partial_fit(T)
-        both = np.concatenate([T, 1.1 * T + 0.2])
-        literal = oracles.updated_bases(both, oracles.aligned_coefficients(both, literal, objective), literal, 0.3, 0.4)
-        assert_same(model.factors_, literal)
-
-
 def test_initial_bases_have_unit_columns_and_are_equal_on_every_device_and_in_every_type(device):
     reference = initial_factors((5, 4), 3, 7, torch.float64, torch.device("cpu"))
     assert_same([factor.norm(dim=0) for factor in reference], [np.ones(3)] * 2)
@@ -111,12 +93,10 @@ def test_gamma_none_is_the_number_of_windows_in_the_batch():
         assert torch.equal(solved[0], solved[2]) == (count == 1)
 
 
-@pytest.mark.parametrize("weights", [None, graph_weights(6)], ids=["complete", "given"])
-def test_graph_coefficients_are_a_stationary_point_of_their_objective(weights):
+def test_graph_coefficients_are_a_stationary_point_of_their_objective():
     T, factors, objective = draw(6, 4, 3), bases((4, 3), 3), Objective(0.2, graph_weight=0.7)
-    X = solve_coefficients(project(T, factors), gram(factors), objective, adjacency=weights).requires_grad_()
-    distances = (X[:, None] - X[None]).square().sum(-1)
-    smoothness = ((1 / 6 if weights is None else weights) * distances).sum() / 2
+    X = solve_coefficients(project(T, factors), gram(factors), objective).requires_grad_()
+    smoothness = (X[:, None] - X[None]).square().sum() / 6 / 2
     error = (T - reconstruct(X, factors)).square().sum()
     (error + 0.2 * X.square().sum() + 0.7 * smoothness).backward()
     assert X.grad.abs().max() < 1e-10 * T.square().sum()

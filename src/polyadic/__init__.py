@@ -11,15 +11,13 @@ from polyadic._util.version import __version__
 
 if TYPE_CHECKING:
     from polyadic._util.memory import reuse_memory
-    from polyadic.core.persist import load
-    from polyadic.estimators import ATD, CPD, GRSALS, SALS
+    from polyadic.estimators import ATD, CPD, GRSALS, SALS, load
     from polyadic.explain.replicability import match
     from polyadic.tuning import tune
 
 __all__ = ["ATD", "CPD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "tune"]
 
 _MODULES = {
-    "load": "core.persist",
     "match": "explain.replicability",
     "reuse_memory": "_util.memory",
     "tune": "tuning",

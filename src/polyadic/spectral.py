@@ -268,19 +268,15 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         self._check(X)
         if len(units) not in (0, X.shape[1]):
             raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
-        pieces = self._pieces(X)
-        sums = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
 
-        def add(number: int) -> None:
-            piece = pieces[number]
+        def sums(piece: Tensor) -> Tensor:
             if self.floor == "channel":  # in float64: in float32 a square may overflow
                 means = torch.view_as_real(self._coefficients(piece)).double().square().mean(dim=(0, 2, 3, 4))
             else:
                 means = _variances(piece).mean(dim=0)
-            sums[number] = means * len(piece)
+            return means * len(piece)
 
-        for_each(add, range(len(pieces)))
-        squares = (sums.sum(dim=0) / len(X) * len(X)).cpu()
+        squares = (torch.stack(for_each(sums, self._pieces(X))).sum(dim=0) / len(X) * len(X)).cpu()
         largest = max(float(X.amax()), -float(X.amin()))
         if not bool(torch.isfinite(squares).all()) or largest > torch.finfo(X.dtype).max / self.n_fft:
             raise PolyadicError(_TOO_LARGE.format(X.dtype))

@@ -205,13 +205,7 @@ def window_statistics(X: Tensor, present: Tensor | None = None) -> Tensor:
         return _statistics_of(X, present)
     # In pieces that fit the cache of a CPU core, on all cores.
     pieces = torch.split(X, max(1, _PIECE_VALUES // max(1, X.shape[1] * X.shape[2])))
-    results: list[Tensor] = [X] * len(pieces)
-
-    def work(number: int) -> None:
-        results[number] = _statistics_of(pieces[number])
-
-    for_each(work, range(len(pieces)))
-    return torch.cat(results)
+    return torch.cat(for_each(_statistics_of, pieces))
 
 
 def _statistics_of(X: Tensor, present: Tensor | None = None) -> Tensor:

@@ -20,7 +20,7 @@ from polyadic.augment import Augmentation
 from polyadic.baselines import Baseline
 from polyadic.core import persist
 from polyadic.core.tensorizer import Tensorizer, tensor_shape
-from polyadic.estimators import CPD
+from polyadic.estimators import CPD, load
 
 __all__ = ["AugmentationContract", "BaselineContract", "TensorizerContract"]
 
@@ -237,7 +237,7 @@ class TensorizerContract:
         model = CPD(rank=2, tensorize=self.tensorizer, max_sweeps=2, device="cpu").fit(X)
         model.save(path)
         given = None if persist.encode(self.tensorizer)["type"] == self.tensorizer.type_name() else self.tensorizer
-        again = persist.load(path, tensorize=given)
+        again = load(path, tensorize=given)
         assert np.array_equal(again.transform(X), model.transform(X)), "a loaded model gives different features"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -40,6 +41,10 @@ class Immutable:
         """Return the fields by name, as scikit-learn does."""
         return {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
 
+    def describe(self) -> dict[str, Any] | None:
+        """Return kind and name for a model file if the fields do not describe the object, else None."""
+        return None
+
     def with_params(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
         known = self.get_params()
@@ -69,3 +74,16 @@ class Immutable:
                 text = f"<{' × '.join(map(str, array.shape))} numbers>" if many else repr(value)
                 shown.append(f"{item.name}={text}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class OwnFunction:
+    """What wrappers of a user's function share: files have its name, but no code."""
+
+    function: Callable[..., Any]
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind and name of the function."""
+        return {"type": "function", "name": getattr(self.function, "__qualname__", type(self.function).__qualname__)}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.describe()['name']})"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -84,13 +84,17 @@ def start(work: Callable[[], _Result]) -> Callable[[], _Result]:
     return lambda: work() if future.cancel() else future.result()
 
 
-def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
-    """Call `work` for every piece, in parallel in this thread and those of its pool; without a pool in turn."""
-    waiting = iter(list(pieces))  # a list's iterator is thread-safe: every piece goes to one thread only
+def for_each(work: Callable[[_Piece], _Result], pieces: Sequence[_Piece]) -> list[_Result]:
+    """Call `work` for every piece, in parallel in this thread and those of its pool, and return the results in order.
+
+    Without a pool, the pieces are processed in turn.
+    """
+    results: list[Any] = [None] * len(pieces)
+    waiting = iter(list(enumerate(pieces)))  # a list's iterator is thread-safe: every piece goes to one thread only
 
     def take_pieces() -> None:
-        for piece in waiting:
-            work(piece)
+        for number, piece in waiting:
+            results[number] = work(piece)
 
     helpers = min(_CURRENT.size, len(pieces)) - 1
     futures = [_CURRENT.pool.submit(take_pieces) for _ in range(helpers)] if _CURRENT.pool else []
@@ -101,6 +105,7 @@ def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None
         errors = [future.exception() for future in futures if not future.cancel()]
     for error in filter(None, errors):
         raise error
+    return results
 
 
 def row_slices(count: int, size: int, fewest: int = 1) -> list[slice]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from polyadic._util.immutable import Immutable
+from polyadic._util.immutable import Immutable, OwnFunction
 from polyadic._util.random_streams import integer_seed, window_keys
 from polyadic._util.threads import one_torch_thread
 from polyadic._util.torch_state import plain_torch
@@ -96,13 +96,9 @@ class Augmentation(Immutable, ABC):
             raise PolyadicError(f"augment must return finite real numbers, but {name} returned {given}")
         return result.to(X)
 
-    def describe(self) -> dict[str, Any] | None:
-        """Return kind and name for a model file if the fields do not describe the augmentation, else None."""
-        return None
-
 
 @dataclass(frozen=True, repr=False)
-class FunctionAugmentation(Augmentation):
+class FunctionAugmentation(OwnFunction, Augmentation):
     """A function from batch to batch; torch's generator is seeded for each batch.
 
     Model files contain no code, so the function must be passed again to `polyadic.load`.
@@ -123,12 +119,6 @@ class FunctionAugmentation(Augmentation):
             set_seed = torch.default_generator.manual_seed if X.device.type == "cpu" else torch.manual_seed
             set_seed(integer_seed(int(keys[0])))
             return self.function(X.clone())
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "function", "name": getattr(self.function, "__qualname__", type(self.function).__qualname__)}
-
-    def __repr__(self) -> str:
-        return f"FunctionAugmentation({self.describe()['name']})"
 
 
 def as_augmentation(augment: Any) -> Augmentation | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ class WindowIndex:
     start: NDArray[np.int64]
     length: int
     fs: float | None = None
+    _found: dict[tuple[int, int], NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("recording", "start"):
@@ -72,24 +72,21 @@ class WindowIndex:
     def __len__(self) -> int:
         return len(self.recording)
 
-    @cached_property
-    def _timeline(self) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-        """All recordings on one time axis, so that one sorted array serves searches in any of them.
+    def followers(self, least: int, most: int) -> NDArray[np.int64]:
+        """Return for each window the first one of its recording that starts `least` to `most` samples later, or −1."""
+        if (least, most) not in self._found:
+            import pandas as pd
 
-        Windows in order of time (n,), their times (n,), and the time of every window or -1 if unknown (N,).
-        """
-        known = np.flatnonzero((self.recording >= 0) & (self.start >= 0))
-        # The sort is stable: windows with the same start keep their order.
-        rows = known[np.lexsort((self.start[known], self.recording[known]))]
-        recording, start = self.recording[rows], self.start[rows]
-        first = np.flatnonzero(np.diff(recording, prepend=-1))
-        last = np.append(first[1:], len(rows))[: len(first)] - 1
-        spans = start[last] - start[first] + 1
-        shift = np.cumsum(spans) - spans - start[first]
-        times = start + np.repeat(shift, last - first + 1)
-        of_window = np.full(len(self), -1)
-        of_window[rows] = times
-        return rows, times, of_window
+            known = np.flatnonzero((self.recording >= 0) & (self.start >= 0))
+            windows = pd.DataFrame({"recording": self.recording, "start": self.start}).iloc[known]
+            windows = windows.sort_values("start", kind="stable").assign(follower=lambda frame: frame.index)
+            earlier = windows[["recording"]].assign(start=windows["start"] + least)
+            near = {"direction": "forward", "tolerance": most - least}
+            pairs = pd.merge_asof(earlier, windows, on="start", by="recording", **near)
+            followers = np.full(len(self), -1)
+            followers[windows.index] = pairs["follower"].fillna(-1)
+            self._found[least, most] = followers  # complete: other threads may look
+        return self._found[least, most]
 
 
 class Pairing(Augmentation):
@@ -129,24 +126,12 @@ class Neighbour(Pairing):
         check_number("gap", self.gap, 0)
 
     def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
-        chosen = ids.cpu().numpy()
         if self.gap > 0 and index.fs is None:
             raise PolyadicError(f"gap={self.gap:g} is in seconds, but the windows have no sampling rate: set fs")
         # Rounded, because in floating point 0.3 s at 10 Hz would be slightly more than three samples.
         pause = round(self.gap * (index.fs or 0.0), 6)
-        least, most = index.length + math.ceil(pause), 2 * index.length + math.floor(pause)
-        rows, times, of_window = index._timeline
-        if not len(rows):
-            return torch.full((len(chosen),), -1)
-        place = np.searchsorted(times, of_window[chosen] + least)
-        found = rows[np.minimum(place, len(rows) - 1)]
-        valid = (
-            (of_window[chosen] >= 0)
-            & (place < len(rows))
-            & (index.recording[found] == index.recording[chosen])
-            & (index.start[found] - index.start[chosen] <= most)
-        )
-        return torch.from_numpy(np.where(valid, found, -1).astype(np.int64))
+        partners = index.followers(index.length + math.ceil(pause), 2 * index.length + math.floor(pause))
+        return torch.from_numpy(partners[ids.cpu().numpy()])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Self
@@ -62,10 +61,6 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     @abstractmethod
     def n_parameters_(self) -> int:
         """Number of learned parameters."""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Raise: only the decompositions have model files."""
-        raise PolyadicError(f"{type(self).__name__} is a baseline, which cannot be saved")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")

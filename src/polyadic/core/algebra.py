@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import for_each, row_slices
 from polyadic.errors import PolyadicError
 
@@ -24,6 +25,7 @@ __all__ = [
     "components",
     "contract",
     "gram",
+    "initial_factors",
     "khatri_rao",
     "nonnegative_solve",
     "project",
@@ -84,12 +86,8 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     # Correlate each sample with each component, as kernels of full length: on a CPU, torch's convolutions are up to
     # twice as fast as its products with such a narrow matrix.
     signals, kernels = samples[:, None], components(factors).flatten(1)[:, None]
-    M = T.new_empty(len(T), len(kernels), 1)
-    for_each(
-        lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)),
-        row_slices(len(T), signals.shape[2], _FEWEST),
-    )
-    return M[..., 0]
+    slices = row_slices(len(T), signals.shape[2], _FEWEST)
+    return torch.cat(for_each(lambda rows: torch.nn.functional.conv1d(signals[rows], kernels), slices))[..., 0]
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
@@ -284,9 +282,8 @@ def squared_norms(T: Tensor) -> Tensor:
     tensor([9., 9.], dtype=torch.float64)
     """
     samples, _ = _stored(T)
-    norms = T.new_empty(len(T))
-    for_each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), row_slices(*samples.shape))
-    return norms.double().square()
+    slices = row_slices(*samples.shape)
+    return torch.cat(for_each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1), slices)).double().square()
 
 
 def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
@@ -305,6 +302,27 @@ def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     """
     exact = X.double()
     return squared_norms(T) + ((exact @ G.double() - 2 * M) * exact).sum(dim=1)
+
+
+def initial_factors(
+    shape: Sequence[int],
+    rank: int,
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    nonnegative: bool = False,
+) -> list[Tensor]:
+    """Sample random bases (I, R), (J, R), … with unit-norm columns, on the CPU so that every device starts equally.
+
+    Examples
+    --------
+    >>> [tuple(f.shape) for f in initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu"))]
+    [(3, 2), (4, 2)]
+    """
+    generator = torch.Generator().manual_seed(integer_seed(seed, 0xFAC7))
+    factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
+    factors = [factor.abs() for factor in factors] if nonnegative else factors
+    return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
 
 
 # -------------------------------------------------------------- non-negativity

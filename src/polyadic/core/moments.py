@@ -19,9 +19,9 @@ from torch import Tensor
 
 from polyadic._util.random_streams import uniform, window_keys
 from polyadic._util.threads import for_each
-from polyadic.core.algebra import khatri_rao, nonnegative_rows, ridge_inverse
+from polyadic.core.algebra import gram, khatri_rao, nonnegative_rows, ridge_inverse
 from polyadic.core.compression import Compression
-from polyadic.core.step import Objective, State, Term, grams_of, hadamard
+from polyadic.core.step import Objective, State, Term
 
 __all__ = ["SAMPLED", "Block", "Coefficients", "Incomplete", "Moments"]
 
@@ -292,13 +292,9 @@ class Moments:
 
     def times(self, K: Tensor) -> Tensor:
         """Compute CK, with C = Σccᵀ over all windows: (P, R)."""
-        product = torch.empty_like(K)
         if self.keeps_rows:
-            return torch.mm(self.rows.T, self.rows @ K, out=product)
-        C = self.second
-        blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
-        for_each(lambda block: torch.mm(C[block], K, out=product[block]), blocks)
-        return product
+            return self.rows.T @ (self.rows @ K)
+        return torch.cat(for_each(lambda block: block @ K, torch.split(self.second, _COLUMNS)))
 
     def sweep(self, state: State, objective: Objective) -> Tensor:
         """Take the step of `step.step` on all windows; the same arguments and result, from second moments alone.
@@ -360,8 +356,8 @@ class Moments:
         extract = torch.eye(size, dtype=torch.float64)
         x = rows
         if factors is not None:
-            K = khatri_rao([basis.double() for basis in self.compression.project([f.double() for f in factors])])
-            G = hadamard(grams_of(factors))
+            exact = [factor.double() for factor in factors]
+            K, G = khatri_rao(self.compression.project(exact)), gram(exact)
             extract = K @ ridge_inverse(G, alpha)
             x = rows @ extract
             residuals = residuals - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)

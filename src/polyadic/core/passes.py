@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from polyadic.core.tensorizer import Tensorizer, tensor_shape
 if TYPE_CHECKING:
     from polyadic.data.batches import WindowSource
 
-__all__ = ["LARGEST_CORE", "STAGES", "Missing", "Name", "Parts", "Passes", "Stage", "Sums", "add_windows", "find_axes"]
+__all__ = ["STAGES", "Missing", "Name", "Parts", "Passes", "Stage", "Sums", "add_windows"]
 
 Name = Literal["floor", "axes", "core"]
 STAGES: tuple[Name, ...] = ("floor", "axes", "core")
@@ -40,7 +41,7 @@ Setting = Literal["auto"] | Sequence[int] | None
 
 _PIECE_BYTES = 2**21
 _KEPT_BYTES = 2**28
-LARGEST_CORE = 2**14
+_LARGEST_CORE = 2**14
 """Maximum number of entries of a window that is not compressed: second moments in float64 take 2 GiB."""
 
 
@@ -129,12 +130,23 @@ class Stage:
     fill: Solver | None = None
     apart: bool = False
 
+    @property
+    def finds_mean(self) -> bool:
+        """Whether the mean of the tensors follows from the sums of this pass."""
+        return self._front is not self.tensorize
+
+    @cached_property
+    def _front(self) -> Tensorizer | None:
+        """The tensorizer that windows go through: in the pass that computes their mean, it subtracts none."""
+        plain = self.tensorize.without_mean() if self.name == "axes" and self.tensorize is not None else None
+        return plain or self.tensorize
+
     def start(self, example: Tensor, device: torch.device | str = "cpu", ids: tuple[int, int] | None = None) -> Any:
         """Return empty sums, of type `Sums`, for windows like this example (1, …); `device`, `ids` as for `Moments`."""
         if self.name == "floor":
             return Floors()
         if self.name == "axes":
-            return ModeSums(tensor_shape(self.tensorize, example))
+            return ModeSums(tensor_shape(self._front, example))
         assert self.compression is not None
         count = 0 if self.statistics is None else self.statistics(example).shape[1]
         return Moments(self.compression, self.n_windows, count, example.dtype, device, ids)
@@ -146,7 +158,7 @@ class Stage:
         known = None if kept is None else kept.tensors.pop(place, None)
         if kept is not None and known is not None:
             return self._summary(Seen(X, known.sub_(kept.centre)))
-        seen = look(X, self.tensorize, self.missing.fs, keep_flat=self.missing.keep_flat)
+        seen = look(X, self._front, self.missing.fs, keep_flat=self.missing.keep_flat)
         if kept is not None and self.name == "axes" and seen.windows is X:  # complete
             kept.tensors[place] = seen.T
         return self._summary(seen)
@@ -169,9 +181,9 @@ class Stage:
         if self.name == "axes":
             if gaps is not None:
                 none = torch.zeros((), dtype=torch.float64)
-                baseline = (lambda T: none) if self.tensorize is None else self.tensorize.baseline_sums
+                baseline = (lambda T: none) if self._front is None else self._front.baseline_sums
                 return ModeSums.of_incomplete(T, gaps.rows, gaps.observed, baseline)
-            return ModeSums.of(T, None if self.tensorize is None else self.tensorize.baseline_sums(T))
+            return ModeSums.of(T, None if self._front is None else self._front.baseline_sums(T))
         assert self.compression is not None
         statistics = T.new_zeros(len(T), 0, dtype=torch.float64) if self.statistics is None else self.statistics(X)
         if gaps is None:
@@ -193,6 +205,30 @@ class Stage:
         size = math.prod(known or X.shape[1:]) * X.element_size()
         return max(1, _PIECE_BYTES // size)
 
+    def following(self, sums: Any, setting: Setting, count: int, dtype: torch.dtype) -> Stage:
+        """Return the stage after this one, as it follows from the sums over all windows.
+
+        setting : the parameter `compression` of `CPD`
+        count, dtype : number and floating-point type of the windows of the fit
+        """
+        tensorize = self.tensorize
+        if self.name == "floor":
+            if tensorize is not None and not tensorize.is_measured:
+                tensorize = tensorize.measured(sums.sums, sums.count, self.units)
+            return replace(self, name="axes", tensorize=tensorize)
+        shape, limit = tuple(sums.total.shape), core_limit(setting, count)
+        ranks = check_ranks(setting, shape, limit)
+        centre = torch.zeros(shape, dtype=torch.float64)
+        if tensorize is not None and self.finds_mean:
+            tensorize = tensorize.centred(sums.mean)
+            centre = tensorize.uncentred(centre[None])[0]
+        if tensorize is not None:
+            tensorize = tensorize.with_baseline(sums.baseline / sums.count)
+        compression = Compression.none(shape)
+        if setting is not None:
+            compression = Compression.from_scatter(sums.centred(centre), limit, ranks, dtype, sums.unseen_modes)
+        return replace(self, name="core", tensorize=tensorize, compression=compression)
+
 
 class Kept:
     """Small tensors of the second pass, by the id of their first window, for the third, which subtracts `centre`."""
@@ -212,15 +248,11 @@ def add_windows(
     """
     for ids, X in source.raw_blocks(begin):
         rows = stage.piece_rows(X)
-        pieces, results = torch.split(X, rows), [None] * -(-len(X) // rows)
-
-        def work(number: int, start: int = int(ids[0]), pieces: Any = pieces, results: Any = results) -> None:
-            results[number] = stage.summarise(pieces[number], start + number * len(pieces[0]), kept)
-
-        for_each(work, range(len(pieces)))
-        for part, result in zip(torch.split(ids + first, rows), results, strict=True):
+        pieces = list(zip(torch.split(ids, rows), torch.split(X, rows), strict=True))
+        results = for_each(lambda piece: stage.summarise(piece[1], int(piece[0][0]), kept), pieces)
+        for (part, _), result in zip(pieces, results, strict=True):
             if stage.name == "core":
-                sums.add(part, result)
+                sums.add(part + first, result)
             else:
                 sums.merge(result)
         yield len(ids)
@@ -231,24 +263,7 @@ def add_windows(
 
 def core_limit(setting: Setting, count: int) -> int:
     """Return the maximum number of entries of a compressed window, for `count` windows."""
-    return largest_core(count) if setting == "auto" else LARGEST_CORE
-
-
-def find_axes(
-    sums: ModeSums, tensorize: Tensorizer | None, setting: Setting, limit: int, dtype: torch.dtype
-) -> tuple[Tensorizer | None, Compression]:
-    """Return the tensorizer with its mean set, and the compression, from the sums of the second pass."""
-    shape = tuple(sums.total.shape)
-    ranks = check_ranks(setting, shape, limit)
-    centre = torch.zeros(shape, dtype=torch.float64)
-    if tensorize is not None and tensorize.without_mean() is not None:
-        tensorize = tensorize.centred(sums.mean)
-        centre = tensorize.uncentred(centre[None])[0]
-    if tensorize is not None:
-        tensorize = tensorize.with_baseline(sums.baseline / sums.count)
-    if setting is None:
-        return tensorize, Compression.none(shape)
-    return tensorize, Compression.from_scatter(sums.centred(centre), limit, ranks, dtype, sums.unseen_modes)
+    return largest_core(count) if setting == "auto" else _LARGEST_CORE
 
 
 @dataclass
@@ -259,31 +274,30 @@ class Passes:
     ----------
     source : the raw windows. If it has a method `partial_sums(stage, first)`, this yields numbers of windows and their
         sums, in order from window `first`; otherwise the windows are read here
-    tensorize : the tensorizer, calibrated or not; None if windows are tensors
-    units : units of the channels, if known
+    stage : the first of the passes, and later the current one
     compression : "auto", None or the rank of each mode, as for `CPD`
-    statistics : statistics of raw windows to collect, if any
     after_block : called after each block of each pass
-    missing, fill, apart : as for `Stage`
     masks_of : function of the number of entries of a mean that returns masks (N,) of parts of the windows, whose
         moments the last pass collects, too, as `parts`
     """
 
     source: WindowSource
-    tensorize: Tensorizer | None
-    units: Sequence[str] = ()
+    stage: Stage
     compression: Setting = "auto"
-    statistics: Describe | None = None
     after_block: Callable[[Passes], None] | None = None
-    missing: Missing = _UNKNOWN_RATE
-    fill: Solver | None = None
-    apart: bool = False
     masks_of: Callable[[int], Sequence[Tensor]] | None = None
     parts: list[Moments] = field(default_factory=list, init=False)
     done: int = field(default=0, init=False)
-    stage: Stage | None = field(default=None, init=False)
     sums: Any = field(default=None, init=False)
     _kept: Kept | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._begin(self.stage)
+
+    @property
+    def tensorize(self) -> Tensorizer | None:
+        """The tensorizer, as far as the passes so far determine it."""
+        return self.stage.tensorize
 
     @property
     def moments(self) -> Moments:
@@ -294,46 +308,36 @@ class Passes:
     def run(self) -> Moments:
         """Run the passes that are left, and return the moments; `tensorize` is calibrated afterwards."""
         self._reach_core()
-        whole, both = self.moments, None
+        both = None
         if self.masks_of is not None:
-            assert self.stage is not None
             if self.done:  # a checkpoint has no parts: repeat the pass
-                self._begin("core", whole.compression)
-                whole = self.moments
-            masks, stage = self.masks_of(len(whole.mean)), replace(self.stage, n_windows=0)
+                self._begin(self.stage)
+            masks, stage = self.masks_of(len(self.moments.mean)), replace(self.stage, n_windows=0)
             self.parts = [stage.start(self.source.example(), self.source.device) for _ in masks]
             everything = torch.ones(self.source.n_windows, dtype=torch.bool)
-            both = Parts([whole, *self.parts], [everything, *masks])
+            both = Parts([self.moments, *self.parts], [everything, *masks])
         self._add(both)
-        whole.finish()
+        self.moments.finish()
         for part in self.parts:
             part.to_cpu()
-        return whole
+        return self.moments
 
     def filled_by(self, solver: Solver | None) -> Moments:
         """Read the windows again, and return their moments with missing entries filled by a solver, or 0."""
-        words = self.tensorize, self.units, self.compression, self.statistics
-        again = Passes(self.source, *words, missing=self.missing, fill=solver)
-        again._begin("core", self.moments.compression)
-        again._add()
-        again.moments.finish()
-        return again.moments
+        return Passes(self.source, replace(self.stage, fill=solver, apart=False)).run()
 
     def of_parts(self, parts: Sequence[Tensor]) -> list[Moments]:
         """Return the moments of several parts of the windows, masks (N,), collected in the same pass."""
         self._reach_core()
-        compression, count = self.moments.compression, self.moments.n_statistics
-        dtype, device = self.source.dtype, self.source.device
-        collected = [Moments(compression, int(part.sum()), count, dtype, device) for part in parts]
-        self.sums = Parts(collected, parts)
-        self._add()
+        stages = [replace(self.stage, n_windows=int(part.sum())) for part in parts]
+        collected = [stage.start(self.source.example(), self.source.device) for stage in stages]
+        self._add(Parts(collected, parts))
         for moments in collected:
             moments.finish()
         return collected
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the sums after a block, as arrays and a JSON header, to resume from them."""
-        assert self.stage is not None
         header: dict[str, Any] = {"stage": self.stage.name, "done": self.done}
         header["tensorize"] = persist.encode(self.tensorize)
         compression = self.stage.compression
@@ -344,63 +348,53 @@ class Passes:
 
     def restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Continue after the block at which `arrays` was called."""
-        self.tensorize = persist.decode_tensorizer(header["tensorize"], self.tensorize)
+        tensorize = persist.decode_tensorizer(header["tensorize"], self.tensorize)
         compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
-        self._begin(header["stage"], compression)
+        self._begin(replace(self.stage, name=header["stage"], tensorize=tensorize, compression=compression))
         self.done = int(header["done"])
         if self.done == self.source.n_windows and isinstance(self.sums, Moments):
-            self.sums = self.stage.start(self.source.example()) if self.stage else None  # finished ones are on the CPU
+            self.sums = self.stage.start(self.source.example())  # finished ones are on the CPU
         self.sums.restore(arrays)
 
     def _reach_core(self) -> None:
         """Run the passes before the last, and begin the last one, unless it has begun."""
-        stage = self.stage.name if self.stage is not None else None
-        if stage is None and self.tensorize is not None and not self.tensorize.is_measured:
-            self._begin("floor")
-            stage = "floor"
-        if stage == "floor":
-            assert self.tensorize is not None
+        source, setting = self.source, self.compression
+        of_fit = setting, source.n_windows, source.dtype
+        if self.stage.name == "floor":
+            if self.tensorize is not None and not self.tensorize.is_measured:
+                self._add()
+            axes = self.stage.following(self.sums, *of_fit)
+            shape = tensor_shape(axes.tensorize, source.example())
+            check_ranks(setting, shape, core_limit(setting, source.n_windows))
+            if setting is None and not axes.finds_mean:
+                self._begin(replace(axes, name="core", compression=Compression.none(shape)))
+                return
+            self._begin(axes)
+            size = source.n_windows * math.prod(shape) * source.dtype.itemsize
+            on_cpu = source.device.type == "cpu" and not hasattr(source, "partial_sums")
+            self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
+        if self.stage.name == "axes":
             self._add()
-            self.tensorize = self.tensorize.measured(self.sums.sums, self.sums.count, self.units)
-        if stage == "core":
-            return
-        shape = tensor_shape(self.tensorize, self.source.example())
-        limit = core_limit(self.compression, self.source.n_windows)
-        check_ranks(self.compression, shape, limit)
-        compression = Compression.none(shape)
-        plain = None if self.tensorize is None else self.tensorize.without_mean()
-        if plain is not None or self.compression is not None:
-            if stage != "axes":
-                self._begin("axes")
-                size = self.source.n_windows * math.prod(shape) * self.source.dtype.itemsize
-                on_cpu = self.source.device.type == "cpu" and not hasattr(self.source, "partial_sums")
-                self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
-            self._add()
-            found = find_axes(self.sums, self.tensorize, self.compression, limit, self.source.dtype)
-            self.tensorize, compression = found
-            if self._kept is not None and plain is not None and self.tensorize is not None:
-                centre = self.tensorize.uncentred(torch.zeros(1, *shape, dtype=torch.float64))[0]
-                self._kept.centre = centre.to(self.source.dtype)
-        self._begin("core", compression)
+            finds_mean = self.stage.finds_mean
+            self._begin(self.stage.following(self.sums, *of_fit))
+            if self._kept is not None and finds_mean and self.tensorize is not None:
+                assert self.stage.compression is not None
+                zeros = torch.zeros(1, *self.stage.compression.shape, dtype=torch.float64)
+                self._kept.centre = self.tensorize.uncentred(zeros)[0].to(source.dtype)
 
-    def _begin(self, name: Name, compression: Compression | None = None) -> None:
+    def _begin(self, stage: Stage) -> None:
         """Begin a pass with empty sums."""
-        plain = self.tensorize.without_mean() if name == "axes" and self.tensorize is not None else None
-        count = self.source.n_windows
-        gaps = self.missing, self.fill, self.apart
-        self.stage = Stage(name, plain or self.tensorize, self.units, compression, count, self.statistics, *gaps)
         ids = (0, 0) if hasattr(self.source, "partial_sums") else None
-        self.sums, self.done = self.stage.start(self.source.example(), self.source.device, ids), 0
+        self.stage, self.done = stage, 0
+        self.sums = stage.start(self.source.example(), self.source.device, ids)
 
     def _add(self, sums: Any = None) -> None:
         """Add the windows that are left to the sums of this pass."""
-        assert self.stage is not None
-        sums = sums or self.sums
         partial = getattr(self.source, "partial_sums", None)
         if partial is None:
             kept = None if self.stage.name == "floor" else self._kept
             blocks: Iterator[tuple[int, Any]] = (
-                (count, None) for count in add_windows(self.stage, self.source, sums, self.done, kept=kept)
+                (count, None) for count in add_windows(self.stage, self.source, sums or self.sums, self.done, kept=kept)
             )
         else:
             blocks = partial(self.stage, self.done)

@@ -1,29 +1,19 @@
-"""Load estimators from model files, and encode their parts as JSON and arrays."""
+"""Preprocessing as JSON, for model files: tensorizers, augmentations and readouts by name and fields."""
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from polyadic._util.immutable import Immutable
-from polyadic._util.model_files import read
-from polyadic._util.torch_state import plain_torch
 from polyadic.core.tensorizer import Tensorizer, as_tensorizer
 from polyadic.errors import ModelFileError, PolyadicError
 
-__all__ = ["MODEL_FILE", "decode", "decode_tensorizer", "encode", "load"]
+__all__ = ["decode", "decode_tensorizer", "encode"]
 
-MODEL_FILE = "model.safetensors"
-"""Name of the model file in a repository of the Hugging Face hub."""
-
-_HUB = "hf://"
 _OWN = "function"
-
-
-# ---------------------------------------------------------------- preprocessing
 
 
 def encode(value: Any) -> Any:
@@ -36,7 +26,7 @@ def encode(value: Any) -> Any:
     {'type': 'Jitter', 'degree': 0.5}
     """
     if isinstance(value, Immutable):
-        described = getattr(value, "describe", lambda: None)()
+        described = value.describe()
         if described is not None:
             return described
         fields = {name: encode(field) for name, field in value.get_params().items()}
@@ -100,69 +90,3 @@ def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
             "code: pass it again, load(path, tensorize=...)"
         )
     return as_tensorizer(given)
-
-
-# ------------------------------------------------------------------------ files
-
-
-@plain_torch()
-def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = None) -> Any:
-    """Load a model from a file written by `save`: `CPD`, `ATD`, `SALS` or `GRSALS`.
-
-    Parameters
-    ----------
-    path : the file, or "hf://user/repository" for a model on the Hugging Face hub (needs huggingface_hub)
-    tensorize, augment : your own functions, if the model was fitted with any: files contain no code
-
-    Returns
-    -------
-    the fitted estimator
-
-    Raises
-    ------
-    ModelFileError : if the file is damaged, of another version, or not a model
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from polyadic import CPD
-    >>> model = CPD(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model.save(f"{folder}/m.safetensors")
-    ...     same = load(f"{folder}/m.safetensors")
-    >>> np.array_equal(same.factors_[0], model.factors_[0])
-    True
-    """
-    arrays, header = read(_downloaded(path) if str(path).startswith(_HUB) else path)
-    if "moments" in header:
-        raise ModelFileError(f"{path} holds sums over windows, not a model: polyadic fit --moments fits one to them")
-    try:
-        name = header["estimator"]
-        kind = import_module("polyadic.estimators").WindowEstimator._kinds.get(name)
-        if kind is None:
-            raise ModelFileError(
-                f"the file contains a model of unknown type {name!r}: import the module that defines it before loading"
-            )
-        model = kind._from_file(arrays, header, tensorize, augment)
-    except ModelFileError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
-        raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
-    for parameter, value in (("tensorize", tensorize), ("augment", augment)):
-        if value is not None and getattr(model, parameter, None) is not value:
-            raise PolyadicError(
-                f"{parameter} was given, but the model in {path} was not fitted with a function of your own"
-            )
-    return model
-
-
-def _downloaded(address: Any) -> str:
-    """Return the path of a model of the Hugging Face hub, downloaded unless it is in the cache."""
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError as error:
-        raise PolyadicError(f"{address} needs huggingface_hub: pip install 'polyadic[hub]'") from error
-    repository = str(address).removeprefix(_HUB)
-    if repository.count("/") != 1:
-        raise PolyadicError(f"a model on the hub is hf://user/repository, but the address is {address}")
-    return str(hf_hub_download(repository, MODEL_FILE))

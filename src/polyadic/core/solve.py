@@ -170,8 +170,8 @@ def _run_sweep(progress: Progress, sweep: Sweep, objective: Objective) -> None:
     terms = sweep(state, len(history["loss"])).tolist()
     terms[Term.TIKHONOV] += tikhonov_of_bases
     history["loss"].append(sum(terms))
-    for term in Term:
-        history[term.key].append(terms[term])
+    for name, term in zip(TERMS, terms, strict=True):
+        history[name].append(term)
     history["seconds"].append(time.perf_counter() - begun)
 
 
@@ -229,9 +229,8 @@ def plain_sweep(source: WindowSource, objective: Objective, settings: Settings) 
         """Take a step on each of the shuffled batches; the last one may be smaller."""
         terms = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
         parts = torch.split(source.order(settings.seed, number), size)
-        for index, (ids, T) in enumerate(source.batches(parts, number)):
-            first = index == 0
-            terms += step(T, state, objective, views, solver=solver, learning_rate=rate, ids=ids, watch=first)
+        for index, (_, T) in enumerate(source.batches(parts, number)):
+            terms += step(T, state, objective, views, solver=solver, learning_rate=rate, watch=index == 0)
         state.coefficients = None
         return terms
 

@@ -19,7 +19,6 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from polyadic._util import random_streams
 from polyadic.core import alignment
 from polyadic.core.algebra import (
     collect,
@@ -43,7 +42,6 @@ __all__ = [
     "fixed_point",
     "grams_of",
     "hadamard",
-    "initial_factors",
     "loss_terms",
     "solve_coefficients",
     "step",
@@ -88,8 +86,7 @@ class Objective:
     beta : weight of the self-supervised loss, ≥ 0; requires two views
     gamma : weight of the random pairs, or None for the number of windows in the batch
     rounds : number of fixed-point iterations for each view, ≥ 1
-    graph_weight : weight w of the graph term; 0 for none
-    graph : maps window ids (b,) to the graph's weights (b, b) among them; None for a complete graph of weights 1/b
+    graph_weight : weight w of the graph term, for a complete graph of weights 1/b among the b windows of a batch
     nonnegative : whether bases are constrained to be non-negative; coefficients never are
     """
 
@@ -98,7 +95,6 @@ class Objective:
     gamma: float | None = None
     rounds: int = 1
     graph_weight: float = 0.0
-    graph: Callable[[Tensor], Tensor] | None = None
     nonnegative: bool = False
 
     def gamma_for(self, count: int) -> float:
@@ -137,27 +133,6 @@ class State:
     energy: Tensor | None = None
 
 
-def initial_factors(
-    shape: Sequence[int],
-    rank: int,
-    seed: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    nonnegative: bool = False,
-) -> list[Tensor]:
-    """Sample random bases (I, R), (J, R), … with unit-norm columns, on the CPU so that every device starts equally.
-
-    Examples
-    --------
-    >>> [tuple(f.shape) for f in initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu"))]
-    [(3, 2), (4, 2)]
-    """
-    generator = torch.Generator().manual_seed(random_streams.integer_seed(seed, 0xFAC7))
-    factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
-    factors = [factor.abs() for factor in factors] if nonnegative else factors
-    return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
-
-
 # -------------------------------------------------------------------- the step
 
 
@@ -170,7 +145,6 @@ def step(
     solver: str = "blend",
     learning_rate: float = 1.0,
     start: Tensor | None = None,
-    ids: Tensor | None = None,
     energy: Tensor | None = None,
     watch: bool = False,
 ) -> Tensor:
@@ -184,7 +158,6 @@ def step(
         and solves
     learning_rate : η
     start : (n_views · b, R), initial guess of the fixed-point rule; by default the least-squares solution
-    ids : (b,), indices of the windows, for a given graph; by default the first of the graph
     energy : (n_views,) float64, ‖T‖² of each view, if known
     watch : warn if the fixed-point rule does not converge
 
@@ -194,7 +167,7 @@ def step(
 
     Examples
     --------
-    >>> T, state = torch.rand(20, 3, 4), State(initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu")))
+    >>> T, state = torch.rand(20, 3, 4), State([torch.rand(3, 2), torch.rand(4, 2)])
     >>> losses = [float(step(T, state, Objective(alpha=1e-3)).sum()) for _ in range(3)]
     >>> losses[0] > losses[1] > losses[2]
     True
@@ -202,10 +175,7 @@ def step(
     grams = grams_of(state.factors)
     G = hadamard(grams)
     M = project(T, state.factors)
-    adjacency = None
-    if objective.graph is not None:
-        adjacency = objective.graph(torch.arange(len(M) // n_views) if ids is None else ids)
-    X = state.coefficients = solve_coefficients(M, G, objective, n_views, start, adjacency, watch)
+    X = state.coefficients = solve_coefficients(M, G, objective, n_views, start, watch)
     # ‖T − XKᵀ‖² = ‖T‖² − 2⟨M, X⟩ + ⟨XG, X⟩, without a dense reconstruction.
     exact = X.double()
     energy = squared_norms(T).reshape(n_views, -1).sum(dim=1) if energy is None else energy
@@ -222,7 +192,7 @@ def step(
     state.factors = update_bases(
         state.factors, statistics, objective.alpha, learning_rate, grams, objective.nonnegative
     )
-    return loss_terms(errors, X, objective, adjacency)
+    return loss_terms(errors, X, objective)
 
 
 # ---------------------------------------------------------------- coefficients
@@ -244,7 +214,6 @@ def solve_coefficients(
     objective: Objective,
     n_views: int = 1,
     start: Tensor | None = None,
-    adjacency: Tensor | None = None,
     watch: bool = False,
 ) -> Tensor:
     """Solve for the coefficients (n_views · b, R) of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X.
@@ -254,7 +223,6 @@ def solve_coefficients(
     M : (n_views · b, R), `project` of the stacked views
     G : (R, R), `gram` of the factors
     start, watch : as for `step`
-    adjacency : (b, b), weights of the graph among the windows; None for the complete graph
 
     Examples
     --------
@@ -262,7 +230,11 @@ def solve_coefficients(
     tensor([[1.]])
     """
     if objective.graph_weight > 0:
-        return _graph_coefficients(M, G, objective, adjacency)
+        # X(G + αI) + wLX = M, where the Laplacian L = I − 11ᵀ/b does not affect the mean, and adds w to the ridge of
+        # deviations from it.
+        mean = (M.sum(dim=0) / len(M))[None]
+        ridge = objective.alpha + objective.graph_weight
+        return ridge_solve(G, mean, objective.alpha) + ridge_solve(G, M - mean, ridge)
     return fixed_point(M, ridge_inverse(G, objective.alpha), objective, n_views, start, watch)
 
 
@@ -339,36 +311,16 @@ def feature_extractor(factors: Sequence[Tensor], alpha: float) -> Callable[[Tens
     return extract
 
 
-def _graph_coefficients(M: Tensor, G: Tensor, objective: Objective, adjacency: Tensor | None) -> Tensor:
-    """Minimise ‖T − XKᵀ‖² + α‖X‖² + w·Tr(XᵀLX), by solving X(G + αI) + wLX = M."""
-    alpha, weight = objective.alpha, objective.graph_weight
-    if adjacency is None:
-        # L = I − 11ᵀ/b of the complete graph does not affect the mean and adds w to the ridge of deviations from it.
-        mean = (M.sum(dim=0) / len(M))[None]
-        return ridge_solve(G, mean, alpha) + ridge_solve(G, M - mean, alpha + weight)
-    roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M.device, torch.float64))
-    values, P = torch.linalg.eigh(G.double())
-    denominator = values.clamp_min(0) + alpha + weight * roots.clamp_min(0)[:, None]
-    rotated = Q.T @ M.double() @ P
-    solved = torch.where(denominator > 0, rotated / denominator, torch.zeros_like(rotated))
-    smoothed: Tensor = Q @ solved @ P.T
-    return smoothed.to(M.dtype)
-
-
-def _laplacian(adjacency: Tensor) -> Tensor:
-    return torch.diag(adjacency.sum(dim=1)) - adjacency
-
-
 # ------------------------------------------------------------------------ loss
 
 
-def loss_terms(errors: Tensor, X: Tensor, objective: Objective, adjacency: Tensor | None = None) -> Tensor:
+def loss_terms(errors: Tensor, X: Tensor, objective: Objective) -> Tensor:
     """Evaluate the terms of the objective without the Tikhonov term of the bases: (5,) float64, by `Term`.
 
     Parameters
     ----------
     errors : (n_views,) float64, squared error ‖T − XKᵀ‖² of each view
-    X, adjacency : as in `solve_coefficients`
+    X : (n_views · b, R), the coefficients
     """
     X, n_views = X.double(), len(errors)
     terms = X.new_zeros(len(Term))
@@ -378,8 +330,7 @@ def loss_terms(errors: Tensor, X: Tensor, objective: Objective, adjacency: Tenso
         first, second = X.chunk(2)
         terms[Term.SELF_SUPERVISED] = objective.beta * alignment.loss(first, second, objective.gamma_for(len(first)))
     if objective.graph_weight > 0:
-        smoothed = X - X.mean(dim=0) if adjacency is None else _laplacian(adjacency).to(X) @ X
-        terms[Term.GRAPH] = objective.graph_weight * (X * smoothed).sum()
+        terms[Term.GRAPH] = objective.graph_weight * (X * (X - X.mean(dim=0))).sum()
     return terms
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from polyadic._util.immutable import Immutable
+from polyadic._util.immutable import Immutable, OwnFunction
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.algebra import squared_norms
 from polyadic.errors import PolyadicError
@@ -321,25 +321,15 @@ class Tensorizer(Immutable, ABC):
     def _what(self) -> str:
         return "a function of your own" if self.describe() is not None else type(self).__name__
 
-    def describe(self) -> dict[str, Any] | None:
-        """Return the name for a model file if the fields do not describe the tensorizer, else None."""
-        return None
-
 
 @dataclass(frozen=True, repr=False)
-class FunctionTensorizer(Tensorizer):
+class FunctionTensorizer(OwnFunction, Tensorizer):
     """A function from batches to tensors; files contain no code, so pass it again to `polyadic.load`."""
 
     function: Callable[[Tensor], Tensor]
 
     def transform(self, X: Tensor) -> Tensor:
         return self.function(X)
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "function", "name": getattr(self.function, "__qualname__", type(self.function).__qualname__)}
-
-    def __repr__(self) -> str:
-        return f"FunctionTensorizer({self.describe()['name']})"
 
 
 def as_tensorizer(tensorize: Any) -> Tensorizer | None:

@@ -1,32 +1,27 @@
-"""The base class of estimators of windows: it checks input, yields batches, and writes model files."""
+"""The base class of estimators of windows: it checks input and yields batches."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
-from polyadic._util import model_files
 from polyadic._util.immutable import Immutable
 from polyadic._util.threads import thread_pool
-from polyadic._util.version import __version__
 from polyadic.augment import Augmentation, as_augmentation
-from polyadic.core import persist
 from polyadic.core.tensorizer import Tensorizer, as_tensorizer, tensor_shape, tensors
 from polyadic.data.batches import Samples, WindowSource, choose_device, integer_random_state, prefetch
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
-from polyadic.data.reading import Reading
-from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.spectral import recommended_stft
 
 __all__ = ["WindowEstimator", "all_or_nothing", "labelled_windows"]
@@ -60,8 +55,7 @@ def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
 class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class of estimators with the parameters `tensorize`, `device`, `random_state` and, with views, `augment`.
 
-    It checks input, calibrates the tensorizer, yields batches and writes model files. For model files, a subclass
-    implements `_arrays` and `_extra`, which return its state, and `_restore`.
+    It checks input, calibrates the tensorizer and yields batches.
     """
 
     tensorize: Any
@@ -73,11 +67,6 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     channel_names_: tuple[str, ...]
     units_: tuple[str, ...]
     _sample_shape: tuple[int, ...]
-    _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        WindowEstimator._kinds[cls.__name__] = cls
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; a nested one, such as `tensorize__n_fft`, replaces the immutable object by a changed copy."""
@@ -197,79 +186,6 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             raise PolyadicError(f"data must have {count} channels like the model, but has {len(given)}")
         columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
         return given or columns or tuple(str(number + 1) for number in range(count))
-
-    # ------------------------------------------------------------------ files
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
-
-        Your own functions, a given graph and a RandomState are not saved: files contain no code and no data.
-
-        Parameters
-        ----------
-        path : the file, conventionally with the extension .safetensors
-        """
-        check_is_fitted(self)
-        parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
-        parameters["device"] = str(self.device)
-        header = {
-            "version": __version__,
-            "estimator": type(self).__name__,
-            "parameters": parameters,
-            "tensorize": persist.encode(self.tensorize_),
-            "sample_shape": [int(size) for size in self._sample_shape],
-            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
-            "seed": int(self.seed_),
-            "split": self.split_,
-            "fs": self.fs_,
-            "channels": list(self.channel_names_),
-            "units": list(self.units_),
-            "reading": self.reading_,
-            "typical": self.typical_,
-            "history": self.history_,
-            **self._extra(),
-        }
-        model_files.write(path, self._arrays(), header)
-
-    @classmethod
-    def _from_file(
-        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
-    ) -> WindowEstimator:
-        """Build the model that `save` wrote, and check that its parts are consistent."""
-        given = {"tensorize": tensorize, "augment": augment}
-        model = cls(**{name: persist.decode(value, given.get(name)) for name, value in header["parameters"].items()})
-        model.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
-        model._sample_shape = tuple(int(size) for size in header["sample_shape"])
-        if model.tensorize_ is not None:
-            model.tensorize_.check(model._sample_shape)
-        model.n_features_in_ = model._sample_shape[0]
-        columns, names, units = (tuple(map(str, header[name])) for name in ("feature_names", "channels", "units"))
-        if any(len(values) not in (0, model.n_features_in_) for values in (columns, names, units)):
-            raise ModelFileError(f"the file's names and units {columns + names + units} do not match its channels")
-        if columns:
-            model.feature_names_in_ = np.asarray(columns, dtype=object)
-        model.fs_ = None if header["fs"] is None else float(header["fs"])
-        model.channel_names_, model.units_ = names, units
-        model.reading_ = header["reading"] and Reading.from_json(header["reading"]).to_json()
-        model.typical_ = dict(header["typical"])
-        model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
-        model.seed_, model.split_ = int(header["seed"]), str(header["split"])
-        if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
-            raise ModelFileError("the file's arrays hold NaN or infinity")
-        model._restore(arrays, header)
-        return model
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """Return the learned arrays, by name."""
-        raise NotImplementedError
-
-    def _extra(self) -> dict[str, Any]:
-        """Return further state to save, as JSON."""
-        return {}
-
-    def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
-        """Restore the state from `_arrays` and `_extra`; raise ValueError, KeyError or TypeError if invalid."""
-        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

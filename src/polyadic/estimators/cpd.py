@@ -27,13 +27,14 @@ from polyadic._util.random_streams import integer_seed
 from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic.core import persist
+from polyadic.core.algebra import initial_factors
 from polyadic.core.completion import CALIBRATION, FEWEST_CHANNELS, CompletedMoments, NoiseFinder, Prior, Spectra
 from polyadic.core.compression import Compression
 from polyadic.core.missing import look
 from polyadic.core.moments import Block, Moments
-from polyadic.core.passes import Missing, Passes
+from polyadic.core.passes import Missing, Passes, Stage
 from polyadic.core.solve import Progress, Settings, empty_history, solve, warn_of_vanished
-from polyadic.core.step import Objective, State, Statistics, initial_factors, step
+from polyadic.core.step import Objective, State, Statistics, step
 from polyadic.core.tensorizer import tensors
 from polyadic.data.batches import WindowSource, check_modes, choose_device, integer_random_state
 from polyadic.errors import PolyadicError
@@ -307,8 +308,8 @@ class CPD(CPModel):
         if isinstance(source, MomentsSource):
             moments, passes = source.moments, None
         else:
-            words = self.tensorize_, self.units_, self.compression, self._statistics(source)
-            passes = Passes(source, *words, missing=Missing(self.fs_, self._keeps_flat), apart=True, masks_of=masks_of)
+            stage = replace(self._first_stage(source), statistics=self._statistics(source), apart=True)
+            passes = Passes(source, stage, self.compression, masks_of=masks_of)
             if saved is not None:
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
@@ -326,6 +327,11 @@ class CPD(CPModel):
                     moments = CompletedMoments(moments, redundancy, passes.filled_by)
         self.compression_ = {"ranks": list(moments.compression.ranks), "energy": moments.kept_energy}
         return moments, passes
+
+    def _first_stage(self, source: WindowSource) -> Stage:
+        """Return the first pass over the windows."""
+        missing = Missing(self.fs_, self._keeps_flat)
+        return Stage("floor", self.tensorize_, self.units_, n_windows=source.n_windows, missing=missing)
 
     def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
@@ -355,8 +361,7 @@ class CPD(CPModel):
             collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
         else:
             fill = self._solver(source.device) if hasattr(self, "prior_") else None
-            missing = Missing(self.fs_, self._keeps_flat)
-            passes = Passes(source, self.tensorize_, self.units_, self.compression, missing=missing, fill=fill)
+            passes = Passes(source, replace(self._first_stage(source), fill=fill), self.compression)
             with self._pool(source.device):
                 collected = passes.of_parts([torch.from_numpy(part) for part in parts])
         bases = []
@@ -378,7 +383,7 @@ class CPD(CPModel):
         source = self._source(X, reset, calibrate)
         suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
         self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
-        objective = replace(self._objective(source.n_windows), nonnegative=self.nonnegative_)
+        objective = replace(self._objective(), nonnegative=self.nonnegative_)
         self.solver_, self.batch_size_, learning_rate = self._choose_solver(source)
         settings = Settings(
             solver=self.solver_,
@@ -393,11 +398,8 @@ class CPD(CPModel):
         )
         return source, objective, settings
 
-    def _objective(self, count: int) -> Objective:
-        """Return the objective for this number of windows.
-
-        What a model file does not contain (a function of your own, a graph) is checked here: only a fit needs it.
-        """
+    def _objective(self) -> Objective:
+        """Return the objective; what a model file does not contain (a function of your own) is checked here."""
         return Objective(alpha=float(self.alpha))
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
@@ -487,7 +489,7 @@ class CPD(CPModel):
             with self._pool(source.device):
                 T = source.views(ids, 0)
                 check_modes(T, factors)
-                step(T, state, objective, source.n_views, solver=solver, learning_rate=rate, ids=ids, watch=True)
+                step(T, state, objective, source.n_views, solver=solver, learning_rate=rate, watch=True)
             self._n_seen += len(source.samples)
             self._keep(state)
         return self

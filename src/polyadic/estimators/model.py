@@ -1,11 +1,11 @@
-"""A fitted CP decomposition: features and coefficients of new windows, reconstructions, axes, and its model file."""
+"""A fitted CP decomposition: features and coefficients of new windows, reconstructions, and axes."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -13,26 +13,24 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from polyadic._util import model_files
 from polyadic._util.checks import check_number
 from polyadic._util.files import write_array
 from polyadic._util.torch_state import plain_torch
-from polyadic.core import persist
 from polyadic.core.algebra import reconstruct
 from polyadic.core.completion import NoiseFinder, Prior, Solver, Spectra
 from polyadic.core.missing import Gaps, Seen, Tally, distinct_masks, look
 from polyadic.core.step import Statistics, feature_extractor
 from polyadic.core.tensorizer import Axis, channel_axis, numbered_axes, time_axis
 from polyadic.data.batches import Samples, check_modes, choose_device
-from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.estimators.base import WindowEstimator
-from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.estimators.files import arrays_and_header
+from polyadic.readout import FittedReadout, Readout
 from polyadic.scale.cluster import lazily
 from polyadic.statistics import statistic_names, window_statistics
 
 __all__ = ["CPModel", "Inferred", "describe_fit"]
-
-_RESOLVED = ("solver_", "batch_size_", "nonnegative_", "compression_", "attempt_", "converged_")
-"""Values of "auto" parameters and the outcome of the fit, stored for information only."""
 
 
 class _Batch(NamedTuple):
@@ -70,6 +68,11 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     compression_: dict[str, Any] | None
     _memory: Statistics | None
     _n_seen: int
+    _kinds: ClassVar[dict[str, type[CPModel]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        CPModel._kinds[cls.__name__] = cls
 
     # --------------------------------------------------------------- features
 
@@ -419,83 +422,17 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ files
 
-    def _arrays(self) -> dict[str, np.ndarray]:
-        self._check_rank()
-        arrays = {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
-        if self._memory is not None:
-            arrays |= {"memory.Y": self._memory.Y.numpy(), "memory.S": self._memory.S.numpy()}
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise PolyadicError("the model's bases contain NaN or infinity: fit it again")
-        readout = getattr(self, "readout_", None)
-        arrays |= {} if readout is None else readout.arrays()
-        arrays |= self.prior_.arrays() if hasattr(self, "prior_") else {}
-        arrays |= self.components_.arrays() if hasattr(self, "components_") else {}
-        return arrays | self._packed_probe()[0]
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
 
-    def _extra(self) -> dict[str, Any]:
-        readout, replicability = getattr(self, "readout_", None), getattr(self, "replicability_", None)
-        return {
-            "n_seen": int(self._n_seen),
-            "fit_seconds": float(getattr(self, "fit_seconds_", 0.0)),
-            "resolved": {name: getattr(self, name, None) for name in _RESOLVED},
-            "readout": None if readout is None else persist.encode(readout.readout),
-            "probe": self._packed_probe()[1],
-            "replicability": None if replicability is None else replicability.to_dict(),
-            "components": self.components_.to_dict() if hasattr(self, "components_") else None,
-        }
+        Your own functions and a RandomState are not saved: files contain no code and no data.
 
-    def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
-        self._check_parameters()
-        count = sum(name.startswith("factors.") for name in arrays)
-        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(count)]
-        known = self._sample_shape if self.tensorize_ is None else self.tensorize_.shape(*self._sample_shape)
-        expected = [(size, self.rank) for size in known or (len(factor) for factor in self.factors_)]
-        shapes = [factor.shape for factor in self.factors_]
-        if shapes != expected or not expected:
-            raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
-        self._memory = None
-        if "memory.Y" in arrays:
-            Y, S = arrays["memory.Y"], arrays["memory.S"]
-            if Y.shape != (self.rank, *(size for size, _ in shapes)) or S.shape != (self.rank, self.rank):
-                raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not match")
-            self._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
-        n_statistics = 0
-        if header["readout"] is not None:
-            count = 0 if self.tensorize_ is None else len(self._statistic_names())
-            self.readout_ = FittedReadout.from_arrays(persist.decode(header["readout"]), arrays, self.rank, count)
-            n_statistics = self.readout_.n_statistics
-        elif any(name.startswith(PREFIX) for name in arrays):
-            raise ModelFileError("the file has arrays of a readout, but no description of one")
-        elif self.readout is None:
-            self.readout_ = None
-        frequencies = len(self.factors_[1]) if len(self.factors_) > 1 else 0
-        prior = Prior.from_arrays(arrays, self.rank, n_statistics, self._sample_shape[0], frequencies)
-        if prior is not None:
-            self.prior_ = prior
-        self._n_seen, self.n_sweeps_ = int(header["n_seen"]), len(self.history_["loss"])
-        self.fit_seconds_ = float(header["fit_seconds"])
-        for name in _RESOLVED:
-            setattr(self, name, header["resolved"][name])
-        if header["probe"] is not None:
-            from polyadic.evaluate.probe import Probe
-
-            self.probe_ = Probe.unpack(arrays, header["probe"], self._n_features_out)
-        if header["replicability"] is not None:
-            from polyadic.explain.replicability import Replicability
-
-            self.replicability_ = Replicability.from_dict(header["replicability"], self.rank)
-        if header["components"] is not None:
-            from polyadic.explain.components import Components
-
-            self.components_ = Components.restore(self, arrays, header["components"])
-
-    def _packed_probe(self) -> tuple[dict[str, np.ndarray], dict[str, Any] | None]:
-        """Return arrays and header of the probe, if there is one."""
-        if not hasattr(self, "probe_"):
-            return {}, None
-        from polyadic.evaluate.probe import Probe
-
-        return Probe.of(self.probe_).pack()
+        Parameters
+        ----------
+        path : the file, conventionally with the extension .safetensors
+        """
+        check_is_fitted(self)
+        model_files.write(path, *arrays_and_header(self))
 
     def _check_rank(self) -> None:
         rank = self.factors_[0].shape[1]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy import sparse
-from torch import Tensor
 
 from polyadic._util.checks import check_integer, check_number
 from polyadic.augment import Jitter
@@ -173,7 +170,7 @@ class ATD(SALS):
         size = source.n_windows * source.n_views * math.prod(self._tensor_shape(source)) * source.dtype.itemsize
         return None if size <= KEPT_BYTES else _BATCH_SIZE
 
-    def _objective(self, count: int) -> Objective:
+    def _objective(self) -> Objective:
         if self.augment is None and self.beta > 0:
             raise PolyadicError(
                 f"beta={self.beta:g} weights a loss between samples and their augmented views, but augment is None: "
@@ -190,14 +187,13 @@ class ATD(SALS):
 
 
 class GRSALS(SALS):
-    """SALS with a graph regulariser w·Tr(XᵀLX) that pulls the coefficients of connected windows towards each other.
+    """SALS with a graph regulariser w·Tr(XᵀLX) that pulls the coefficients of windows towards each other.
+
+    L is the Laplacian of the complete graph, with equal weights 1/b among the b windows of a batch.
 
     Parameters
     ----------
     rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
-    graph : "complete" (default) for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or
-        sparse matrix of weights between the windows passed to `fit`. Each batch uses its submatrix; with
-        batch_size=None the whole matrix is decomposed in every sweep, in O(N³) time
     graph_weight : weight w of the regulariser; default 1e-3
     solver, learning_rate, batch_size, max_sweeps, tol, patience : as for `SALS`
     device, random_state, verbose : as for `CPD`
@@ -223,7 +219,6 @@ class GRSALS(SALS):
         restarts: int = 1,
         consensus: bool = False,
         alpha: float = 1e-3,
-        graph: Any = "complete",
         graph_weight: float = 1e-3,
         solver: Literal["blend", "memory"] = "blend",
         learning_rate: float = LEARNING_RATE,
@@ -237,38 +232,9 @@ class GRSALS(SALS):
     ) -> None:
         store_parameters(self, locals())
 
-    def _objective(self, count: int) -> Objective:
-        if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):
-            raise PolyadicError(
-                f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
-                "(model files do not store the graph: set it again before refitting a loaded model)"
-            )
-        graph = None if isinstance(self.graph, str) else _weights_between(self.graph, count)
-        return Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight), graph=graph)
+    def _objective(self) -> Objective:
+        return Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("graph_weight", self.graph_weight, 0)
-
-
-def _weights_between(graph: Any, count: int) -> Callable[[Tensor], Tensor]:
-    """Return the function that maps indices (b,) of the windows of a fit to the weights (b, b) between them."""
-    given = graph if sparse.issparse(graph) else np.asarray(graph)
-    if given.dtype.kind not in "fiub":
-        raise PolyadicError(f"graph must hold real numbers, but has type {given.dtype}")
-    weights = sparse.csr_array(given, dtype=np.float64) if sparse.issparse(given) else given.astype(np.float64)
-    if weights.shape != (count, count):
-        raise PolyadicError(f"graph must have shape ({count}, {count}) for {count} windows, but has {weights.shape}")
-    lowest, highest = weights.min(), weights.max()
-    if not (lowest >= 0 and highest < np.inf):
-        raise PolyadicError(f"graph must have finite weights >= 0, but they range from {lowest:g} to {highest:g}")
-    gap = abs(weights - weights.T).max()
-    if gap > 1e-9 * highest:
-        raise PolyadicError(f"graph must be symmetric, but weights differ from their transpose by up to {gap:g}")
-
-    def between(ids: Tensor) -> Tensor:
-        rows = ids.numpy()
-        part = weights[rows][:, rows]
-        return torch.as_tensor(part.toarray() if sparse.issparse(part) else part)
-
-    return between

@@ -13,12 +13,11 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.core.persist import load
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.estimators import CPD
+from polyadic.estimators import CPD, load
 from polyadic.evaluate.probe import AUTO, PRIORS, SCALES, Probe, features_of, statistic_columns
 from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.evaluate.unlabelled import pool_rows

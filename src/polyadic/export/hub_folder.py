@@ -14,9 +14,8 @@ import jinja2
 
 from polyadic._util.files import write_atomically, write_json
 from polyadic._util.version import __version__
-from polyadic.core.persist import MODEL_FILE
 from polyadic.errors import PolyadicError
-from polyadic.estimators import CPD, describe_fit
+from polyadic.estimators import CPD, MODEL_FILE, describe_fit
 
 __all__ = ["HUB_FILES", "hub"]
 

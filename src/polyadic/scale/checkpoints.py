@@ -22,7 +22,6 @@ from typing import Any, Self
 import joblib
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from polyadic._util import model_files
@@ -44,7 +43,7 @@ def describe(value: Any) -> Any:
     """Describe a setting as JSON for comparison: arrays by shape and hash, functions by name, others by content."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray) or sparse.issparse(value):
+    if isinstance(value, np.ndarray):
         return {"type": "array", "shape": list(value.shape), "hash": joblib.hash(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}

@@ -23,8 +23,8 @@ from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.core import moments as core
 from polyadic.core import passes, persist
-from polyadic.core.compression import Compression, largest_core
-from polyadic.core.passes import STAGES, Missing, Parts, Stage, add_windows, find_axes
+from polyadic.core.compression import Compression
+from polyadic.core.passes import STAGES, Missing, Parts, Stage, add_windows
 from polyadic.core.tensorizer import Tensorizer, as_tensorizer
 from polyadic.data.batches import Samples, WindowSource, choose_device
 from polyadic.data.channels import match_signals, recorded_signals
@@ -184,22 +184,17 @@ class Moments:
 
     def _prepared(self, stage: passes.Name) -> Moments:
         """Return a stage, as it follows from these sums of the one before, without sums of its own."""
-        tensorize, compression = self.tensorize, None
-        if stage == "axes" and tensorize is not None:
-            if not tensorize.is_measured:
-                floors = self._sum(self.groups)
-                tensorize = tensorize.measured(floors.sums, floors.count, self.windows["units"])
-            if not tensorize.is_calibrated and tensorize.without_mean() is None:
-                raise PolyadicError(
-                    f"tensorize must be calibrated before sums are computed, but {type(tensorize).__name__} is not"
-                )
-        if stage == "core":
-            setting = self.settings["compression"]
+        following = self._stage()
+        if stage != "floor":
             # All windows are known by their second moments alone, however few they are.
-            limit = largest_core(10**9) if setting == "auto" else passes.LARGEST_CORE
-            axes, dtype = self._sum(self.groups), getattr(torch, self.windows["dtype"])
-            tensorize, compression = find_axes(axes, tensorize, setting, limit, dtype)
-        return replace(self, stage=stage, tensorize=tensorize, compression=compression, sums={}, sites={})
+            dtype = getattr(torch, self.windows["dtype"])
+            following = following.following(self._sum(self.groups), self.settings["compression"], 10**9, dtype)
+        tensorize = following.tensorize
+        if stage == "axes" and tensorize is not None and not tensorize.is_calibrated and not following.finds_mean:
+            raise PolyadicError(
+                f"tensorize must be calibrated before sums are computed, but {type(tensorize).__name__} is not"
+            )
+        return replace(self, stage=stage, tensorize=tensorize, compression=following.compression, sums={}, sites={})
 
     def _add(self, source: WindowSource, groups: ArrayLike | None) -> None:
         """Set the sums of this stage to those over all windows of a source, by group."""
@@ -220,13 +215,10 @@ class Moments:
                 part.to_cpu()
 
     def _stage(self) -> Stage:
-        plain = None if self.tensorize is None or self.stage != "axes" else self.tensorize.without_mean()
         describe = window_statistics if self.tensorize is not None and len(self.windows["shape"]) == 2 else None
         # Without a model that could fill them, missing entries are at the mean.
         missing = Missing(self.windows["fs"], keep_flat=False)
-        return Stage(
-            self.stage, plain or self.tensorize, self.windows["units"], self.compression, 0, describe, missing=missing
-        )
+        return Stage(self.stage, self.tensorize, self.windows["units"], self.compression, 0, describe, missing=missing)
 
     # ------------------------------------------------------------------- merging
 
