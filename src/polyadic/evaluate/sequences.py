@@ -340,13 +340,11 @@ class Chain:
         return chain
 
 
-def choose_chain(
-    likelihoods: _Floats, codes: _Rows, fold: _Rows, groups: NDArray[Any] | None, windows: Windows
-) -> Chain:
+def choose_chain(likelihoods: _Floats, codes: _Rows, fold: _Rows, groups: NDArray[Any], windows: Windows) -> Chain:
     """Learn a chain from whole recordings in order of time, and whether it helps on left-out subjects.
 
-    Likelihoods (N, K) and folds (N,) are from `Probe.left_out_likelihoods`, `codes` (N,) are classes from 0, or -1. If
-    the subjects `groups` (N,) are unknown, None, there is no validation.
+    Likelihoods (N, K) and folds (N,) are from `Probe.left_out_likelihoods`, `codes` (N,) are classes from 0, or -1.
+    Without folds, as without known subjects in `groups` (N,), there is no validation.
     """
     step, classes, tested = usual_step(windows), likelihoods.shape[1], (codes >= 0) & (fold >= 0)
     segments = segments_of(windows, step, _LONGEST_PIECE)
@@ -362,7 +360,7 @@ def choose_chain(
         kept = codes if left_out is None else np.where(fold == left_out, -1, codes)
         return transitions_of_pairs(*labelled_pairs(kept, segments, classes))
 
-    if groups is None or len(np.unique(groups[tested])) < _FEWEST_SUBJECTS:
+    if len(np.unique(groups[tested])) < _FEWEST_SUBJECTS:
         why = f"not validated, because labels are from fewer than {_FEWEST_SUBJECTS} subjects"
         return Chain(*learn(1.0), 1.0, step, False, f"{origin}; {why}; not used by default")
     paths: dict[float, _Rows] = {}

@@ -18,12 +18,7 @@ from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import (
-    TrainingRows,
-    labels_of,
-    make_probe,
-    rows_to_transform,
-)
+from polyadic.evaluate.classifier import labels_of, learn_chain, make_probe, rows_to_transform, train_probe
 from polyadic.evaluate.probe import AUTO, Probe, features_of, statistic_columns
 from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
 
@@ -211,9 +206,10 @@ def cross_validate(
             fitted = clone(model).fit(whole[np.flatnonzero(others)])
             Z = features_of(fitted, these)
         assert Z is not None
-        data = TrainingRows(Z, y, these.subject, statistic_columns(fitted), these, in_probe, in_order)
-        trained = data.part(~left | (is_pool & transductive)).train(unfitted, prior)
-        chain = data.part(~left).learn_chain(trained)  # from windows of other subjects alone
+        train, along = in_probe & (~left | (is_pool & transductive)), in_order & ~left
+        people = these.subject
+        trained = train_probe(unfitted, prior, Z[train], y[train], people[train], statistic_columns(fitted))
+        chain = learn_chain(trained, Z[along], y[along], people[along], these[along])
         found = trained.predict_proba(Z[is_tested & left])
         places, columns = np.flatnonzero(test), np.searchsorted(classes, trained.classes_)
         predicted[repeat, places] = path[repeat, places] = trained.predict(Z[is_tested & left])
@@ -231,11 +227,11 @@ def cross_validate(
         reasons.append(trained.reason_)
         if on_fold is not None:
             on_fold(Fold(number, len(tests), fitted, trained, test))
-    along = None
+    order = None
     if used:
         recall = {str(name): float(np.mean(path[:, labels == name] == name)) for name in classes}
-        along = {"recall": recall, "used": float(np.mean(used)), "predicted": path, "probability": smoothed}
-        along = _means(labels, path) | along
+        order = {"recall": recall, "used": float(np.mean(used)), "predicted": path, "probability": smoothed}
+        order = _means(labels, path) | order
     return CrossValidation(
         **_means(labels, predicted),
         **_by_class_and_subject(labels, predicted, subject),
@@ -252,7 +248,7 @@ def cross_validate(
         correct=predicted == labels,
         confidence=confidence,
         probability=probability,
-        along=along,
+        along=order,
     )
 
 

@@ -256,9 +256,8 @@ class Session:
             result = Predictions(version, {"count": len(random), "too_early": "labels of two classes are needed"})
         else:
             rows = np.union1d(self.questions.sample, np.flatnonzero(known))
-            words = self.Z[rows], labels[rows], self.groups[rows]
-            probe = Probe().fit(*words, self._statistics)
-            likelihoods, fold = probe.left_out_likelihoods(*words, np.ones(len(rows), bool), self._statistics)
+            probe = Probe().fit(self.Z[rows], labels[rows], self.groups[rows], self._statistics)
+            likelihoods, fold = probe.left_out_likelihoods(self.Z[rows], self.groups[rows])
             drawn = np.isin(rows, random) & (fold >= 0)
             right = (probe.classes_[likelihoods.argmax(axis=1)] == labels[rows])[drawn].tolist()
             same = np.array_equal(self.predictions.classes, probe.classes_)
@@ -290,8 +289,7 @@ class Session:
         rows = rows[np.isin(self.windows.index.recording[rows], recordings[np.cumsum(sizes) <= _MOST_ALONG])]
         if predictions.probe is None or set(labels[rows].tolist()) - {""} != set(predictions.classes.tolist()):
             return
-        words = self.Z[rows], labels[rows], self.groups[rows], np.ones(len(rows), bool), self._statistics
-        likelihoods, fold = predictions.probe.left_out_likelihoods(*words)
+        likelihoods, fold = predictions.probe.left_out_likelihoods(self.Z[rows], self.groups[rows])
         codes = np.where(labels == "", -1, np.searchsorted(predictions.classes, labels))[rows]
         chain = choose_chain(likelihoods, codes, fold, self.groups[rows], self.windows[rows])
         with self._lock:
