@@ -54,7 +54,7 @@ def evaluate(
     refitted in every fold without that subject. A model fitted with --protocol subject keeps its features and is
     tested on the subjects it has not seen.
     """
-    from polyadic.evaluate.scoring import score_own_probe
+    from polyadic.evaluate.validation import score_own_probe
 
     loaded = open_model(model, common.device)
     if out is not None:

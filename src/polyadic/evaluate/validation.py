@@ -14,15 +14,23 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer
-from polyadic.data.splits import group_folds, refuse_copies
+from polyadic.data.splits import PROTOCOLS, Split, group_folds, refuse_copies, split
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.classifier import labels_of, learn_chain, make_probe, rows_to_transform, train_probe
+from polyadic.estimators import CPD
+from polyadic.evaluate.classifier import (
+    WindowClassifier,
+    labels_of,
+    learn_chain,
+    make_probe,
+    rows_to_transform,
+    train_probe,
+)
 from polyadic.evaluate.probe import AUTO, Probe, features_of, statistic_columns
-from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
+from polyadic.evaluate.scoring import MEASURES, calibration, scores
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "unseen_rows"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "own_split", "score_own_probe", "unseen_rows"]
 
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
@@ -348,6 +356,35 @@ def _tests(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int)
             names = ", ".join(np.unique(subject[test])[:3])
             raise PolyadicError(f"without {names} only one class is left to train on: use other folds, or more labels")
     return tests
+
+
+def own_split(model: CPD, windows: Windows) -> Split | None:
+    """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
+    if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
+        return None
+    for protocol in PROTOCOLS:
+        try:
+            part = split(windows, protocol, random_state=model.seed_)
+        except PolyadicError:  # the windows do not allow this protocol
+            continue
+        if model.split_ == f"{part.hash}:unlabelled":
+            return part
+    return None
+
+
+def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
+    """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
+
+    Returns what `scores` does, the number of windows `tested`, and whether they were `held_out` when the model was
+    fitted. Windows of a class that the probe does not know count as labelled wrongly.
+    """
+    classifier, part = WindowClassifier.of(model), own_split(model, windows)
+    rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
+    if not len(rows):
+        raise PolyadicError("windows must have labels to be scored, but none has one")
+    tested = windows[rows]
+    predicted = classifier.probe_.predict(features_of(model, tested)).astype(str)
+    return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}
 
 
 def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
