@@ -175,10 +175,11 @@ def fit(
     if probe is not None and unlabelled.index.n_subjects > 1:
         people = len(np.unique(labelled.subject[(labelled.label >= 0) & (labelled.subject != "")]))
         if "%" in str(getattr(model.probe_, "reason_", "")):
-            few = ", and uncertain, because these are few" if people < _FEW_SUBJECTS else ""
+            few = "only " if people < _FEW_SUBJECTS else ""
+            uncertain = ", so it is uncertain" if few else ""
             notes.append(
-                f"the score is of {counted(people, 'labelled subject')}; it chose the settings, on features that have "
-                f"seen every subject: it is optimistic{few}"
+                f"that score is of {few}{counted(people, 'labelled subject')}{uncertain}; it chose the settings, on "
+                "features that have seen every subject, so it is optimistic"
             )
         notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
     counts = {"subjects": unlabelled.index.n_subjects, "subjects_from": unlabelled.index.subjects_from}

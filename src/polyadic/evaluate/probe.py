@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -506,10 +505,9 @@ def _group_codes(groups: ArrayLike | None, known: _Mask) -> _Rows | None:
     return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
 
 
-def features_of(model: Any, windows: Any, on_rows: Callable[[int], None] | None = None) -> _Floats:
-    """Compute features in double precision, as in model files: (N, F); `on_rows` takes the number of windows done."""
-    words = {"on_rows": on_rows} if "on_rows" in inspect.signature(model.transform).parameters else {}
-    return np.asarray(model.transform(windows, **words), np.float64)
+def features_of(model: Any, windows: Any) -> _Floats:
+    """Compute features in double precision, as in model files: (N, F)."""
+    return np.asarray(model.transform(windows), np.float64)
 
 
 def statistic_columns(model: Any) -> _Rows:

@@ -387,18 +387,27 @@ def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
     return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}
 
 
+def _seen_subjects(model: Any, windows: Windows) -> set[str] | None:
+    """Return the subjects that a model was fitted to, if it was fitted to the unlabelled part of a split of windows.
+
+    None if this is not known: also if some windows of the part are of unknown subjects, who may be any.
+    """
+    part = own_split(model, windows)
+    seen = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
+    return None if "" in seen else seen
+
+
 def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
     """Return the rows of labelled windows of subjects that the model has not learned from, or None if unknown.
 
     They are known if the model was fitted to the unlabelled part of a split of these windows.
     """
-    part = own_split(model, windows)
-    if part is None:
+    seen = _seen_subjects(model, windows)
+    if seen is None:
         return None
-    learned = np.unique(windows.subject[part.unlabelled])
-    rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "") & ~np.isin(windows.subject, learned))
+    rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "") & ~np.isin(windows.subject, list(seen)))
     several = len(np.unique(windows.subject[rows])) > 1 and len(np.unique(windows.label[rows])) > 1
-    return rows if several and "" not in learned else None
+    return rows if several else None
 
 
 def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
@@ -411,8 +420,6 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
         if transductive:
             raise PolyadicError("transductive=True keeps features, but the model is not fitted") from error
         return True, False
-    part = own_split(model, windows)
-    # A window of an unknown subject may belong to a test subject.
-    learned = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
-    seen = "" in learned or not learned.isdisjoint(windows.subject[tested].tolist())
+    known = _seen_subjects(model, windows)
+    seen = known is None or not known.isdisjoint(windows.subject[tested].tolist())
     return seen and not transductive, seen
