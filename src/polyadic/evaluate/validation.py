@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
@@ -30,7 +30,7 @@ from polyadic.evaluate.classifier import (
 from polyadic.evaluate.probe import AUTO, Probe, features_of, statistic_columns
 from polyadic.evaluate.scoring import MEASURES, calibration, scores
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "own_split", "score_own_probe", "unseen_rows"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "own_split", "score_own_probe"]
 
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
@@ -44,9 +44,10 @@ class Fold(NamedTuple):
 
     number: int  # from 1
     total: int  # number of folds in all repeats
+    repeats: int
     features: Any
     probe: Probe
-    test: NDArray[np.bool_]  # (n,), which of the tested windows are those of the fold
+    rows: _Rows  # (n,), rows of the windows that are tested
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,32 +148,31 @@ class CrossValidation:
 def cross_validate(
     model: Any,
     windows: Windows | WindowStore,
-    folds: Literal["loso"] | int = "loso",
-    repeats: int = 1,
+    folds: Literal["auto", "loso"] | int = "auto",
+    repeats: int | None = None,
     probe: Any = AUTO,
     transductive: bool = False,
     random_state: int = 0,
-    rows: ArrayLike | None = None,
     on_fold: Callable[[Fold], None] | None = None,
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
-    In every fold, a clone of the model is refitted to all windows of the training subjects, labelled or not. It is not
-    refitted if it is known, from the split it was fitted to, that the model has not seen any test subject. A prior that
-    was set for the model's own probe also applies to the probes of the folds.
+    In every fold, a clone of the model is refitted to all windows of the training subjects, labelled or not. A model
+    that was fitted to the unlabelled part of a split of these windows is not refitted, but tested on the subjects that
+    it has not seen. A prior that was set for the model's own probe also applies to the probes of the folds.
 
     Parameters
     ----------
     model : a feature extractor with `fit` and `transform`, such as `CPD` or a baseline, fitted or not
     windows : with labels and subjects; windows without a label are used to learn features and by a `Probe`, windows
         of unknown subjects are not used
-    folds : "loso" leaves out one subject at a time; a number is the number of subject-wise folds
-    repeats : number of random assignments of subjects to folds
+    folds : "loso" leaves out one subject at a time; a number is the number of subject-wise folds; "auto" is "loso" for
+        up to 20 subjects, and above, or with `repeats`, five folds
+    repeats : number of random assignments of subjects to folds; by default two if "auto" chose five folds, else one
     probe : as for `WindowClassifier`
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows, and let
         the probe use unlabelled windows of test subjects
     random_state : random seed of the fold assignments
-    rows : rows of the labelled windows to train and test the probe on; by default all. The others only refit features
     on_fold : called after each fold with a `Fold`
 
     Examples
@@ -188,9 +188,8 @@ def cross_validate(
     unfitted = make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     refuse_copies(whole)
-    tested = _tested(whole, rows)
+    tested, refit, seen = _tested(model, whole, transductive)
     tests = _tests(whole, tested, folds, repeats, random_state)
-    refit, seen = _must_refit(model, whole, tested, transductive)
     known = np.isin(np.arange(len(whole)), tested)
     # Unlabelled windows for the probe; those of test subjects are left out, fold by fold.
     spare = (whole.label < 0) & (whole.subject != "") & (unfitted.unlabelled == AUTO)
@@ -234,7 +233,7 @@ def cross_validate(
             used.append(chain.is_default)
         reasons.append(trained.reason_)
         if on_fold is not None:
-            on_fold(Fold(number, len(tests), fitted, trained, test))
+            on_fold(Fold(number, len(tests), repeats, fitted, trained, tested[test]))
     order = None
     if used:
         recall = {str(name): float(np.mean(path[:, labels == name] == name)) for name in classes}
@@ -301,25 +300,15 @@ def _without_single_windows(result: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "kappa": None if np.isnan(kept["kappa"]) else kept["kappa"]}
 
 
-def default_folds(
-    windows: Windows, rows: ArrayLike | None = None, repeats: int | None = None
-) -> tuple[Literal["loso"] | int, int]:
-    """Return the default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, twice.
-
-    Windows that `cross_validate` cannot test raise the same errors.
+def _tested(model: Any, windows: Windows, transductive: bool) -> tuple[_Rows, bool, bool]:
+    """Return the rows of the labelled windows to test, whether features must be refitted without the test subjects in
+    every fold, and whether the model may have seen test subjects.
     """
-    subjects = len(np.unique(windows.subject[_tested(windows, rows)]))
-    if repeats is not None:
-        return min(_FOLDS, subjects), repeats
-    return ("loso", 1) if subjects <= _MOST_LEFT_OUT_ALONE else (_FOLDS, _REPEATS)
-
-
-def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
-    """Return the rows of the labelled windows of known subjects, among `rows`."""
     if not isinstance(windows, Windows):
         raise PolyadicError(f"windows must be Windows with labels and subjects, but are {type(windows).__name__}")
-    chosen = np.arange(len(windows)) if rows is None else np.unique(np.asarray(rows, np.intp))
-    labelled = chosen[windows.label[chosen] >= 0]
+    if not hasattr(model, "transform"):
+        raise PolyadicError(f"model must be a feature extractor with transform, but is a {type(model).__name__}")
+    labelled = np.flatnonzero(windows.label >= 0)
     known: _Rows = labelled[windows.subject[labelled] != ""]
     people = np.unique(windows.subject[known]).tolist()
     classes = [windows.classes[code] for code in np.unique(windows.label[known])]
@@ -334,22 +323,39 @@ def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
         why = f"labels must have at least two classes, but all are {classes[0]!r}"
     if why:
         raise PolyadicError(why)
-    return known
+    try:
+        check_is_fitted(model)
+    except NotFittedError as error:
+        if transductive:
+            raise PolyadicError("transductive=True keeps features, but the model is not fitted") from error
+        return known, True, False
+    part = own_split(model, windows)
+    learned = [""] if part is None else np.unique(windows.subject[part.unlabelled])
+    if "" not in learned:  # otherwise the model may have seen anybody
+        new = known[~np.isin(windows.subject[known], learned)]
+        if all(len(np.unique(column[new])) > 1 for column in (windows.subject, windows.label)):
+            return new, False, False
+    return known, not transductive, True
 
 
-def _tests(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[tuple[int, NDArray[np.bool_]]]:
+def _tests(
+    windows: Windows, tested: _Rows, folds: Any, repeats: int | None, seed: int
+) -> list[tuple[int, NDArray[np.bool_]]]:
     """Return for each fold the number of its repeat, from 0, and which of the tested windows it leaves out."""
-    check_integer("repeats", repeats, 1)
+    check_integer("repeats", repeats, 1, none=True)
     check_integer("random_state", seed, 0)
     subject, label = windows.subject[tested], windows.label[tested]
     people, member = np.unique(subject, return_inverse=True)
+    if isinstance(folds, str) and folds == "auto":
+        folds = "loso" if repeats is None and len(people) <= _MOST_LEFT_OUT_ALONE else min(_FOLDS, len(people))
+        repeats = repeats or _REPEATS
     if isinstance(folds, str) and folds == "loso":
         assignments = [member]
     else:
         check_integer("folds", folds, 2)
         if folds > len(people):
             raise PolyadicError(f"folds must be at most the number of labelled subjects, {len(people)}, but is {folds}")
-        assignments = [group_folds(label, subject, folds, (seed, repeat)) for repeat in range(repeats)]
+        assignments = [group_folds(label, subject, folds, (seed, repeat)) for repeat in range(repeats or 1)]
     tests = [(repeat, fold == number) for repeat, fold in enumerate(assignments) for number in range(fold.max() + 1)]
     for _, test in tests:
         if len(np.unique(label[~test])) < 2:
@@ -385,41 +391,3 @@ def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
     tested = windows[rows]
     predicted = classifier.probe_.predict(features_of(model, tested)).astype(str)
     return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}
-
-
-def _seen_subjects(model: Any, windows: Windows) -> set[str] | None:
-    """Return the subjects that a model was fitted to, if it was fitted to the unlabelled part of a split of windows.
-
-    None if this is not known: also if some windows of the part are of unknown subjects, who may be any.
-    """
-    part = own_split(model, windows)
-    seen = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
-    return None if "" in seen else seen
-
-
-def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
-    """Return the rows of labelled windows of subjects that the model has not learned from, or None if unknown.
-
-    They are known if the model was fitted to the unlabelled part of a split of these windows.
-    """
-    seen = _seen_subjects(model, windows)
-    if seen is None:
-        return None
-    rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "") & ~np.isin(windows.subject, list(seen)))
-    several = len(np.unique(windows.subject[rows])) > 1 and len(np.unique(windows.label[rows])) > 1
-    return rows if several else None
-
-
-def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
-    """Return whether features must be refitted in every fold, and whether the model may have seen test subjects."""
-    if not hasattr(model, "transform"):
-        raise PolyadicError(f"model must be a feature extractor with transform, but is a {type(model).__name__}")
-    try:
-        check_is_fitted(model)
-    except NotFittedError as error:
-        if transductive:
-            raise PolyadicError("transductive=True keeps features, but the model is not fitted") from error
-        return True, False
-    known = _seen_subjects(model, windows)
-    seen = known is None or not known.isdisjoint(windows.subject[tested].tolist())
-    return seen and not transductive, seen

@@ -14,7 +14,7 @@ from polyadic.core.missing import MissingWarning
 from polyadic.data.windows import Windows
 from polyadic.evaluate import WindowClassifier, cross_validate, scores
 from polyadic.evaluate.probe import AUTO
-from polyadic.evaluate.validation import CrossValidation, Fold, default_folds, unseen_rows
+from polyadic.evaluate.validation import CrossValidation, Fold
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
@@ -82,28 +82,25 @@ def score_probe(
     One subject is left out at a time; of more than 20, one of five groups, twice. `on_fold` is called with the number
     of folds done and the total; other parameters are those of `polyadic.report.render`.
     """
-    unseen = unseen_rows(model, windows)
-    rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
-    folds, repeats = default_folds(windows, unseen)
-    label, subject = windows.label[rows], windows.subject[rows]
     names = np.array(windows.classes)
     truth, without = list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
 
     def record(fold: Fold) -> None:
-        if fold.number <= fold.total // repeats:  # in the first repeat
-            some = thinned(np.flatnonzero(fold.test), max(1, _MOST_WITHOUT * repeats // fold.total))
-            truth.append(names[label[some]])
-            for count, guesses in _predict_without_channels(fold, windows.read(rows[some])).items():
+        if fold.number <= fold.total // fold.repeats:  # in the first repeat
+            some = thinned(fold.rows, max(1, _MOST_WITHOUT * fold.repeats // fold.total))
+            truth.append(names[windows.label[some]])
+            for count, guesses in _predict_without_channels(fold, windows.read(some)).items():
                 without.setdefault(count, []).append(guesses)
         on_fold(fold.number, fold.total)
 
-    result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
+    result = cross_validate(model, windows, probe=kind, transductive=transductive, random_state=seed, on_fold=record)
+    label, subject = windows.label[result.rows], windows.subject[result.rows]
     codes = {name: code for code, name in enumerate(windows.classes)}
     to_codes = np.vectorize(lambda name: codes[str(name)], otypes=[int])
     predicted, path, shares = to_codes(result.predicted), None, result.probability
     if result.along is not None and result.along["used"] > 0.5:
         path, shares = to_codes(result.along["predicted"][0]), result.along["probability"]
-    probability = np.zeros((len(rows), len(codes)))
+    probability = np.zeros((len(label), len(codes)))
     probability[:, to_codes(result.classes)] = shares
     low, high = interval(label == predicted[0], subject, label)
     return ProbeResult(
