@@ -248,7 +248,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         found, left_out = self.log_likelihoods(Z), self._left_out if self._fold_of else []
         Z = np.asarray(Z, np.float64)
-        fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in _names(groups, len(Z))])
+        fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in _names(groups, len(Z))], np.intp)
         for number, fit in enumerate(left_out):
             test = np.flatnonzero(fold == number)
             probabilities = log_softmax(fit.logits(Z[test], self.temperature_), axis=1)
