@@ -24,7 +24,7 @@ from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.scale.cluster import lazily
 
-__all__ = ["WindowClassifier", "labels_of", "learn_chain", "make_probe", "rows_to_transform", "train_probe"]
+__all__ = ["WindowClassifier", "labels_of", "learn_chain", "make_probe", "rows_to_transform"]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -104,7 +104,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         named = np.full(len(column), None)
         named[known] = labels
         y, subjects = named[rows], subjects[rows]
-        self.probe_ = train_probe(probe, self.prior, Z[in_probe], y[in_probe], subjects[in_probe], columns)
+        trained = clone(probe).fit(Z[in_probe], y[in_probe], subjects[in_probe], columns)
+        self.probe_: Probe = trained.with_prior(self.prior)
         ordered = _safe_indexing(windows, rows[in_order])
         self.probe_.chain_ = learn_chain(self.probe_, Z[in_order], y[in_order], subjects[in_order], ordered)
         self.classes_ = self.probe_.classes_
@@ -257,19 +258,6 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 # ------------------------------------------------------------------ training on features
-
-
-def train_probe(
-    probe: Probe,
-    prior: str | None,
-    Z: NDArray[np.float64],
-    y: NDArray[Any],
-    subjects: NDArray[Any],
-    statistic_columns: NDArray[np.intp],
-) -> Probe:
-    """Return a trained clone of a probe that assumes a prior; other arguments are those of `Probe.fit`."""
-    trained: Probe = clone(probe).fit(Z, y, subjects, statistic_columns)
-    return trained if prior is None else trained.with_prior(prior)
 
 
 def learn_chain(

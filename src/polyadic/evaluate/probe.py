@@ -257,10 +257,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found[np.ix_(test, fit.classes)] = probabilities - prior
         return found, fold
 
-    def with_prior(self, prior: str) -> Probe:
+    def with_prior(self, prior: str | None) -> Probe:
         """Return a copy whose probabilities and predictions assume other class frequencies, by Bayes' rule.
 
-        `prior` is "balanced" for equally frequent classes, "training" for the class frequencies of the training labels.
+        `prior` is "balanced" for equally frequent classes, "training" for the class frequencies of the training labels,
+        None for those assumed now.
 
         Examples
         --------
@@ -270,6 +271,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         [0.5, 0.1]
         """
         check_is_fitted(self)
+        if prior is None:
+            return self
         if prior not in PRIORS:
             raise PolyadicError(f"prior must be 'balanced' or 'training', but is {prior!r}")
         shift = _log_prior(prior, self.class_counts_) - _log_prior(self._assumed_prior, self.class_counts_)

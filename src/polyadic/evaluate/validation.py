@@ -25,7 +25,6 @@ from polyadic.evaluate.classifier import (
     learn_chain,
     make_probe,
     rows_to_transform,
-    train_probe,
 )
 from polyadic.evaluate.probe import AUTO, Probe, features_of, statistic_columns
 from polyadic.evaluate.scoring import MEASURES, calibration, scores
@@ -215,7 +214,7 @@ def cross_validate(
         assert Z is not None
         train, along = in_probe & (~left | (is_pool & transductive)), in_order & ~left
         people = these.subject
-        trained = train_probe(unfitted, prior, Z[train], y[train], people[train], statistic_columns(fitted))
+        trained = clone(unfitted).fit(Z[train], y[train], people[train], statistic_columns(fitted)).with_prior(prior)
         chain = learn_chain(trained, Z[along], y[along], people[along], these[along])
         found = trained.predict_proba(Z[is_tested & left])
         places, columns = np.flatnonzero(test), np.searchsorted(classes, trained.classes_)
