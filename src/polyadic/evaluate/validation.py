@@ -383,10 +383,10 @@ def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
     Returns what `scores` does, the number of windows `tested`, and whether they were `held_out` when the model was
     fitted. Windows of a class that the probe does not know count as labelled wrongly.
     """
-    classifier, part = WindowClassifier.of(model), own_split(model, windows)
+    part = own_split(model, windows)
     rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
-    predicted = classifier.probe_.predict(features_of(model, tested)).astype(str)
+    predicted = WindowClassifier.of(model).predict(tested).astype(str)
     return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}
