@@ -20,7 +20,7 @@ from sklearn.metrics import (
     recall_score,
 )
 
-from polyadic import SALS
+from polyadic import CPD, SALS
 from polyadic.data import Windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, cross_validate
@@ -298,6 +298,20 @@ def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
     for unknown in (sals().fit(windows), sals().set_params(random_state=2).fit(other)):
         result = cross_validate(unknown, windows, folds=3)
         assert (result.refitted, result.windows) == (True, (windows.label >= 0).sum())
+
+
+def test_probabilities_are_those_of_predict_also_where_a_channel_is_missing():
+    whole, done = synthetic(120, n_channels=2), []
+    X = whole.X.copy()
+    X[::3, 0] = np.nan
+    windows = Windows(X, whole.fs, subject=whole.subject, label=whole.label)
+    model = CPD(rank=2, max_sweeps=3).fit(windows)
+    result = cross_validate(model, windows, folds=2, transductive=True, on_fold=done.append)
+    for fold in done:
+        expected = fold.classifier.predict_proba(windows[fold.rows])
+        np.testing.assert_allclose(result.probability[np.isin(result.rows, fold.rows)], expected, atol=1e-6)
+        plain = fold.classifier.probe_.predict_proba(fold.classifier.features_.transform(windows[fold.rows]))
+        assert np.abs(plain - expected).max() > 1e-3  # averaged over what the channel might have been
 
 
 @pytest.mark.parametrize(("people", "repeats", "expected"), [(20, None, (20, 1)), (21, None, (5, 2)), (8, 3, (5, 3))])

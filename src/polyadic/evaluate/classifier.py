@@ -222,8 +222,13 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return a fitted model with a probe, `model.probe_`, as a classifier; an error message calls it `name`."""
         if not hasattr(model, "probe_"):
             raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
-        classifier = cls(model, clone(model.probe_), model.probe_.prior_)
-        classifier.features_, classifier.probe_, classifier.classes_ = model, model.probe_, model.probe_.classes_
+        return cls.of_parts(model, model.probe_)
+
+    @classmethod
+    def of_parts(cls, features: Any, probe: Probe) -> Self:
+        """Return fitted features and a probe that was trained on them as a classifier."""
+        classifier = cls(features, clone(probe), probe.prior_)
+        classifier.features_, classifier.probe_, classifier.classes_ = features, probe, probe.classes_
         return classifier
 
     # ------------------------------------------------ scikit-learn's contract

@@ -26,7 +26,7 @@ from polyadic.evaluate.classifier import (
     make_probe,
     rows_to_transform,
 )
-from polyadic.evaluate.probe import AUTO, Probe, features_of, statistic_columns
+from polyadic.evaluate.probe import AUTO, features_of, statistic_columns
 from polyadic.evaluate.scoring import MEASURES, calibration, scores
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "own_split", "score_own_probe"]
@@ -44,8 +44,7 @@ class Fold(NamedTuple):
     number: int  # from 1
     total: int  # number of folds in all repeats
     repeats: int
-    features: Any
-    probe: Probe
+    classifier: WindowClassifier
     rows: _Rows  # (n,), rows of the windows that are tested
 
 
@@ -215,24 +214,25 @@ def cross_validate(
         train, along = in_probe & (~left | (is_pool & transductive)), in_order & ~left
         people = these.subject
         trained = clone(unfitted).fit(Z[train], y[train], people[train], statistic_columns(fitted)).with_prior(prior)
-        chain = learn_chain(trained, Z[along], y[along], people[along], these[along])
-        found = trained.predict_proba(Z[is_tested & left])
+        trained.chain_ = learn_chain(trained, Z[along], y[along], people[along], these[along])
+        classifier, chosen = WindowClassifier.of_parts(fitted, trained), np.flatnonzero((is_tested | in_order) & left)
+        found = classifier.predict_proba(these[chosen])
+        own, ordered = found[is_tested[chosen]], in_order[chosen]
         places, columns = np.flatnonzero(test), np.searchsorted(classes, trained.classes_)
-        predicted[repeat, places] = path[repeat, places] = trained.predict(Z[is_tested & left])
-        confidence[repeat, places] = found.max(axis=1)
+        predicted[repeat, places] = path[repeat, places] = trained.classes_[own.argmax(axis=1)]
+        confidence[repeat, places] = own.max(axis=1)
         if repeat == 0:
-            probability[places[:, None], columns] = smoothed[places[:, None], columns] = found
-        if chain is not None:
-            ordered = np.flatnonzero(in_order & left)
-            recordings, likelihoods = these[ordered], trained.log_likelihoods(Z[ordered])
-            places, own = np.flatnonzero((in_order & left)[is_tested]), is_tested[ordered]
-            path[repeat, places] = trained.classes_[chain.path(likelihoods, recordings)[own]]
+            probability[places[:, None], columns] = smoothed[places[:, None], columns] = own
+        if trained.chain_ is not None:
+            rows, places = chosen[ordered], np.flatnonzero((in_order & left)[is_tested])
+            sequence, given_all = classifier.label_sequence(found[ordered], these[rows])
+            path[repeat, places] = sequence[is_tested[rows]]
             if repeat == 0:
-                smoothed[places[:, None], columns] = chain.smooth(likelihoods, recordings)[own]
-            used.append(chain.is_default)
+                smoothed[places[:, None], columns] = given_all[is_tested[rows]]
+            used.append(trained.chain_.is_default)
         reasons.append(trained.reason_)
         if on_fold is not None:
-            on_fold(Fold(number, len(tests), repeats, fitted, trained, tested[test]))
+            on_fold(Fold(number, len(tests), repeats, classifier, tested[test]))
     order = None
     if used:
         recall = {str(name): float(np.mean(path[:, labels == name] == name)) for name in classes}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from polyadic.core.missing import MissingWarning
 from polyadic.data.windows import Windows
-from polyadic.evaluate import WindowClassifier, cross_validate, scores
+from polyadic.evaluate import cross_validate, scores
 from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.validation import CrossValidation, Fold
 
@@ -125,10 +125,8 @@ def _predict_without_channels(fold: Fold, X: NDArray[Any]) -> dict[int, NDArray[
     The channels are random in each window, from a fixed seed; those missing first are also missing later.
     """
     channels = X.shape[1]
-    if not hasattr(fold.features, "prior_") or channels < 2:
+    if not hasattr(fold.classifier.features_, "prior_") or channels < 2:
         return {}
-    classifier = WindowClassifier(fold.features)
-    classifier.features_, classifier.probe_, classifier.classes_ = fold.features, fold.probe, fold.probe.classes_
     random = np.random.default_rng(fold.number)
     place = random.permuted(np.tile(np.arange(channels), (len(X), 1)), axis=1)
     found = {}
@@ -136,7 +134,7 @@ def _predict_without_channels(fold: Fold, X: NDArray[Any]) -> dict[int, NDArray[
         warnings.simplefilter("ignore", MissingWarning)
         for count in sorted({0, 1, 2, -(-channels // 4), -(-channels // 2)} - {channels}):
             lacking = np.where((place < count)[:, :, None], np.nan, X)
-            found[count] = classifier.classes_[classifier.predict_proba(lacking).argmax(axis=1)]
+            found[count] = fold.classifier.predict(lacking)
     return found
 
 
