@@ -342,9 +342,9 @@ def tune(
         raise PolyadicError(
             f"{cause}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
         )
-    searches, causes = list[Search](), list[str]()
     people = np.unique(windows.subject[(windows.label >= 0) & (windows.subject != "")])
     count = min(int(folds), len(people)) + 1 if not cause else 1
+    numbers, causes = iter(range(count)), list[str]()
     written = None
     if journal is not None and not cause:
         options = {"folds": int(folds), "random_state": int(random_state), "device": choose_device(device).type}
@@ -352,7 +352,7 @@ def tune(
 
     def new_search(part: Windows) -> Search:
         """Return a search on a part of the windows; all that are to come have equal shares of the time."""
-        number, now = len(searches), time.monotonic()
+        number, now = next(numbers), time.monotonic()
 
         def on_each(tried: Try) -> None:
             if written:
@@ -362,8 +362,7 @@ def tune(
 
         until = now + (begun + 60 * minutes - now) * (1 - _REFIT_SHARE) / (count - number)
         deadline, known = until if tries is None else math.inf, written.known.get(number, {}) if written else {}
-        searches.append(Search(part, recommended, random_state, device, deadline, tries, known, on_each))
-        return searches[-1]
+        return Search(part, recommended, random_state, device, deadline, tries, known, on_each)
 
     def search_and_fit(part: Windows) -> CPD:
         """Return a model with the settings that a search on these windows chooses, or the recommended ones."""
@@ -383,7 +382,7 @@ def tune(
         if cause:
             nested, reason = {}, f"Kept the recommended settings: a search cannot be validated, because {cause}."
         else:
-            settings, reason = _choose(search, labels_of(windows), windows.subject, nested)
+            settings, reason = _choose(search, nested)
         model = WindowClassifier(search.fitted(settings)).fit(windows)
     used = nested.get("recommended" if settings == recommended else "tuned")
     score = {name: result.balanced_accuracy for name, result in nested.items()}
@@ -419,9 +418,7 @@ class _Searched(BaseEstimator):  # type: ignore[misc]
         return self.model_.transform(windows)
 
 
-def _choose(
-    search: Search, truth: NDArray[Any], subject: NDArray[Any], nested: dict[str, CrossValidation]
-) -> tuple[Settings, str]:
+def _choose(search: Search, nested: dict[str, CrossValidation]) -> tuple[Settings, str]:
     """Search, and return the settings to use, and why."""
     best = search.run()
     if len(search.tries) == 1:
@@ -429,8 +426,8 @@ def _choose(
     if best == search.recommended:
         return best, "Kept the recommended settings: in the search on all subjects, no other promised a gain."
     before, after = (nested[name] for name in ("recommended", "tuned"))
-    rows = before.rows
-    gain, error = gain_over_subjects(truth[rows], before.predicted[0], after.predicted[0], subject[rows])
+    tested = search.windows[before.rows]
+    gain, error = gain_over_subjects(labels_of(tested), before.predicted[0], after.predicted[0], tested.subject)
     measured = (
         f"on subjects left out of the search, its choice scored {round(100 * gain, 1) + 0.0:+.1f} ± {100 * error:.1f} "
         "points against them"
