@@ -11,10 +11,8 @@ import pytest
 from command_line import polyadic
 from problems import paper
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from polyadic import CPD, SALS, export, load
 from polyadic._util import model_files
@@ -39,18 +37,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-@pytest.mark.parametrize(("kind", "n_classes"), [("standardised", 2), ("plain", 3)])
-def test_a_probe_by_name_is_a_regression_with_fixed_settings(kind, n_classes, features):
-    chosen = SIGNALS[np.flatnonzero(SIGNALS.label < n_classes)]
-    Z, probe = features.transform(chosen).astype(float), WindowClassifier(features, kind).fit(chosen).probe_
-    scaling = [] if kind == "plain" else [StandardScaler()]
-    slow = make_pipeline(*scaling, LogisticRegression(max_iter=1000, tol=1e-6)).fit(Z, labels_of(chosen))
-    expected = slow.decision_function(Z)
-    np.testing.assert_allclose(probe.temperature_ * probe.decision_function(Z), expected, atol=1e-2 * expected.std())
-    assert (probe.C_, probe.scale_, probe.prior_) == (1.0, kind, None)
-    assert "the class frequencies of the training labels" in probe.reason_
-
-
 class Watching(Probe):
     """A probe that stores the arguments of `fit`."""
 
@@ -59,19 +45,13 @@ class Watching(Probe):
         return super().fit(Z, y, groups, statistic_columns)
 
 
-def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_predicts_the_same(features, path):
+def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out(features):
     model = WindowClassifier(features).fit(SIGNALS)
     Z = features.transform(SIGNALS).astype(float)
     expected = Probe().fit(Z, labels_of(SIGNALS), groups=SIGNALS.subject)
     np.testing.assert_array_equal(model.predict_proba(SIGNALS), expected.predict_proba(Z))
     assert model.probe_.reason_ == expected.reason_
     assert f"leaving out {len(np.unique(SIGNALS.subject))} subjects" in model.probe_.reason_
-    model.save(path)
-    again = WindowClassifier.load(path)
-    for name in ("C_", "scale_", "statistics_", "temperature_", "reason_", "validation_"):
-        assert getattr(again.probe_, name) == getattr(model.probe_, name)
-    np.testing.assert_array_equal(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS))
-    np.testing.assert_array_equal(again.predict(SIGNALS), model.predict(SIGNALS))
 
 
 def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
@@ -84,8 +64,8 @@ def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
     np.testing.assert_array_equal(told(SIGNALS)["groups"], SIGNALS.subject[known])
     own = np.arange(240) // 7
     np.testing.assert_array_equal(told(SIGNALS, own)["groups"], own[known])
-    assert told(SIGNALS.X)["groups"] is None
-    assert told(Windows(SIGNALS.X))["groups"] is None
+    assert set(told(SIGNALS.X)["groups"]) == {""}
+    assert set(told(Windows(SIGNALS.X))["groups"]) == {""}
     with pytest.raises(PolyadicError, match=r"groups must have shape \(240,\)"):
         told(SIGNALS, own[:7])
     without = WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label)
@@ -114,6 +94,8 @@ def test_polyadic_load_returns_the_features_with_the_probe_as_an_attribute(featu
     np.testing.assert_array_equal(loaded.transform(SIGNALS), features.transform(SIGNALS))
     assert loaded.probe_.classes_.tolist() == list(SIGNALS.classes)
     np.testing.assert_array_equal(loaded.probe_.predict(loaded.transform(SIGNALS)), model.predict(SIGNALS))
+    again = WindowClassifier.load(path)
+    np.testing.assert_array_equal(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS))
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
     assert not hasattr(loaded.partial_fit(SIGNALS.X[:9]), "probe_")
@@ -318,11 +300,6 @@ def test_component_weights_give_the_logits_from_coefficients_and_statistics(kind
     rest = logits - x @ W.T - of_statistics
     assert np.abs(x @ W.T).max() > 1e-3
     np.testing.assert_allclose(rest, np.broadcast_to(rest[:1], rest.shape), atol=1e-6 * np.abs(logits).max())
-
-
-def test_component_weights_without_a_readout_are_the_probes_own(features):
-    model = WindowClassifier(features, "plain").fit(SIGNALS)
-    np.testing.assert_array_equal(model.component_weights(), model.probe_.coef_)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from polyadic.cli import app
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate, labels_of
-from polyadic.evaluate.scoring import own_split
+from polyadic.evaluate.validation import own_split
 
 STOPPED = r"polyadic: warning: The fit stopped at max_sweeps=2 [^\n]*\n"
 """What a fit of so few sweeps says on standard error."""

@@ -81,19 +81,8 @@ def test_settings_have_the_scores_of_a_slow_search_and_the_best_is_chosen(
     assert scores == pytest.approx(slow_scores(Z, y, people, columns, tried), abs=1e-12)
     best = max(scores)
     assert scores[tried.index((probe.C_, probe.scale_, probe.statistics_ or 1.0))] == pytest.approx(best)
-    assert f"balanced accuracy {100 * best:.1f} % (optimistic: the setting was chosen by it)" in probe.reason_
+    assert f"balanced accuracy {100 * best:.1f} % (optimistic: " in probe.reason_
     assert "12 subjects in 5 folds" in probe.reason_
-
-
-def test_every_weight_of_statistics_is_tried_with_every_c_and_c_follows_their_variance():
-    Z, y, people = example()
-    probe = Probe().fit(Z, y, people, [4, 5])
-    by_weight: dict[float, list[float]] = {}
-    for row in probe.validation_:
-        gain = np.array([1, 1, 1, 1, row["statistics"], row["statistics"]])
-        by_weight.setdefault(row["statistics"], []).append(row["C"] * (Z * gain).var(axis=0).sum() / 4)
-    assert list(by_weight) == [0.7, 0.25, 0.5, 1.0, 2.0]
-    assert all(relative == pytest.approx(10.0 ** np.arange(-3, 3)) for relative in by_weight.values())
 
 
 def test_features_that_hold_only_within_subjects_get_less_weight_by_groups_than_by_shuffled_folds():

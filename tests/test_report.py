@@ -189,7 +189,7 @@ def test_components_that_do_not_replicate_come_last_and_are_grey(model, unlabell
 def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_seen(model, windows, probe):
     part = split(windows, "subject")
     rows = np.sort(np.concatenate([part.train, part.test]))
-    expected = cross_validate(model, windows, "loso", rows=rows)
+    expected = cross_validate(model, windows, "loso")
     assert probe.result.to_dict() == expected.to_dict()
     assert [windows.classes[code] for code in probe.predicted[0]] == expected.predicted[0].tolist()
     assert probe.how == "leave-one-subject-out cross-validation"

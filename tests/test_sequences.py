@@ -274,15 +274,16 @@ def test_model_files_keep_the_chain(classifier, train, tmp_path):
 
 
 def test_left_out_likelihoods_do_not_depend_on_labels_of_the_subject(classifier, train):
-    Z = classifier.features_.transform(train)
-    names = np.array(train.classes)[train.label]
-    mine, everything = train.subject == "s0", np.ones(len(train), bool)
-    _, fold = classifier.probe_.left_out_likelihoods(Z, names, train.subject, everything)
-    wrong = np.where(mine, np.roll(names, 7), names)
-    both = [classifier.probe_.left_out_likelihoods(Z, y, train.subject, everything) for y in (names, wrong)]
-    for number in np.unique(fold[mine]):
-        assert (both[1][1][mine] == number).all()
-    np.testing.assert_allclose(both[0][0][mine], both[1][0][mine], atol=1e-6)
+    Z, mine = np.asarray(classifier.features_.transform(train), float), train.subject == "s0"
+    wrong = train.label.copy()
+    wrong[mine] = np.roll(train.label[mine], 7)
+    found = []
+    for y in (train.label, wrong):
+        probe = Probe(classifier.probe_.C_, "plain").fit(Z, y, train.subject)
+        likelihoods, fold = probe.left_out_likelihoods(Z, train.subject)
+        assert len(np.unique(fold[mine])) == 1
+        found.append(probe.temperature_ * (likelihoods - likelihoods[:, :1])[mine])  # the temperature is of all labels
+    np.testing.assert_allclose(*found, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ command line

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from polyadic import tune
+from polyadic import tune, tuning
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import labels_of
-from polyadic.tuning import run, search
-from polyadic.tuning.search import Search, Settings, Try, best_try, choices, score_subjects
+from polyadic.evaluate import cross_validate, labels_of
+from polyadic.tuning import Search, Settings, Try, best_try, choices, score_subjects
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def windows():
 def _small_space(monkeypatch):
     """Ranks of which a fit takes little time."""
     usual = Settings.recommended
-    monkeypatch.setattr(search, "_RANKS", (2, 4))
+    monkeypatch.setattr(tuning, "_RANKS", (2, 4))
     monkeypatch.setattr(Settings, "recommended", lambda given: replace(usual(given), rank=4))
 
 
@@ -41,11 +40,11 @@ def relabelled(windows, label, subject=None):
 
 def test_random_labels_are_worth_chance_on_subjects_the_search_did_not_see(windows):
     label = np.random.default_rng(0).integers(0, 2, len(windows))
-    tuning = tune(relabelled(windows, label), tries=5, folds=2)
-    assert max(tried.score for tried in tuning.tries) > tuning.nested_score - 0.05
-    assert abs(tuning.nested_score - 0.5) < 0.15
-    assert not tuning.tuned
-    assert tuning.reason.startswith("Kept the recommended settings")
+    found = tune(relabelled(windows, label), tries=5, folds=2)
+    assert max(tried.score for tried in found.tries) > found.nested_score - 0.05
+    assert abs(found.nested_score - 0.5) < 0.15
+    assert not found.tuned
+    assert found.reason.startswith("Kept the recommended settings")
 
 
 def test_no_search_sees_windows_of_the_subjects_it_is_judged_on(windows, monkeypatch):
@@ -56,13 +55,22 @@ def test_no_search_sees_windows_of_the_subjects_it_is_judged_on(windows, monkeyp
             seen.append(set(self.windows.subject.tolist()))
             return super().run()
 
-    monkeypatch.setattr(run, "Search", Recorded)
-    tuning = tune(windows, tries=1, folds=3)
+    monkeypatch.setattr(tuning, "Search", Recorded)
+    found = tune(windows, tries=1, folds=3)
     everyone = set(windows.subject.tolist())
-    left_out = [everyone - subjects for subjects in seen[1:]]
-    assert (seen[0], len(left_out)) == (everyone, 3)
-    assert set().union(*left_out) == set(tuning.nested) == everyone
+    left_out = [everyone - subjects for subjects in seen[:-1]]
+    assert (seen[-1], len(left_out)) == (everyone, 3)
+    assert set().union(*left_out) == set(found.nested) == everyone
     assert sum(map(len, left_out)) == len(everyone)
+
+
+def test_the_scores_are_those_of_cross_validation_and_so_of_evaluate(windows):
+    found = tune(windows, tries=1, folds=3)
+    expected = cross_validate(found.recommended.estimator(0, "auto"), windows, folds=3)
+    assert found.nested_score == found.recommended_score == expected.balanced_accuracy
+    assert {name: row["recommended"] for name, row in found.nested.items()} == {
+        name: row["balanced_accuracy"] for name, row in expected.per_subject.items()
+    }
 
 
 def test_the_search_walks_uphill_by_single_changes(windows):
@@ -75,7 +83,7 @@ def test_the_search_walks_uphill_by_single_changes(windows):
 
     recommended = Settings.recommended(windows)
     found = Known(windows, recommended, 0, "cpu", max_tries=40)
-    assert found.run().settings == replace(recommended, rank=2, nonnegative=False)
+    assert found.run() == replace(recommended, rank=2, nonnegative=False)
     assert len({tried.settings for tried in found.tries}) == len(found.tries) < 40  # no change is left to try
 
 
@@ -148,7 +156,7 @@ def test_the_command_keeps_its_journal_when_interrupted_and_resumes(windows, tmp
     np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
     monkeypatch.chdir(tmp_path)
     words = ["tune", "w.npz", "--folds", "2", "--device", "cpu"]
-    real, written = run._Journal.record, []
+    real, written = tuning._Journal.record, []
 
     def stop_at_the_third(self, search, tried):
         real(self, search, tried)
@@ -156,7 +164,7 @@ def test_the_command_keeps_its_journal_when_interrupted_and_resumes(windows, tmp
         if len(written) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run._Journal, "record", stop_at_the_third)
+    monkeypatch.setattr(tuning._Journal, "record", stop_at_the_third)
     stopped = CliRunner().invoke(app, [*words, "--tries", "3"])
     assert "the tries so far are saved in model.tries.jsonl. To resume:" in " ".join(stopped.output.split())
     assert not (tmp_path / "model.safetensors").exists()
@@ -175,11 +183,11 @@ def test_the_command_keeps_its_journal_when_interrupted_and_resumes(windows, tmp
 
 def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_settings(windows):
     alone = relabelled(windows, windows.label, np.full(len(windows), "a"))
-    tuning = tune(alone)
-    assert "labels from one subject only" in tuning.reason
-    assert tuning.settings == tuning.recommended
-    assert tuning.model.classes_.tolist() == sorted(set(labels_of(alone).tolist()))
-    assert json.loads(json.dumps(tuning.to_dict()))["nested"] is None
+    found = tune(alone)
+    assert "labels from one subject only" in found.reason
+    assert found.settings == found.recommended
+    assert found.model.classes_.tolist() == sorted(set(labels_of(alone).tolist()))
+    assert json.loads(json.dumps(found.to_dict()))["nested"] is None
     few = windows.label.copy()
     few[12:] = -1
     assert "only 12 windows have a label, and at least 20 are needed." in tune(relabelled(windows, few)).reason
@@ -229,6 +237,6 @@ def test_the_command_writes_a_model_and_the_result(windows, tmp_path, monkeypatc
 
 
 def test_without_time_only_the_recommended_settings_are_tried(windows):
-    tuning = tune(windows, minutes=0.0, folds=2)
-    assert (len(tuning.tries), tuning.settings) == (1, tuning.recommended)
-    assert tuning.reason == "Kept the recommended settings: the search ended before any other was tried."
+    found = tune(windows, minutes=0.0, folds=2)
+    assert (len(found.tries), found.settings) == (1, found.recommended)
+    assert found.reason == "Kept the recommended settings: the search ended before any other was tried."

@@ -111,7 +111,7 @@ def test_blobs_are_classified_better_with_unlabelled_rows_and_the_reason_states_
         probes = [Probe(unlabelled=value).fit(Z, marked, np.arange(900) // 3 % 6) for value in (False, "auto")]
         scores.append([balanced_accuracy_score(y, probe.predict(Z)) for probe in probes])
         assert "864 unlabelled windows used, " in probes[1].reason_
-        assert " points of balanced accuracy on left-out subjects" in probes[1].reason_
+        assert " points of balanced accuracy on " in probes[1].reason_
     assert np.diff(scores, axis=1).mean() > 0.02
 
 
@@ -223,10 +223,10 @@ def test_unlabelled_windows_of_left_out_subjects_never_enter_unless_transductive
     assert results[0].transductive == transductive
 
 
-# ------------------------------------------------------------------- models and their files
+# ------------------------------------------------------------------------------- classifiers
 
 
-def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(tmp_path):
+def test_a_classifier_uses_unlabelled_windows():
     windows = synthetic(600, n_channels=2)
     windows = Windows(windows.X, fs=windows.fs, label=windows.label, subject=np.arange(600) % 5)
     y = np.where(np.arange(600) < 60, windows.label, -1)
@@ -234,11 +234,6 @@ def test_a_classifier_uses_unlabelled_windows_and_its_file_predicts_the_same(tmp
     model = WindowClassifier(features).fit(windows, y)
     assert model.probe_.unlabelled_ == 540
     assert model.probe_.statistics_ == 0.7  # too few labels to choose
-    model.save(tmp_path / "model.safetensors")
-    again = WindowClassifier.load(tmp_path / "model.safetensors")
-    np.testing.assert_allclose(again.predict_proba(windows), model.predict_proba(windows), rtol=1e-9)
-    for name in ("unlabelled_", "statistics_", "temperature_", "reason_"):
-        assert getattr(again.probe_, name) == getattr(model.probe_, name)
     ignoring = WindowClassifier(features, Probe(unlabelled=False)).fit(windows, y)
     assert ignoring.probe_.unlabelled_ == 0
 
@@ -282,13 +277,6 @@ def test_all_marks_of_a_missing_label_are_the_same(marks):
     assert "385 unlabelled windows used, too few labels or subjects to tell" in probe.reason_
     np.testing.assert_array_equal(probe.coef_, Probe().fit(Z, codes).coef_)
     assert probe.classes_.tolist() == (["c0", "c1", "c2"] if text else [0, 1, 2])
-
-
-def test_booleans_work_with_unlabelled_rows():
-    Z, y = blobs(600, 0.8)
-    yes = Probe().fit(Z, [*(y[:40] > 0).tolist(), *[None] * 560])
-    assert yes.classes_.tolist() == [False, True]
-    assert yes.unlabelled_ == 560
 
 
 def test_a_class_of_one_subject_does_not_spoil_the_temperature():

@@ -20,12 +20,11 @@ from sklearn.metrics import (
     recall_score,
 )
 
-from polyadic import SALS
+from polyadic import CPD, SALS
 from polyadic.data import Windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, cross_validate
 from polyadic.evaluate.classifier import make_probe
-from polyadic.evaluate.validation import unseen_rows
 from polyadic.spectral import STFT
 
 SEEN: list[set[int]] = []
@@ -110,9 +109,11 @@ def test_a_model_of_the_unlabelled_part_of_the_same_split_keeps_its_features():
     assert (result.refitted, result.transductive) == (False, False)
     assert "subjects other than the test subjects" in result.summary()
     assert cross_validate(model, parts, folds=2, probe=PROBE, transductive=True).transductive is False
-    # With labels of those people, too, some tested subjects have been seen.
+    # With labels of those people, too, it is tested on the others.
     everyone = Windows(windows.X, windows.fs, subject=windows.subject, label=windows.label, part=official)
-    assert cross_validate(model, everyone, folds=2, probe=PROBE).refitted
+    result = cross_validate(model, everyone, folds=2, probe=PROBE)
+    np.testing.assert_array_equal(result.rows, np.flatnonzero(official == "test"))
+    assert not result.refitted
 
 
 def test_random_labels_are_at_chance_even_if_subjects_are_easy_to_separate():
@@ -263,6 +264,7 @@ def test_the_result_is_reported_as_text_and_as_json(result):
     assert content["confusion"] == result.confusion.tolist()
     assert content["refitted"] is True
     assert "predicted" not in content
+    assert content["reasons"] == list(result.reasons)
     text = result.summary()
     assert str(result) == text
     for part in (
@@ -272,6 +274,7 @@ def test_the_result_is_reported_as_text_and_as_json(result):
         "3 subject-wise folds",
         "2 repeats",
         "refitted",
+        f"Probe in the first of 6 folds: {result.reasons[0]}.",
     ):
         assert part in text
 
@@ -284,34 +287,35 @@ def test_every_fold_is_told_and_probabilities_are_those_of_the_first_repeat():
     np.testing.assert_array_equal(np.array(result.classes)[result.probability.argmax(axis=1)], result.predicted[0])
 
 
-def test_only_chosen_windows_train_and_test_the_probe_and_the_others_help_to_learn_features():
-    windows = signals()
-    people = np.unique(windows.subject)[:3]
-    rows = np.flatnonzero(np.isin(windows.subject, people))
-    result = cross_validate(Means(), windows, "loso", probe=PROBE, rows=rows)
-    np.testing.assert_array_equal(result.rows, rows[windows.label[rows] >= 0])
-    assert result.subjects == 3
-    assert [set(np.flatnonzero(windows.subject != person).tolist()) for person in people] == SEEN
-
-
 def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
     windows = synthetic(400)
     part = split(windows, "subject", random_state=2)
     model = sals().set_params(random_state=2).fit(next(iter(part)))
-    rows = unseen_rows(model, windows)
-    np.testing.assert_array_equal(rows, np.sort(np.concatenate([part.train, part.test])))
-    result = cross_validate(model, windows, folds=3, rows=rows)
+    result = cross_validate(model, windows, folds=3)
+    np.testing.assert_array_equal(result.rows, np.sort(np.concatenate([part.train, part.test])))
     assert (result.refitted, result.transductive) == (False, False)
-    assert result.windows == len(rows)
-    assert unseen_rows(model, windows[:300]) is None
-    assert unseen_rows(sals().fit(windows), windows) is None
-    random = split(windows, "paper", random_state=2)
-    assert unseen_rows(sals().set_params(random_state=2).fit(next(iter(random))), windows) is None
+    other = next(iter(split(windows, "paper", random_state=2)))
+    for unknown in (sals().fit(windows), sals().set_params(random_state=2).fit(other)):
+        result = cross_validate(unknown, windows, folds=3)
+        assert (result.refitted, result.windows) == (True, (windows.label >= 0).sum())
 
 
-def test_the_choice_of_the_probes_is_reported():
-    result = cross_validate(sals(), synthetic(300), folds=2)
-    assert len(result.reasons) == 2
-    assert all("by leaving out" in reason for reason in result.reasons)
-    assert f"Probe in the first of 2 folds: {result.reasons[0]}." in result.summary()
-    assert result.to_dict()["reasons"] == list(result.reasons)
+def test_probabilities_are_those_of_predict_also_where_a_channel_is_missing():
+    whole, done = synthetic(120, n_channels=2), []
+    X = whole.X.copy()
+    X[::3, 0] = np.nan
+    windows = Windows(X, whole.fs, subject=whole.subject, label=whole.label)
+    model = CPD(rank=2, max_sweeps=3).fit(windows)
+    result = cross_validate(model, windows, folds=2, transductive=True, on_fold=done.append)
+    for fold in done:
+        expected = fold.classifier.predict_proba(windows[fold.rows])
+        np.testing.assert_allclose(result.probability[np.isin(result.rows, fold.rows)], expected, atol=1e-6)
+        plain = fold.classifier.probe_.predict_proba(fold.classifier.features_.transform(windows[fold.rows]))
+        assert np.abs(plain - expected).max() > 1e-3  # averaged over what the channel might have been
+
+
+@pytest.mark.parametrize(("people", "repeats", "expected"), [(20, None, (20, 1)), (21, None, (5, 2)), (8, 3, (5, 3))])
+def test_by_default_up_to_20_subjects_are_left_out_one_by_one(people, repeats, expected):
+    windows = relabelled(signals(), subject=np.arange(240) % people)
+    result = cross_validate(Means(), windows, repeats=repeats, probe=PROBE)
+    assert (result.folds, result.repeats) == expected

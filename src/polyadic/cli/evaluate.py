@@ -54,7 +54,7 @@ def evaluate(
     refitted in every fold without that subject. A model fitted with --protocol subject keeps its features and is
     tested on the subjects it has not seen.
     """
-    from polyadic.evaluate.scoring import score_own_probe
+    from polyadic.evaluate.validation import score_own_probe
 
     loaded = open_model(model, common.device)
     if out is not None:
@@ -95,15 +95,12 @@ def cross_validation(
 ) -> CrossValidation:
     """Return the scores of left-out subjects, and show progress."""
     from polyadic._util.progress import stage_bar
-    from polyadic.evaluate.validation import cross_validate, default_folds, unseen_rows
+    from polyadic.evaluate import cross_validate
 
-    rows = unseen_rows(model, windows)
-    chosen: Any = int(folds) if folds is not None and folds != "loso" else folds
-    if folds is None:
-        chosen, repeats = default_folds(windows, rows, repeats)
+    chosen: Any = int(folds) if folds is not None and folds != "loso" else folds or "auto"
     with stage_bar("cross-validation", hidden, "folds") as show:
         tell = lambda fold: show(fold.number, fold.total)  # noqa: E731
-        return cross_validate(model, windows, chosen, repeats or 1, rows=rows, on_fold=tell, **options)
+        return cross_validate(model, windows, chosen, repeats, on_fold=tell, **options)
 
 
 def _flat(value: Any, *names: str) -> Iterator[tuple[str, str, Any]]:

@@ -44,6 +44,7 @@ _LABEL_HINT = (
 )
 _paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)", metavar="X")
 _LONG = "Long fits"
+_FEW_SUBJECTS = 10  # with fewer, a score on left-out subjects may be far off
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
 
@@ -103,6 +104,8 @@ def fit(
     interrupted fit resumes with --resume. Memory use does not grow with the data. Recordings are first cut into
     windows in a temporary folder; if you use them more than once, write a store with [bold]polyadic prepare[/bold].
     """
+    import numpy as np
+
     from polyadic.data import split
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import typical_windows
@@ -170,8 +173,14 @@ def fit(
         path.unlink(missing_ok=True)
     notes = []
     if probe is not None and unlabelled.index.n_subjects > 1:
+        people = len(np.unique(labelled.subject[(labelled.label >= 0) & (labelled.subject != "")]))
         if "%" in str(getattr(model.probe_, "reason_", "")):
-            notes.append("that score chose the settings, on features that have seen every subject: it is optimistic")
+            few = "only " if people < _FEW_SUBJECTS else ""
+            uncertain = ", so it is uncertain" if few else ""
+            notes.append(
+                f"that score is of {few}{counted(people, 'labelled subject')}{uncertain}; it chose the settings, on "
+                "features that have seen every subject, so it is optimistic"
+            )
         notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
     counts = {"subjects": unlabelled.index.n_subjects, "subjects_from": unlabelled.index.subjects_from}
     counts["labelled"] = 0 if probe is None else int((labelled.label >= 0).sum())

@@ -56,7 +56,6 @@ def label(
     """
     from polyadic import CPD
     from polyadic._util.progress import window_bar
-    from polyadic.evaluate.probe import features_of
     from polyadic.label import Journal, Session
 
     for package in ("starlette", "uvicorn"):
@@ -71,7 +70,7 @@ def label(
         if loaded is None:
             loaded = CPD(device=common.device, random_state=common.seed, verbose=int(not common.quiet)).fit(windows)
         with window_bar("features", len(windows), common.quiet) as on_rows:
-            Z = features_of(loaded, windows, on_rows)
+            Z = loaded.transform(windows, on_rows=on_rows)
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers
                 who = getpass.getuser()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.evaluate.unlabelled import pool_rows
 from polyadic.scale.cluster import lazily
 
-__all__ = ["WindowClassifier", "labels_of", "make_probe"]
+__all__ = ["WindowClassifier", "labels_of", "learn_chain", "make_probe", "rows_to_transform"]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -100,13 +100,14 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         subjects = _groups_of(windows, groups)
         rows, in_probe, in_order = rows_to_transform(windows, known, ~known & (probe.unlabelled == AUTO), subjects)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
-        part = _safe_indexing(windows, rows)
-        Z = features_of(self.features_, part)
-        subjects = None if subjects is None else subjects[rows]
-        columns = statistic_columns(self.features_)
-        data = TrainingRows(Z, column[rows], subjects, columns, part, in_probe, in_order)
-        self.probe_ = data.train(probe, self.prior)
-        self.probe_.chain_ = data.learn_chain(self.probe_)
+        Z, columns = features_of(self.features_, _safe_indexing(windows, rows)), statistic_columns(self.features_)
+        named = np.full(len(column), None)
+        named[known] = labels
+        y, subjects = named[rows], subjects[rows]
+        trained = clone(probe).fit(Z[in_probe], y[in_probe], subjects[in_probe], columns)
+        self.probe_: Probe = trained.with_prior(self.prior)
+        ordered = _safe_indexing(windows, rows[in_order])
+        self.probe_.chain_ = learn_chain(self.probe_, Z[in_order], y[in_order], subjects[in_order], ordered)
         self.classes_ = self.probe_.classes_
         return self
 
@@ -221,8 +222,13 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return a fitted model with a probe, `model.probe_`, as a classifier; an error message calls it `name`."""
         if not hasattr(model, "probe_"):
             raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
-        classifier = cls(model, clone(model.probe_), model.probe_.prior_)
-        classifier.features_, classifier.probe_, classifier.classes_ = model, model.probe_, model.probe_.classes_
+        return cls.of_parts(model, model.probe_)
+
+    @classmethod
+    def of_parts(cls, features: Any, probe: Probe) -> Self:
+        """Return fitted features and a probe that was trained on them as a classifier."""
+        classifier = cls(features, clone(probe), probe.prior_)
+        classifier.features_, classifier.probe_, classifier.classes_ = features, probe, probe.classes_
         return classifier
 
     # ------------------------------------------------ scikit-learn's contract
@@ -259,41 +265,17 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 # ------------------------------------------------------------------ training on features
 
 
-class TrainingRows(NamedTuple):
-    """Windows with features, to train a probe on and to learn the order of classes from."""
-
-    Z: NDArray[np.float64]  # (n, F)
-    y: NDArray[Any]  # (n,), classes; None without a label
-    subjects: NDArray[Any] | None  # (n,)
-    statistic_columns: NDArray[np.intp]
-    windows: Any
-    in_probe: NDArray[np.bool_]  # (n,), rows for the probe
-    in_order: NDArray[np.bool_]  # (n,), rows of whole recordings, in order of time, for the chain
-
-    def part(self, kept: NDArray[np.bool_]) -> TrainingRows:
-        """Return the rows to keep: (n,), boolean."""
-        rows = {name: getattr(self, name)[kept] for name in ("Z", "y", "windows", "in_probe", "in_order")}
-        return self._replace(subjects=None if self.subjects is None else self.subjects[kept], **rows)
-
-    def train(self, probe: Probe, prior: str | None) -> Probe:
-        """Return a trained clone of a probe."""
-        used = self.in_probe
-        subjects = None if self.subjects is None else self.subjects[used]
-        trained: Probe = clone(probe).fit(self.Z[used], self.y[used], subjects, self.statistic_columns)
-        return trained if prior is None else trained.with_prior(prior)
-
-    def learn_chain(self, probe: Probe) -> Chain | None:
-        """Learn the order of classes along recordings; None without labels there."""
-        known, labels = known_labels(self.y, len(self.y))
-        along = self.in_order
-        if not known[along].any():
-            return None
-        words = self.Z, self.y, self.subjects, self.in_probe, self.statistic_columns
-        likelihoods, fold = probe.left_out_likelihoods(*words)
-        codes = np.full(len(self.y), -1)
-        codes[known] = np.searchsorted(probe.classes_, labels)
-        subjects = None if self.subjects is None else self.subjects[along]
-        return choose_chain(likelihoods[along], codes[along], fold[along], subjects, self.windows[along])
+def learn_chain(
+    probe: Probe, Z: NDArray[np.float64], y: NDArray[Any], subjects: NDArray[Any], windows: Any
+) -> Chain | None:
+    """Learn the order of classes along whole recordings, in order of time; None without labels (n,) there."""
+    known, labels = known_labels(y, len(y))
+    if not known.any():
+        return None
+    codes = np.full(len(y), -1)
+    codes[known] = np.searchsorted(probe.classes_, labels)
+    likelihoods, fold = probe.left_out_likelihoods(Z, subjects)
+    return choose_chain(likelihoods, codes, fold, subjects, windows)
 
 
 def make_probe(kind: Any = AUTO) -> Probe:
@@ -315,7 +297,7 @@ def make_probe(kind: Any = AUTO) -> Probe:
 
 
 def rows_to_transform(
-    windows: Any, known: NDArray[np.bool_], spare: NDArray[np.bool_], subjects: NDArray[Any] | None
+    windows: Any, known: NDArray[np.bool_], spare: NDArray[np.bool_], subjects: NDArray[Any]
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the rows whose features are needed, and which of them are for the probe and which for the chain: (n,).
 
@@ -335,10 +317,8 @@ def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
     return windows, as_column(y, "y", len(windows))
 
 
-def _groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any] | None:
-    """Return the group of each window: as given, else the subjects of the windows if any is known: (N,)."""
+def _groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any]:
+    """Return the group of each window: as given, else the subject, "" if it is unknown: (N,)."""
     if groups is not None:
         return as_column(groups, "groups", len(windows))
-    if isinstance(windows, Windows) and (windows.subject != "").any():
-        return windows.subject
-    return None
+    return windows.subject if isinstance(windows, Windows) else np.full(len(windows), "")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -58,6 +57,7 @@ class _Data(NamedTuple):
     Z: _Floats  # (n, F)
     codes: _Rows  # (n,), classes from 0; -1 without a label
     block: _Rows  # (n,), rows of one block are left out together; -1 for rows that never are
+    fold: _Rows  # (n,), the same for all rows of a block; -1 in blocks without a label
     unit: str  # what blocks are
     is_statistic: _Mask  # (F,)
 
@@ -70,9 +70,18 @@ class _Data(NamedTuple):
             block[labelled], unit = contiguous_blocks(codes[labelled], FOLDS), "contiguous blocks"
         is_statistic = np.zeros(Z.shape[1], bool)
         is_statistic[[] if statistic_columns is None else statistic_columns] = True
+        fold_of_block = np.full(int(block.max()) + 1, -1)
+        fold_of_block[block[labelled]] = group_folds(codes[labelled], block[labelled], FOLDS)
+        fold = np.where(block < 0, -1, fold_of_block[block])
         rows = np.concatenate([labelled, pool])
         # Features that are nothing but statistics have no other block to be weighted against.
-        return cls(Z[rows], codes[rows], block[rows], unit, is_statistic & (not is_statistic.all()))
+        is_statistic &= not is_statistic.all()
+        return cls(Z[rows], codes[rows], block[rows], fold[rows], unit, is_statistic)
+
+    def labelled(self) -> tuple[_Floats, _Rows, _Rows, _Rows]:
+        """Return features, classes, blocks and folds of the labelled rows."""
+        count = int((self.codes >= 0).sum())
+        return self.Z[:count], self.codes[:count], self.block[:count], self.fold[:count]
 
 
 class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -154,6 +163,10 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             chosen, scores, reason = self._choose(data)
             graph, self.temperature_, gain = self._validate(data, chosen)
             fit = _train(data, chosen, self.class_weight, graph, _TOLERANCE)
+        self._fold_of = {}
+        if group is not None:
+            names = np.array(_names(groups, len(Z)))[codes >= 0]
+            self._fold_of = dict(zip(names.tolist(), data.labelled()[3].tolist(), strict=True))
         self.coef_, self.intercept_ = fit.coef / self.temperature_, fit.intercept / self.temperature_
         self.unlabelled_ = 0 if graph is None else len(pool)
         self.class_counts_, self.chain_ = fit.counts.tolist(), None
@@ -171,8 +184,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _choose(self, data: _Data) -> tuple[Setting, dict[Setting, float], str]:
         """Return the setting, the score of each candidate, and the reason for the choice."""
-        labelled, has_block = data.codes >= 0, bool(data.is_statistic.any())
-        Z, y, block = data.Z[labelled], data.codes[labelled], data.block[labelled]
+        (Z, y, block, _), has_block = data.labelled(), bool(data.is_statistic.any())
         grid = regression.GRID if self.C == AUTO else (regression.FIXED_C,)
         scales = (self.scale,) if self.scale != AUTO else SCALES[:1] if has_block else SCALES
         weights = [1.0]
@@ -196,61 +208,48 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         predicted = regression.left_out(Z[rows], y[rows], fold, settings, data.is_statistic, self.class_weight)
         scores = {setting: float(balanced_accuracy_score(y[rows], guess)) for setting, guess in predicted.items()}
         chosen = max(scores, key=lambda setting: _preference(setting, scores[setting], fixed))
+        right = 100 * (predicted[chosen] == y[rows])
+        each = [float(right[block[rows] == own].mean()) for own in np.unique(block[rows])]
         reason = (
             f"the best of {len(scores)} settings by leaving out {count} {data.unit} in {min(count, FOLDS)} folds, "
-            f"balanced accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
+            f"balanced accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it; accuracy of "
+            f"single {data.unit} from {min(each):.0f} to {max(each):.0f} %)"
         )
         return chosen, scores, reason
 
     def _validate(self, data: _Data, chosen: Setting) -> tuple[Any, float, str]:
         """Return the graph of unlabelled rows, or None if it is not used, the temperature, and a few words on both."""
-        y = data.codes[data.codes >= 0]
-        pool = len(data.codes) - len(y)
+        _, y, block, _ = data.labelled()
+        pool, blocks = len(data.codes) - len(y), len(np.unique(block))
         graph = neighbour_graph(data.Z, data.is_statistic) if pool else None
-        if len(np.unique(data.block[: len(y)])) < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
+        self._left_out = _train_without_folds(data, chosen, self.class_weight, graph) if blocks > 1 else []
+        if blocks < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
             few = f"{pool:,} unlabelled windows used, too few labels or subjects to tell what they gain; "
             return graph, TEMPERATURE, few if pool else ""
-        scores, said = self._left_out(data, chosen, graph), ""
+        scores, said = _left_out_logits(data, self._left_out, len(self.classes_)), ""
         if graph is not None:
-            without = self._left_out(data, chosen, None)
+            fits = _train_without_folds(data, chosen, self.class_weight, None)
+            without = _left_out_logits(data, fits, len(self.classes_))
             ways = [float(balanced_accuracy_score(y, found.argmax(axis=1))) for found in (scores, without)]
-            gain = f"{100 * (ways[0] - ways[1]):+.1f} points of balanced accuracy on left-out {data.unit}"
+            gain = f"{100 * (ways[0] - ways[1]):+.1f} points of balanced accuracy on {blocks} left-out {data.unit}"
             few = "" if len(y) >= FEWEST_LABELS else f" (not decisive with fewer than {FEWEST_LABELS} labels)"
             said = f"{pool:,} unlabelled windows used, {gain}{few}; "
             if len(y) >= FEWEST_LABELS and ways[0] < ways[1]:
-                graph, scores, said = None, without, f"unlabelled windows not used, because they would bring {gain}; "
+                graph, scores, self._left_out = None, without, fits
+                said = f"unlabelled windows not used, because they would bring {gain}; "
         return graph, _temperature(scores, y, self.class_weight), said
 
-    def _left_out(self, data: _Data, chosen: Setting, graph: Any) -> _Floats:
-        """Return logits (labelled rows, K) without the row's fold; those of a class that the others lack are −∞."""
-        labelled = np.flatnonzero(data.codes >= 0)
-        found, fold = np.full((len(labelled), len(self.classes_)), -np.inf), _folds(data.codes, data.block)[labelled]
-        for number, fit in enumerate(_train_without_folds(data, chosen, self.class_weight, graph)):
-            test = np.flatnonzero(fold == number)
-            found[np.ix_(test, fit.classes)] = fit.logits(data.Z[test])
-        return found
-
-    def left_out_likelihoods(
-        self, Z: Any, y: ArrayLike, groups: ArrayLike | None, trained: _Mask, statistic_columns: Any = None
-    ) -> tuple[_Floats, _Rows]:
+    def left_out_likelihoods(self, Z: Any, groups: ArrayLike | None) -> tuple[_Floats, _Rows]:
         """Return `log_likelihoods` by probes that saw no row of the row's group (N, K), and the folds (N,).
 
-        These probes have the settings and the temperature of this one, which was trained on the rows `trained` (N,).
-        Rows of groups without a label are in no fold, -1, and get the likelihoods of this probe; so do all rows with
-        labels from one group only. Other arguments are those of `fit`.
+        These probes were trained by `fit`, with the same settings and temperature, and are not stored in model files.
+        Rows of groups without a label are in no fold, -1, and get the likelihoods of this probe; so do all rows if
+        labels are from one group only.
         """
-        Z, codes, _ = copy.copy(self)._check_input(Z, y)
-        found, group = self.log_likelihoods(Z), _group_codes(groups, codes >= 0)
-        if group is None or len(np.unique(group[codes >= 0])) < 2:
-            return found, np.full(len(Z), -1)
-        pool = np.flatnonzero((codes < 0) & trained & bool(self.unlabelled_))
-        data = _Data.of(Z, codes, group, pool, statistic_columns)
-        chosen = Setting(self.C_, self.scale_, 1.0 if self.statistics_ is None else self.statistics_)
-        graph = neighbour_graph(data.Z, data.is_statistic) if len(pool) else None
-        with unthreaded(), thread_pool():
-            fits = _train_without_folds(data, chosen, self.class_weight, graph)
-        fold = _folds(codes, group)
-        for number, fit in enumerate(fits):
+        found, left_out = self.log_likelihoods(Z), self._left_out if self._fold_of else []
+        Z = np.asarray(Z, np.float64)
+        fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in _names(groups, len(Z))], np.intp)
+        for number, fit in enumerate(left_out):
             test = np.flatnonzero(fold == number)
             probabilities = log_softmax(fit.logits(Z[test], self.temperature_), axis=1)
             found[test] = -_UNSEEN
@@ -258,10 +257,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found[np.ix_(test, fit.classes)] = probabilities - prior
         return found, fold
 
-    def with_prior(self, prior: str) -> Probe:
+    def with_prior(self, prior: str | None) -> Probe:
         """Return a copy whose probabilities and predictions assume other class frequencies, by Bayes' rule.
 
-        `prior` is "balanced" for equally frequent classes, "training" for the class frequencies of the training labels.
+        `prior` is "balanced" for equally frequent classes, "training" for the class frequencies of the training labels,
+        None for those assumed now.
 
         Examples
         --------
@@ -271,6 +271,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         [0.5, 0.1]
         """
         check_is_fitted(self)
+        if prior is None:
+            return self
         if prior not in PRIORS:
             raise PolyadicError(f"prior must be 'balanced' or 'training', but is {prior!r}")
         shift = _log_prior(prior, self.class_counts_) - _log_prior(self._assumed_prior, self.class_counts_)
@@ -427,29 +429,32 @@ def _train(data: _Data, chosen: Setting, class_weight: Any, graph: Any, toleranc
 
 def _train_without_folds(data: _Data, chosen: Setting, class_weight: Any, graph: Any) -> list[_Fit]:
     """Return for each fold a regression on the other rows."""
-    fold, found = _folds(data.codes, data.block), dict[int, _Fit]()
+    found = dict[int, _Fit]()
 
     def leave_out(number: int) -> None:
-        kept = fold != number
+        kept = data.fold != number
         part = data._replace(Z=data.Z[kept], codes=data.codes[kept])
         edges = None if graph is None else graph[kept][:, kept]
         found[number] = _train(part, chosen, class_weight, edges, 10 * _TOLERANCE)
 
-    for_each(leave_out, range(int(fold.max()) + 1))
+    for_each(leave_out, range(int(data.fold.max()) + 1))
     return [found[number] for number in sorted(found)]
+
+
+def _left_out_logits(data: _Data, fits: list[_Fit], classes: int) -> _Floats:
+    """Return logits (labelled rows, K) without the row's fold; those of a class that the others lack are −∞."""
+    Z, _, _, fold = data.labelled()
+    found = np.full((len(Z), classes), -np.inf)
+    for number, fit in enumerate(fits):
+        test = np.flatnonzero(fold == number)
+        found[np.ix_(test, fit.classes)] = fit.logits(Z[test])
+    return found
 
 
 def _preference(setting: Setting, score: float, fixed: Setting) -> tuple[Any, ...]:
     """Return the key of a setting: the score, then similarity to the fixed settings."""
     alike = (setting.scale == fixed.scale, setting.weight == fixed.weight)
     return (round(score, 12), *alike, -abs(np.log(setting.C / fixed.C)), -setting.C)
-
-
-def _folds(codes: _Rows, block: _Rows) -> _Rows:
-    """Return the fold of each row (n,), one for all rows of a block; -1 in blocks without a label."""
-    labelled, fold_of_block = codes >= 0, np.full(int(block.max()) + 1, -1)
-    fold_of_block[block[labelled]] = group_folds(codes[labelled], block[labelled], FOLDS)
-    return np.where(block < 0, -1, fold_of_block[block])
 
 
 def _log_prior(prior: str, counts: Any) -> _Floats:
@@ -489,21 +494,23 @@ def _temperature(scores: _Floats, y: _Rows, class_weight: Any) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
 
 
+def _names(groups: ArrayLike | None, count: int) -> list[str]:
+    """Return the group of each row as text, "" if it is unknown."""
+    return [""] * count if groups is None else [as_text(name) for name in as_column(groups, "groups", count).tolist()]
+
+
 def _group_codes(groups: ArrayLike | None, known: _Mask) -> _Rows | None:
     """Return the groups of all rows as integers, or None if those of labelled rows are unknown ("", None, NaN, -1)."""
-    if groups is None:
+    names = np.array(_names(groups, len(known)), np.str_)
+    if groups is None or not (names[known] != "").any():
         return None
     column = as_column(groups, "groups", len(known))
-    names = np.array([as_text(value) for value in column.tolist()], np.str_)
-    if not (names[known] != "").any():
-        return None
     return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
 
 
-def features_of(model: Any, windows: Any, on_rows: Callable[[int], None] | None = None) -> _Floats:
-    """Compute features in double precision, as in model files: (N, F); `on_rows` takes the number of windows done."""
-    words = {"on_rows": on_rows} if "on_rows" in inspect.signature(model.transform).parameters else {}
-    return np.asarray(model.transform(windows, **words), np.float64)
+def features_of(model: Any, windows: Any) -> _Floats:
+    """Compute features in double precision, as in model files: (N, F)."""
+    return np.asarray(model.transform(windows), np.float64)
 
 
 def statistic_columns(model: Any) -> _Rows:

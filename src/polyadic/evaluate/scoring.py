@@ -1,4 +1,4 @@
-"""Scores of predictions and of a model's own probe, as fractions (1 is best), and the calibration of confidence."""
+"""Scores of predictions, as fractions (1 is best), and the calibration of confidence."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, recall_score
 
-from polyadic.data.splits import PROTOCOLS, Split, split
-from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.estimators import CPD
-from polyadic.evaluate.classifier import WindowClassifier, labels_of
-from polyadic.evaluate.probe import features_of
 
-__all__ = ["MEASURES", "calibration", "own_split", "score_own_probe", "scores"]
+__all__ = ["MEASURES", "balanced_weights", "calibration", "gain_over_subjects", "scores"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 """The scores over all windows."""
@@ -56,6 +51,25 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
     return result
 
 
+def balanced_weights(y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return weights of windows (n,) with the sum 1 and the same sum in each class, for a balanced accuracy."""
+    _, code, counts = np.unique(y, return_inverse=True, return_counts=True)
+    weight = 1 / counts[code]
+    return np.asarray(weight / weight.sum())
+
+
+def gain_over_subjects(
+    y: NDArray[Any], before: NDArray[Any], after: NDArray[Any], subject: NDArray[Any]
+) -> tuple[float, float]:
+    """Return the gain in balanced accuracy from one prediction (n,) to another, and its standard error over subjects.
+
+    Each subject contributes the sum over its windows.
+    """
+    difference = balanced_weights(y) * ((after == y).astype(float) - (before == y))
+    share = np.bincount(np.unique(subject, return_inverse=True)[1], difference)
+    return float(share.sum()), float(np.sqrt(len(share) * share.var(ddof=1)))
+
+
 class Calibration(NamedTuple):
     """How often predictions of a given confidence are right: one entry per bin of confidence that has predictions."""
 
@@ -86,32 +100,3 @@ def calibration(
     used = count > 0
     mean, share = (np.bincount(place, each * column, bins)[used] / count[used] for column in (values, right))
     return Calibration(mean, share, count[used])
-
-
-def own_split(model: CPD, windows: Windows) -> Split | None:
-    """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
-    if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
-        return None
-    for protocol in PROTOCOLS:
-        try:
-            part = split(windows, protocol, random_state=model.seed_)
-        except PolyadicError:  # the windows do not allow this protocol
-            continue
-        if model.split_ == f"{part.hash}:unlabelled":
-            return part
-    return None
-
-
-def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
-    """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
-
-    Returns what `scores` does, the number of windows `tested`, and whether they were `held_out` when the model was
-    fitted. Windows of a class that the probe does not know count as labelled wrongly.
-    """
-    classifier, part = WindowClassifier.of(model), own_split(model, windows)
-    rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
-    if not len(rows):
-        raise PolyadicError("windows must have labels to be scored, but none has one")
-    tested = windows[rows]
-    predicted = classifier.probe_.predict(features_of(model, tested)).astype(str)
-    return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}

@@ -19,6 +19,7 @@ from sklearn.metrics import recall_score
 
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.evaluate.scoring import balanced_weights, gain_over_subjects
 
 __all__ = ["KAPPAS", "LONGEST_GAP", "Chain", "Segments", "choose_chain", "rows_along", "segments_of", "usual_step"]
 
@@ -340,13 +341,11 @@ class Chain:
         return chain
 
 
-def choose_chain(
-    likelihoods: _Floats, codes: _Rows, fold: _Rows, groups: NDArray[Any] | None, windows: Windows
-) -> Chain:
+def choose_chain(likelihoods: _Floats, codes: _Rows, fold: _Rows, groups: NDArray[Any], windows: Windows) -> Chain:
     """Learn a chain from whole recordings in order of time, and whether it helps on left-out subjects.
 
-    Likelihoods (N, K) and folds (N,) are from `Probe.left_out_likelihoods`, `codes` (N,) are classes from 0, or -1. If
-    the subjects `groups` (N,) are unknown, None, there is no validation.
+    Likelihoods (N, K) and folds (N,) are from `Probe.left_out_likelihoods`, `codes` (N,) are classes from 0, or -1.
+    Without folds, as without known subjects in `groups` (N,), there is no validation.
     """
     step, classes, tested = usual_step(windows), likelihoods.shape[1], (codes >= 0) & (fold >= 0)
     segments = segments_of(windows, step, _LONGEST_PIECE)
@@ -362,7 +361,7 @@ def choose_chain(
         kept = codes if left_out is None else np.where(fold == left_out, -1, codes)
         return transitions_of_pairs(*labelled_pairs(kept, segments, classes))
 
-    if groups is None or len(np.unique(groups[tested])) < _FEWEST_SUBJECTS:
+    if len(np.unique(groups[tested])) < _FEWEST_SUBJECTS:
         why = f"not validated, because labels are from fewer than {_FEWEST_SUBJECTS} subjects"
         return Chain(*learn(1.0), 1.0, step, False, f"{origin}; {why}; not used by default")
     paths: dict[float, _Rows] = {}
@@ -372,26 +371,17 @@ def choose_chain(
             mine = fold == number if supervised else tested
             paths[kappa][mine] = viterbi(kappa * likelihoods, segments, *learn(kappa, number))[mine]
     truth, alone = codes[tested], likelihoods[tested].argmax(axis=1)
-    kappa = max(paths, key=lambda kappa: round(float(_weights(truth) @ (paths[kappa][tested] == truth)), 12))
+    kappa = max(paths, key=lambda kappa: round(float(balanced_weights(truth) @ (paths[kappa][tested] == truth)), 12))
     is_default, validation, verdict = _judge(truth, alone, paths[kappa][tested], groups[tested], classes)
     return Chain(*learn(kappa), kappa, step, is_default, f"{origin}, kappa {kappa:g}; {verdict}", validation)
-
-
-def _weights(truth: _Rows) -> _Floats:
-    """Return weights of windows with the sum 1 and the same sum in each class, for a balanced accuracy: (n,)."""
-    weight = 1 / np.bincount(truth)[truth]
-    return np.asarray(weight / weight.sum())
 
 
 def _judge(
     truth: _Rows, alone: _Rows, along: _Rows, groups: NDArray[Any], classes: int
 ) -> tuple[bool, dict[str, Any], str]:
     """Return whether to predict along the recording, the scores, and both in words; arguments (n,) are of windows."""
-    weight, subjects = _weights(truth), len(np.unique(groups))
-    # The standard error of the gain over subjects, each with the sum of its windows' contributions.
-    difference = weight * ((along == truth).astype(float) - (alone == truth))
-    share = np.bincount(np.unique(groups, return_inverse=True)[1], difference)
-    gain, error = float(share.sum()), float(np.sqrt(subjects * share.var(ddof=1)))
+    weight, subjects = balanced_weights(truth), len(np.unique(groups))
+    gain, error = gain_over_subjects(truth, alone, along, groups)
     names = np.arange(classes)
     recalls = [recall_score(truth, guess, labels=names, average=None, zero_division=0) for guess in (alone, along)]
     window, path = (float(weight @ (guess == truth)) for guess in (alone, along))

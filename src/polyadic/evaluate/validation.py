@@ -7,27 +7,29 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer
-from polyadic.data.splits import group_folds, refuse_copies
+from polyadic.data.splits import PROTOCOLS, Split, group_folds, refuse_copies, split
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
+from polyadic.estimators import CPD
 from polyadic.evaluate.classifier import (
-    TrainingRows,
+    WindowClassifier,
     labels_of,
+    learn_chain,
     make_probe,
     rows_to_transform,
 )
-from polyadic.evaluate.probe import AUTO, Probe, features_of, statistic_columns
-from polyadic.evaluate.scoring import MEASURES, calibration, own_split, scores
+from polyadic.evaluate.probe import AUTO, features_of, statistic_columns
+from polyadic.evaluate.scoring import MEASURES, calibration, scores
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "unseen_rows"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "own_split", "score_own_probe"]
 
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
@@ -41,9 +43,9 @@ class Fold(NamedTuple):
 
     number: int  # from 1
     total: int  # number of folds in all repeats
-    features: Any
-    probe: Probe
-    test: NDArray[np.bool_]  # (n,), which of the tested windows are those of the fold
+    repeats: int
+    classifier: WindowClassifier
+    rows: _Rows  # (n,), rows of the windows that are tested
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,32 +146,31 @@ class CrossValidation:
 def cross_validate(
     model: Any,
     windows: Windows | WindowStore,
-    folds: Literal["loso"] | int = "loso",
-    repeats: int = 1,
+    folds: Literal["auto", "loso"] | int = "auto",
+    repeats: int | None = None,
     probe: Any = AUTO,
     transductive: bool = False,
     random_state: int = 0,
-    rows: ArrayLike | None = None,
     on_fold: Callable[[Fold], None] | None = None,
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
-    In every fold, a clone of the model is refitted to all windows of the training subjects, labelled or not. It is not
-    refitted if it is known, from the split it was fitted to, that the model has not seen any test subject. A prior that
-    was set for the model's own probe also applies to the probes of the folds.
+    In every fold, a clone of the model is refitted to all windows of the training subjects, labelled or not. A model
+    that was fitted to the unlabelled part of a split of these windows is not refitted, but tested on the subjects that
+    it has not seen. A prior that was set for the model's own probe also applies to the probes of the folds.
 
     Parameters
     ----------
     model : a feature extractor with `fit` and `transform`, such as `CPD` or a baseline, fitted or not
     windows : with labels and subjects; windows without a label are used to learn features and by a `Probe`, windows
         of unknown subjects are not used
-    folds : "loso" leaves out one subject at a time; a number is the number of subject-wise folds
-    repeats : number of random assignments of subjects to folds
+    folds : "loso" leaves out one subject at a time; a number is the number of subject-wise folds; "auto" is "loso" for
+        up to 20 subjects, and above, or with `repeats`, five folds
+    repeats : number of random assignments of subjects to folds; by default two if "auto" chose five folds, else one
     probe : as for `WindowClassifier`
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows, and let
         the probe use unlabelled windows of test subjects
     random_state : random seed of the fold assignments
-    rows : rows of the labelled windows to train and test the probe on; by default all. The others only refit features
     on_fold : called after each fold with a `Fold`
 
     Examples
@@ -185,9 +186,8 @@ def cross_validate(
     unfitted = make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     refuse_copies(whole)
-    tested = _tested(whole, rows)
+    tested, refit, seen = _tested(model, whole, transductive)
     tests = _tests(whole, tested, folds, repeats, random_state)
-    refit, seen = _must_refit(model, whole, tested, transductive)
     known = np.isin(np.arange(len(whole)), tested)
     # Unlabelled windows for the probe; those of test subjects are left out, fold by fold.
     spare = (whole.label < 0) & (whole.subject != "") & (unfitted.unlabelled == AUTO)
@@ -211,31 +211,33 @@ def cross_validate(
             fitted = clone(model).fit(whole[np.flatnonzero(others)])
             Z = features_of(fitted, these)
         assert Z is not None
-        data = TrainingRows(Z, y, these.subject, statistic_columns(fitted), these, in_probe, in_order)
-        trained = data.part(~left | (is_pool & transductive)).train(unfitted, prior)
-        chain = data.part(~left).learn_chain(trained)  # from windows of other subjects alone
-        found = trained.predict_proba(Z[is_tested & left])
+        train, along = in_probe & (~left | (is_pool & transductive)), in_order & ~left
+        people = these.subject
+        trained = clone(unfitted).fit(Z[train], y[train], people[train], statistic_columns(fitted)).with_prior(prior)
+        trained.chain_ = learn_chain(trained, Z[along], y[along], people[along], these[along])
+        classifier, chosen = WindowClassifier.of_parts(fitted, trained), np.flatnonzero((is_tested | in_order) & left)
+        found = classifier.predict_proba(these[chosen])
+        own, ordered = found[is_tested[chosen]], in_order[chosen]
         places, columns = np.flatnonzero(test), np.searchsorted(classes, trained.classes_)
-        predicted[repeat, places] = path[repeat, places] = trained.predict(Z[is_tested & left])
-        confidence[repeat, places] = found.max(axis=1)
+        predicted[repeat, places] = path[repeat, places] = trained.classes_[own.argmax(axis=1)]
+        confidence[repeat, places] = own.max(axis=1)
         if repeat == 0:
-            probability[places[:, None], columns] = smoothed[places[:, None], columns] = found
-        if chain is not None:
-            ordered = np.flatnonzero(in_order & left)
-            recordings, likelihoods = these[ordered], trained.log_likelihoods(Z[ordered])
-            places, own = np.flatnonzero((in_order & left)[is_tested]), is_tested[ordered]
-            path[repeat, places] = trained.classes_[chain.path(likelihoods, recordings)[own]]
+            probability[places[:, None], columns] = smoothed[places[:, None], columns] = own
+        if trained.chain_ is not None:
+            rows, places = chosen[ordered], np.flatnonzero((in_order & left)[is_tested])
+            sequence, given_all = classifier.label_sequence(found[ordered], these[rows])
+            path[repeat, places] = sequence[is_tested[rows]]
             if repeat == 0:
-                smoothed[places[:, None], columns] = chain.smooth(likelihoods, recordings)[own]
-            used.append(chain.is_default)
+                smoothed[places[:, None], columns] = given_all[is_tested[rows]]
+            used.append(trained.chain_.is_default)
         reasons.append(trained.reason_)
         if on_fold is not None:
-            on_fold(Fold(number, len(tests), fitted, trained, test))
-    along = None
+            on_fold(Fold(number, len(tests), repeats, classifier, tested[test]))
+    order = None
     if used:
         recall = {str(name): float(np.mean(path[:, labels == name] == name)) for name in classes}
-        along = {"recall": recall, "used": float(np.mean(used)), "predicted": path, "probability": smoothed}
-        along = _means(labels, path) | along
+        order = {"recall": recall, "used": float(np.mean(used)), "predicted": path, "probability": smoothed}
+        order = _means(labels, path) | order
     return CrossValidation(
         **_means(labels, predicted),
         **_by_class_and_subject(labels, predicted, subject),
@@ -252,7 +254,7 @@ def cross_validate(
         correct=predicted == labels,
         confidence=confidence,
         probability=probability,
-        along=along,
+        along=order,
     )
 
 
@@ -297,25 +299,15 @@ def _without_single_windows(result: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "kappa": None if np.isnan(kept["kappa"]) else kept["kappa"]}
 
 
-def default_folds(
-    windows: Windows, rows: ArrayLike | None = None, repeats: int | None = None
-) -> tuple[Literal["loso"] | int, int]:
-    """Return the default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, twice.
-
-    Windows that `cross_validate` cannot test raise the same errors.
+def _tested(model: Any, windows: Windows, transductive: bool) -> tuple[_Rows, bool, bool]:
+    """Return the rows of the labelled windows to test, whether features must be refitted without the test subjects in
+    every fold, and whether the model may have seen test subjects.
     """
-    subjects = len(np.unique(windows.subject[_tested(windows, rows)]))
-    if repeats is not None:
-        return min(_FOLDS, subjects), repeats
-    return ("loso", 1) if subjects <= _MOST_LEFT_OUT_ALONE else (_FOLDS, _REPEATS)
-
-
-def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
-    """Return the rows of the labelled windows of known subjects, among `rows`."""
     if not isinstance(windows, Windows):
         raise PolyadicError(f"windows must be Windows with labels and subjects, but are {type(windows).__name__}")
-    chosen = np.arange(len(windows)) if rows is None else np.unique(np.asarray(rows, np.intp))
-    labelled = chosen[windows.label[chosen] >= 0]
+    if not hasattr(model, "transform"):
+        raise PolyadicError(f"model must be a feature extractor with transform, but is a {type(model).__name__}")
+    labelled = np.flatnonzero(windows.label >= 0)
     known: _Rows = labelled[windows.subject[labelled] != ""]
     people = np.unique(windows.subject[known]).tolist()
     classes = [windows.classes[code] for code in np.unique(windows.label[known])]
@@ -330,22 +322,39 @@ def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
         why = f"labels must have at least two classes, but all are {classes[0]!r}"
     if why:
         raise PolyadicError(why)
-    return known
+    try:
+        check_is_fitted(model)
+    except NotFittedError as error:
+        if transductive:
+            raise PolyadicError("transductive=True keeps features, but the model is not fitted") from error
+        return known, True, False
+    part = own_split(model, windows)
+    learned = [""] if part is None else np.unique(windows.subject[part.unlabelled])
+    if "" not in learned:  # otherwise the model may have seen anybody
+        new = known[~np.isin(windows.subject[known], learned)]
+        if all(len(np.unique(column[new])) > 1 for column in (windows.subject, windows.label)):
+            return new, False, False
+    return known, not transductive, True
 
 
-def _tests(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[tuple[int, NDArray[np.bool_]]]:
+def _tests(
+    windows: Windows, tested: _Rows, folds: Any, repeats: int | None, seed: int
+) -> list[tuple[int, NDArray[np.bool_]]]:
     """Return for each fold the number of its repeat, from 0, and which of the tested windows it leaves out."""
-    check_integer("repeats", repeats, 1)
+    check_integer("repeats", repeats, 1, none=True)
     check_integer("random_state", seed, 0)
     subject, label = windows.subject[tested], windows.label[tested]
     people, member = np.unique(subject, return_inverse=True)
+    if isinstance(folds, str) and folds == "auto":
+        folds = "loso" if repeats is None and len(people) <= _MOST_LEFT_OUT_ALONE else min(_FOLDS, len(people))
+        repeats = repeats or _REPEATS
     if isinstance(folds, str) and folds == "loso":
         assignments = [member]
     else:
         check_integer("folds", folds, 2)
         if folds > len(people):
             raise PolyadicError(f"folds must be at most the number of labelled subjects, {len(people)}, but is {folds}")
-        assignments = [group_folds(label, subject, folds, (seed, repeat)) for repeat in range(repeats)]
+        assignments = [group_folds(label, subject, folds, (seed, repeat)) for repeat in range(repeats or 1)]
     tests = [(repeat, fold == number) for repeat, fold in enumerate(assignments) for number in range(fold.max() + 1)]
     for _, test in tests:
         if len(np.unique(label[~test])) < 2:
@@ -354,32 +363,30 @@ def _tests(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int)
     return tests
 
 
-def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
-    """Return the rows of labelled windows of subjects that the model has not learned from, or None if unknown.
+def own_split(model: CPD, windows: Windows) -> Split | None:
+    """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
+    if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
+        return None
+    for protocol in PROTOCOLS:
+        try:
+            part = split(windows, protocol, random_state=model.seed_)
+        except PolyadicError:  # the windows do not allow this protocol
+            continue
+        if model.split_ == f"{part.hash}:unlabelled":
+            return part
+    return None
 
-    They are known if the model was fitted to the unlabelled part of a split of these windows.
+
+def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
+    """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
+
+    Returns what `scores` does, the number of windows `tested`, and whether they were `held_out` when the model was
+    fitted. Windows of a class that the probe does not know count as labelled wrongly.
     """
     part = own_split(model, windows)
-    if part is None:
-        return None
-    learned = np.unique(windows.subject[part.unlabelled])
-    rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "") & ~np.isin(windows.subject, learned))
-    several = len(np.unique(windows.subject[rows])) > 1 and len(np.unique(windows.label[rows])) > 1
-    return rows if several and "" not in learned else None
-
-
-def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
-    """Return whether features must be refitted in every fold, and whether the model may have seen test subjects."""
-    if not hasattr(model, "transform"):
-        raise PolyadicError(f"model must be a feature extractor with transform, but is a {type(model).__name__}")
-    try:
-        check_is_fitted(model)
-    except NotFittedError as error:
-        if transductive:
-            raise PolyadicError("transductive=True keeps features, but the model is not fitted") from error
-        return True, False
-    part = own_split(model, windows)
-    # A window of an unknown subject may belong to a test subject.
-    learned = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
-    seen = "" in learned or not learned.isdisjoint(windows.subject[tested].tolist())
-    return seen and not transductive, seen
+    rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
+    if not len(rows):
+        raise PolyadicError("windows must have labels to be scored, but none has one")
+    tested = windows[rows]
+    predicted = WindowClassifier.of(model).predict(tested).astype(str)
+    return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}

@@ -21,7 +21,8 @@ from polyadic._util.files import harmless
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
-from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
+from polyadic.evaluate.classifier import learn_chain
+from polyadic.evaluate.sequences import Chain, rows_along
 from polyadic.label.journal import Journal, Row, place_rows
 from polyadic.label.questions import EVERY, Question, Questions
 
@@ -256,9 +257,8 @@ class Session:
             result = Predictions(version, {"count": len(random), "too_early": "labels of two classes are needed"})
         else:
             rows = np.union1d(self.questions.sample, np.flatnonzero(known))
-            words = self.Z[rows], labels[rows], self.groups[rows]
-            probe = Probe().fit(*words, self._statistics)
-            likelihoods, fold = probe.left_out_likelihoods(*words, np.ones(len(rows), bool), self._statistics)
+            probe = Probe().fit(self.Z[rows], labels[rows], self.groups[rows], self._statistics)
+            likelihoods, fold = probe.left_out_likelihoods(self.Z[rows], self.groups[rows])
             drawn = np.isin(rows, random) & (fold >= 0)
             right = (probe.classes_[likelihoods.argmax(axis=1)] == labels[rows])[drawn].tolist()
             same = np.array_equal(self.predictions.classes, probe.classes_)
@@ -290,13 +290,10 @@ class Session:
         rows = rows[np.isin(self.windows.index.recording[rows], recordings[np.cumsum(sizes) <= _MOST_ALONG])]
         if predictions.probe is None or set(labels[rows].tolist()) - {""} != set(predictions.classes.tolist()):
             return
-        words = self.Z[rows], labels[rows], self.groups[rows], np.ones(len(rows), bool), self._statistics
-        likelihoods, fold = predictions.probe.left_out_likelihoods(*words)
-        codes = np.where(labels == "", -1, np.searchsorted(predictions.classes, labels))[rows]
-        chain = choose_chain(likelihoods, codes, fold, self.groups[rows], self.windows[rows])
+        chain = learn_chain(predictions.probe, self.Z[rows], labels[rows], self.groups[rows], self.windows[rows])
         with self._lock:
             if self.predictions is predictions:
-                self.predictions = predictions._replace(chain=chain if chain.is_default else None)
+                self.predictions = predictions._replace(chain=chain if chain is not None and chain.is_default else None)
 
     def timeline(self, row: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Return the windows of a window's recording in order of time, and their predicted classes ("" if none)."""

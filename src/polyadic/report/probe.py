@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.windows import Windows
-from polyadic.evaluate import WindowClassifier, cross_validate, scores
+from polyadic.evaluate import cross_validate, scores
 from polyadic.evaluate.probe import AUTO
-from polyadic.evaluate.validation import CrossValidation, Fold, default_folds, unseen_rows
+from polyadic.evaluate.validation import CrossValidation, Fold
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
@@ -80,28 +80,25 @@ def score_probe(
     One subject is left out at a time; of more than 20, one of five groups, twice. `on_fold` is called with the number
     of folds done and the total; other parameters are those of `polyadic.report.render`.
     """
-    unseen = unseen_rows(model, windows)
-    rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "")) if unseen is None else unseen
-    folds, repeats = default_folds(windows, unseen)
-    label, subject = windows.label[rows], windows.subject[rows]
     names = np.array(windows.classes)
     truth, without = list[NDArray[Any]](), dict[int, list[NDArray[Any]]]()
 
     def record(fold: Fold) -> None:
-        if fold.number <= fold.total // repeats:  # in the first repeat
-            some = thinned(np.flatnonzero(fold.test), max(1, _MOST_WITHOUT * repeats // fold.total))
-            truth.append(names[label[some]])
-            for count, guesses in _predict_without_channels(fold, windows.read(rows[some])).items():
+        if fold.number <= fold.total // fold.repeats:  # in the first repeat
+            some = thinned(fold.rows, max(1, _MOST_WITHOUT * fold.repeats // fold.total))
+            truth.append(names[windows.label[some]])
+            for count, guesses in _predict_without_channels(fold, windows.read(some)).items():
                 without.setdefault(count, []).append(guesses)
         on_fold(fold.number, fold.total)
 
-    result = cross_validate(model, windows, folds, repeats, kind, transductive, seed, rows, record)
+    result = cross_validate(model, windows, probe=kind, transductive=transductive, random_state=seed, on_fold=record)
+    label, subject = windows.label[result.rows], windows.subject[result.rows]
     codes = {name: code for code, name in enumerate(windows.classes)}
     to_codes = np.vectorize(lambda name: codes[str(name)], otypes=[int])
     predicted, path, shares = to_codes(result.predicted), None, result.probability
     if result.along is not None and result.along["used"] > 0.5:
         path, shares = to_codes(result.along["predicted"][0]), result.along["probability"]
-    probability = np.zeros((len(rows), len(codes)))
+    probability = np.zeros((len(label), len(codes)))
     probability[:, to_codes(result.classes)] = shares
     low, high = interval(label == predicted[0], subject, label)
     return ProbeResult(
@@ -126,16 +123,14 @@ def _predict_without_channels(fold: Fold, X: NDArray[Any]) -> dict[int, NDArray[
     The channels are random in each window, from a fixed seed; those missing first are also missing later.
     """
     channels = X.shape[1]
-    if not hasattr(fold.features, "prior_") or channels < 2:
+    if not hasattr(fold.classifier.features_, "prior_") or channels < 2:
         return {}
-    classifier = WindowClassifier(fold.features)
-    classifier.features_, classifier.probe_, classifier.classes_ = fold.features, fold.probe, fold.probe.classes_
     random = np.random.default_rng(fold.number)
     place = random.permuted(np.tile(np.arange(channels), (len(X), 1)), axis=1)
     found = {}
     for count in sorted({0, 1, 2, -(-channels // 4), -(-channels // 2)} - {channels}):
         lacking = np.where((place < count)[:, :, None], np.nan, X)
-        found[count] = classifier.classes_[classifier.predict_proba(lacking).argmax(axis=1)]
+        found[count] = fold.classifier.predict(lacking)
     return found
 
 
