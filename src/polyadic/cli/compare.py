@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.files import write_json
 from polyadic._util.terminal import echo
 from polyadic.cli.files import check_out_file, require
-from polyadic.cli.fit import found_components, tell_components
+from polyadic.cli.fit import found_components
 from polyadic.cli.options import Common, Data, flag, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import DataError, PolyadicError
@@ -82,7 +82,7 @@ def compare(
             loaded.components_ = found_components(collected, common.seed, common.hidden)
         if not common.json and hasattr(loaded, "components_"):
             only = "; only the level is compared" if loaded.components_.model is None else ""
-            echo(f"components: {tell_components(loaded.components_)}{only}")
+            echo(f"{loaded.components_!r}{only}")
         settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": common.seed}
         result = explain.compare(loaded, chosen, group, covariates=columns or None, **settings)
         if out is not None and out.suffix == ".html":

@@ -12,7 +12,7 @@ from polyadic._util.terminal import described, echo, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import flag, option
-from polyadic.cli.windows import are_recordings, counted, describe, opened
+from polyadic.cli.windows import are_recordings, describe, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def fit(
         if resume and not common.hidden:
             echo(where_resumed(path), err=True)
         components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
-        try:
+        with options.resumable(path, "progress is"):
             if components:
                 collected = model.fit_with_moments(unlabelled, unlabelled.subject, checkpoint=path, resume=resume)
             else:
@@ -163,11 +163,6 @@ def fit(
                 model.components_ = found_components(collected, common.seed, common.hidden)
             model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
-        except KeyboardInterrupt as stop:
-            if path.exists():
-                stop.args = (f"progress is saved in {path}. To resume:\n  {options.resume_command()}",)
-            raise
-        path.unlink(missing_ok=True)
     notes = []
     if probe is not None and unlabelled.index.n_subjects > 1:
         if "%" in str(getattr(model.probe_, "reason_", "")):
@@ -209,7 +204,7 @@ def _tell(common: options.Common, model: Any, method: Method, out: Path, counts:
         "reason": getattr(probe, "reason_", None),
         "along": getattr(getattr(probe, "chain_", None), "reason", None),
     }
-    lines = described({**outcome, "components": "" if found is None else tell_components(found)})
+    lines = [*described(outcome), *([] if found is None else [repr(found)])]
     common.tell({**outcome, "components": None if found is None else found.to_dict()}, *notes, shown=lines)
 
 
@@ -222,15 +217,6 @@ def found_components(moments: Any, seed: int, hidden: bool, **settings: int) -> 
         echo("Finding the components that replicate in other subjects, which may take a minute.", err=True)
     with stage_bar("components", hidden, "parts") as show:
         return components(moments, random_state=seed, progress=show, **settings)
-
-
-def tell_components(found: Components) -> str:
-    """Return one line on the components for people."""
-    of = f"in halves of the {counted(found.n_subjects, 'subject')}"
-    if found.model is None:
-        return f"none replicate {of}, so there are none to interpret"
-    bands = "with 90 % bands" if found.bands is not None else "without bands (fewer than 10 subjects)"
-    return f"{found.model.rank} of {found.rank} replicate {of}, {bands}; see polyadic report"
 
 
 def build_estimator(method: Method, settings: Preset, **parameters: Any) -> Any:

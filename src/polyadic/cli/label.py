@@ -56,7 +56,7 @@ def label(
     """
     from polyadic import CPD
     from polyadic._util.progress import window_bar
-    from polyadic.evaluate.probe import features_of
+    from polyadic.evaluate.probe import features_of, statistic_columns
     from polyadic.label import Journal, Session
 
     for package in ("starlette", "uvicorn"):
@@ -75,8 +75,8 @@ def label(
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers
                 who = getpass.getuser()
-        readout = getattr(loaded, "readout_", None)
-        session = Session(windows, Z, journal, readout=readout, who=who or "", random_state=common.seed)
+        columns = statistic_columns(loaded)
+        session = Session(windows, Z, journal, statistics=columns, who=who or "", random_state=common.seed)
         if len(journal.rows):
             echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')} so far")
         _serve(session, host, port, browser)

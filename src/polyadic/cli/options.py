@@ -252,8 +252,16 @@ def _exit(message: str, code: int = 1, colour: str = "red") -> None:
     raise SystemExit(code) from None
 
 
-def resume_command() -> str:
-    """Return the command line of this process with --resume."""
-    words = [word for word in sys.argv[1:] if word != "--resume"]
-    start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
-    return f"{start} {shlex.join([*words, '--resume'])}"
+@contextmanager
+def resumable(path: Path, kept: str) -> Iterator[None]:
+    """Remove the file of what is done when all is done; if the command is stopped, say how to resume with it."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if path.exists():
+            words = [word for word in sys.argv[1:] if word != "--resume"]
+            start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
+            command = f"{start} {shlex.join([*words, '--resume'])}"
+            stop.args = (f"{kept} saved in {path}. To resume:\n  {command}",)
+        raise
+    path.unlink(missing_ok=True)
