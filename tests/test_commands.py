@@ -216,9 +216,7 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     outcome = json.loads(run(*words, "--json").stdout)
     windows = open_windows(here / "w.npz")
     expected = cross_validate(model, windows, 3)
-    assert outcome == json.loads(
-        json.dumps({"model": "m.safetensors", "data": "w.npz", "probe": "auto", **expected.to_dict()})
-    )
+    assert outcome == json.loads(json.dumps({"model": "m.safetensors", "data": "w.npz", **expected.to_dict()}))
     assert outcome["refitted"]
     assert set(outcome["per_subject"]) == set(signals.subject.tolist())
     shown = " ".join(run(*words).stdout.split())
@@ -273,7 +271,7 @@ def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_othe
     assert own_split(model, signals[:200]) is None
 
 
-def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here):
+def test_fit_reports_how_its_probe_was_chosen(here):
     saved(here)
     said = run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors").stdout
     chosen = load(here / "m.safetensors").probe_
@@ -281,9 +279,6 @@ def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here)
     assert f"reason {chosen.reason_}" in " ".join(said.split())
     assert "by leaving out 30 subjects" in chosen.reason_
     assert "for the score on new subjects: polyadic evaluate m.safetensors w.npz\n" in said
-    for kind in ("plain", "standardised"):
-        run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--force", "--probe", kind)
-        assert WindowClassifier.load(here / "p.safetensors").probe.scale == kind
 
 
 def load_of(signals: Windows):
@@ -376,7 +371,6 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or an integer"),
         (("evaluate", "plain.safetensors", "y.npz"), 1, "windows must have subjects"),
         (("evaluate", "model.safetensors", "w.npz"), 1, "To label new recordings, use polyadic predict"),
-        (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),
     ],
 )
 def test_exit_codes_match_the_manual(words, code, message, here):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.files import harmless
 from polyadic._util.terminal import described, echo, print_json, print_table
 from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import Common, Data, Model, Probe, Transductive, flag, option, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, Transductive, flag, option, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -36,7 +36,6 @@ def evaluate(
     common: Common,
     model: Model,
     data: Data,
-    probe: Probe = None,
     folds: Annotated[
         str | None,
         option("Folds of subjects, or loso: one subject each. Default: loso, above 20 subjects 5.", metavar="N|loso"),
@@ -59,8 +58,8 @@ def evaluate(
     loaded = open_model(model, common.device)
     if out is not None:
         check_out_file(out, model, data, endings=(".csv",), force=common.force)
-    if own_probe and any(value is not None for value in (probe, folds, repeats)):
-        raise PolyadicError("--own-probe uses no folds: leave out --probe, --folds and --repeats")
+    if own_probe and (folds is not None or repeats is not None):
+        raise PolyadicError("--own-probe uses no folds: leave out --folds and --repeats")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     with opened(data, common, model=loaded) as windows:
@@ -73,10 +72,8 @@ def evaluate(
         if own_probe:
             outcome |= score_own_probe(loaded, windows)
         else:
-            kind = probe or "auto"
-            choice = {"probe": kind, "transductive": transductive}
-            result = cross_validation(loaded, windows, common.hidden, folds, repeats, **choice)
-            outcome |= {"probe": kind, **result.to_dict()}
+            result = cross_validation(loaded, windows, common.hidden, folds, repeats, transductive)
+            outcome |= result.to_dict()
     if out is not None:
         write_csv(out, [("measure", "name", "value"), *_flat(outcome)])
     if common.json:
@@ -91,7 +88,12 @@ def evaluate(
 
 
 def cross_validation(
-    model: Any, windows: Windows, hidden: bool, folds: str | None = None, repeats: int | None = None, **options: Any
+    model: Any,
+    windows: Windows,
+    hidden: bool,
+    folds: str | None = None,
+    repeats: int | None = None,
+    transductive: bool = False,
 ) -> CrossValidation:
     """Return the scores of left-out subjects, and show progress."""
     from polyadic._util.progress import stage_bar
@@ -103,7 +105,8 @@ def cross_validation(
         chosen, repeats = default_folds(windows, rows, repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
         tell = lambda fold: show(fold.number, fold.total)  # noqa: E731
-        return cross_validate(model, windows, chosen, repeats or 1, rows=rows, on_fold=tell, **options)
+        options: dict[str, Any] = {"rows": rows, "transductive": transductive, "on_fold": tell}
+        return cross_validate(model, windows, chosen, repeats or 1, **options)
 
 
 def _flat(value: Any, *names: str) -> Iterator[tuple[str, str, Any]]:
@@ -127,7 +130,7 @@ def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | No
     classes, subjects = ((100 * table).assign(windows=table["windows"].astype(int)) for table in tables)
     if along is not None:
         classes["recall along"] = 100 * pd.Series(along["recall"])
-    print_table(classes, f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe; in %")
+    print_table(classes, f"{outcome['model']} on {outcome['data']}, by subject; in %")
     if len(classes) <= _MOST_SHOWN:
         repeats, confusion = outcome["repeats"], pd.DataFrame(outcome["confusion"], classes.index, classes.index)
         mean = f", mean of {repeats} repeats" if repeats > 1 else ""

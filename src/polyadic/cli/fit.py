@@ -54,10 +54,7 @@ def fit(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
     rank: options.Rank = None,
-    probe: Annotated[
-        options.ProbeKind | None,
-        option(f"Also train a probe: a classifier. {options.PROBE_KINDS} Without a KIND: auto.", metavar="[KIND]"),
-    ] = None,
+    probe: Annotated[bool, flag("Also train a probe: a classifier, from windows with labels.", "--probe")] = False,
     labels: Annotated[
         Path | None,
         option("Labels from a .csv file such as that of [bold]polyadic label[/bold].", metavar="TABLE", exists=True),
@@ -114,11 +111,11 @@ def fit(
 
     chosen_method = method or ("cpd" if preset is None else "atd")
     for name, value in (("--labels", labels), ("--prior", prior)):
-        if value is not None and probe is None:
+        if value is not None and not probe:
             raise PolyadicError(f"{name} needs --probe: a model without a probe knows no classes")
     if augment is not None and chosen_method != "atd":
         raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
-    if (moments or scheduler is not None) and (chosen_method != "cpd" or probe is not None or protocol is not None):
+    if (moments or scheduler is not None) and (chosen_method != "cpd" or probe or protocol is not None):
         which = "--moments" if moments else "--scheduler"
         raise PolyadicError(f"{which} is for --method cpd, without --probe and --protocol")
     check_out_file(out, data, endings=(".safetensors",), force=common.force)
@@ -130,7 +127,7 @@ def fit(
     if scheduler is not None:
         source = on_cluster(scheduler, data, dict(common.given))
     else:
-        source = opened(data, common, labels=labels is None, compares=probe is not None)
+        source = opened(data, common, labels=labels is None, compares=probe)
     with source as windows:
         if labels is not None:
             windows, note = apply_labels(labels, windows)
@@ -140,7 +137,7 @@ def fit(
         if protocol is not None:
             unlabelled, labelled, _ = split(windows, protocol, random_state=common.seed)
         found = len(set(labelled.label[labelled.label >= 0].tolist()))
-        if probe is not None and found < 2:
+        if probe and found < 2:
             hint = _LABEL_HINT if are_recordings(data) else ""
             raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
@@ -157,19 +154,19 @@ def fit(
                 collected = model.fit_with_moments(unlabelled, unlabelled.subject, checkpoint=path, resume=resume)
             else:
                 model.fit(unlabelled, checkpoint=path, resume=resume)
-            if probe is not None:
-                model.probe_ = WindowClassifier(model, probe, prior).fit(labelled).probe_
+            if probe:
+                model.probe_ = WindowClassifier(model, prior=prior).fit(labelled).probe_
             if components:
                 model.components_ = found_components(collected, common.seed, common.hidden)
             model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
     notes = []
-    if probe is not None and unlabelled.index.n_subjects > 1:
+    if probe and unlabelled.index.n_subjects > 1:
         if "%" in str(getattr(model.probe_, "reason_", "")):
             notes.append("that score chose the settings, on features that have seen every subject: it is optimistic")
         notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
     counts = {"subjects": unlabelled.index.n_subjects, "subjects_from": unlabelled.index.subjects_from}
-    counts["labelled"] = 0 if probe is None else int((labelled.label >= 0).sum())
+    counts["labelled"] = int((labelled.label >= 0).sum()) if probe else 0
     _tell(common, model, chosen_method, out, counts, *notes)
 
 

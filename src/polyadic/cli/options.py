@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 import typer.core
@@ -22,9 +22,6 @@ import typer.core
 from polyadic._util.terminal import described, echo, print_json, print_notes
 from polyadic.data.reading import Reading, option_name
 from polyadic.errors import PolyadicError
-
-ProbeKind = Literal["auto", "plain", "standardised"]
-PROBE_KINDS = "auto: settings chosen by leaving subjects out; plain, standardised: fixed, as in the paper's tables."
 
 
 def check_data(path: Path | None) -> Any:
@@ -72,7 +69,6 @@ Prior = Annotated[
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
 Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
 Hop = Annotated[int | None, option("Hop of the STFT in samples.", min=1, metavar="N")]
-Probe = Annotated[ProbeKind | None, option(f"The classifier on the features. {PROBE_KINDS}", metavar="KIND")]
 Transductive = Annotated[bool, flag("Keep features that have seen test subjects, without refits.", "--transductive")]
 ModelOut = Annotated[Path, out_option("The model file to write.")]
 Model = Annotated[
@@ -170,15 +166,7 @@ def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_
 
 
 class Command(typer.core.TyperCommand):
-    """A command that ends with a message and an exit code; the --probe of `fit` needs no value."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        if self.name == "fit":
-            end = args.index("--") if "--" in args else len(args)
-            for place, word in enumerate(args[:end]):
-                if word == "--probe" and [*args, ""][place + 1] not in get_args(ProbeKind):
-                    args[place] = "--probe=auto"
-        return super().parse_args(ctx, args)
+    """A command that ends with a message and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         with _exit_with_message():
