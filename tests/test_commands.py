@@ -179,7 +179,8 @@ def test_dead_channels_are_named_once_and_fit_says_that_it_looks_for_components(
     assert said.count("Finding the components that replicate in other subjects") == 1
     assert run("predict", "model.safetensors", "w.npz").stderr.count("dead or stuck channels") == 1
     said = run("moments", "w.npz", "--stage", "floor", "--allow-few", "-o", "floor.moments").stdout
-    assert said.split()[:8] == ["moments", "floor.moments", "stage", "floor", "windows", "60", "subjects", "4"]
+    assert said.split()[:2] == ["path", "floor.moments"]
+    assert " stage floor windows 60 subjects 4 " in " ".join(said.split())
 
 
 @pytest.mark.filterwarnings("ignore:dead or stuck channels")

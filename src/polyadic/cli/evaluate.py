@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.files import harmless
 from polyadic._util.terminal import described, echo, print_json, print_table
 from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import Common, Data, Model, Transductive, flag, option, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, Transductive, option, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -42,7 +42,7 @@ def evaluate(
     ] = None,
     repeats: Annotated[int | None, option("Number of repeats of the folds. Default: 1.", min=1, metavar="N")] = None,
     transductive: Transductive = False,
-    own_probe: Annotated[bool, flag("Score the probe in the model file; no training.", "--own-probe")] = False,
+    own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
     out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
 ) -> None:
     """Score a model by how well a classifier predicts labels from its features.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from polyadic._util.terminal import described, echo, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import flag, option
+from polyadic.cli.options import option
 from polyadic.cli.windows import are_recordings, describe, opened
 from polyadic.errors import PolyadicError
 
@@ -54,7 +54,7 @@ def fit(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
     rank: options.Rank = None,
-    probe: Annotated[bool, flag("Also train a probe: a classifier, from windows with labels.", "--probe")] = False,
+    probe: Annotated[bool, option("Also train a probe: a classifier, from windows with labels.", "--probe")] = False,
     labels: Annotated[
         Path | None,
         option("Labels from a .csv file such as that of [bold]polyadic label[/bold].", metavar="TABLE", exists=True),
@@ -64,12 +64,11 @@ def fit(
         bool,
         option(
             "Also find components that replicate in other subjects, for reports. Needs two subjects and --method cpd.",
-            metavar="",
             envvar="POLYADIC_COMPONENTS",
             show_envvar=False,
         ),
     ] = True,
-    keep_flat: Annotated[bool, flag("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
+    keep_flat: Annotated[bool, option("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
     method: Annotated[
         Method | None,
         option("cpd (default); of the paper: atd (default with --preset), sals, gr-sals.", case_sensitive=False),
@@ -90,8 +89,8 @@ def fit(
         _paper("Second views of atd, such as jitter:0.05+shift:0.1; names jitter, scale, shift, drop, neighbour."),
     ] = None,
     batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1)] = None,
-    resume: Annotated[bool, flag("Resume from OUT.checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
-    moments: Annotated[bool, flag("DATA is a file of [bold]moments[/bold].", "--moments", panel=_LONG)] = False,
+    resume: Annotated[bool, option("Resume from OUT.checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
+    moments: Annotated[bool, option("DATA is a file of [bold]moments[/bold].", "--moments", panel=_LONG)] = False,
     scheduler: Annotated[str | None, option("Dask scheduler: tcp://host:8786.", panel=_LONG, metavar="ADDRESS")] = None,
 ) -> None:
     """Fit a model to recordings or windows and write it to a file.

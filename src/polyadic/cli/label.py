@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from polyadic._util.terminal import echo, print_notes
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
-from polyadic.cli.options import Common, Data, flag, option, out_option, with_options
+from polyadic.cli.options import Common, Data, option, out_option, with_options
 from polyadic.cli.windows import are_recordings, counted, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -46,7 +46,7 @@ def label(
     ] = None,
     host: Annotated[str, option("Address to listen on. Default: this machine only.", metavar="ADDRESS")] = _LOCAL,
     port: Annotated[int, option("Port; 0 for any free one.", min=0, max=65535, metavar="N")] = 0,
-    browser: Annotated[bool, flag("Open the page in the browser.", "--browser/--no-browser")] = True,
+    browser: Annotated[bool, option("Open the page in the browser.", "--browser/--no-browser")] = True,
 ) -> None:
     """Label windows in the browser: the program chooses which, and shows what the labels predict.
 

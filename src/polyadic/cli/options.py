@@ -51,11 +51,6 @@ def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
-def flag(text: str, *names: str, panel: str | None = None) -> Any:
-    """Declare an option without a value."""
-    return option(text, *names, panel=panel, metavar="")
-
-
 def out_option(text: str, metavar: str = "FILE") -> Any:
     """Declare the option --out (-o)."""
     return option(text, "--out", "-o", metavar=metavar)
@@ -69,7 +64,7 @@ Prior = Annotated[
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
 Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
 Hop = Annotated[int | None, option("Hop of the STFT in samples.", min=1, metavar="N")]
-Transductive = Annotated[bool, flag("Keep features that have seen test subjects, without refits.", "--transductive")]
+Transductive = Annotated[bool, option("Keep features that have seen test subjects, without refits.", "--transductive")]
 ModelOut = Annotated[Path, out_option("The model file to write.")]
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file of [bold]fit[/bold] or tune.", callback=_check_model)
@@ -100,9 +95,9 @@ class Common:
 
     seed: Annotated[int, option("Random seed.", metavar="N")] = 0
     device: Annotated[str, option("Compute device: auto, cpu or cuda.", metavar="NAME")] = "auto"
-    force: Annotated[bool, flag("Overwrite the output if it exists.", "--force")] = False
-    json: Annotated[bool, flag("Print the result as JSON and nothing else.", "--json")] = False
-    quiet: Annotated[bool, flag("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
+    force: Annotated[bool, option("Overwrite the output if it exists.", "--force")] = False
+    json: Annotated[bool, option("Print the result as JSON and nothing else.", "--json")] = False
+    quiet: Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
     on_error: Any = "raise"
     given: Mapping[str, Any] = field(default_factory=dict)
 
@@ -168,6 +163,9 @@ def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_
 class Command(typer.core.TyperCommand):
     """A command that ends with a message and an exit code."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
     def invoke(self, ctx: Any) -> Any:
         with _exit_with_message():
             return super().invoke(ctx)
@@ -176,8 +174,19 @@ class Command(typer.core.TyperCommand):
 class Group(typer.core.TyperGroup):
     """A group of commands; typer would list a group such as prepare after all commands."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: {"run": 0, "prepare": 1}.get(name, 2))
+
+
+def _without_types(params: list[Any]) -> list[Any]:
+    """Return parameters of which flags have no type in the help, which some versions of typer would show."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
 
 
 def flowing(text: str | None) -> str:

@@ -11,7 +11,7 @@ from polyadic._util.terminal import echo
 from polyadic.cli import label_files
 from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
 from polyadic.cli.label_files import Labelled
-from polyadic.cli.options import Common, Data, Model, Prior, flag, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, Prior, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -44,7 +44,7 @@ def predict(
     prior: Prior = None,
     along: Annotated[
         bool | None,
-        flag("Predict along each recording, or each window by itself. Default: the better in training.", _ALONG),
+        option("Predict along each recording, or each window by itself. Default: the better in training.", _ALONG),
     ] = None,
 ) -> None:
     """Predict the label of every window, and write a CSV file or annotations.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic.cli.files import check_out_file, parts_of, write_table
-from polyadic.cli.options import Common, Data, Model, flag, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def transform(
     model: Model,
     data: Data,
     out: Annotated[Path, out_option(".npy, or .csv with subject, recording, label.")] = Path("features.npy"),
-    expression: Annotated[bool, flag("Level and relative expression of components, in dB.", "--expression")] = False,
+    expression: Annotated[bool, option("Level and relative expression of components, in dB.", "--expression")] = False,
 ) -> None:
     """Compute the features of all windows and write them to a file."""
     import numpy as np

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import Common, Data, ModelOut, flag, option, resumable, with_options
+from polyadic.cli.options import Common, Data, ModelOut, option, resumable, with_options
 from polyadic.cli.windows import describe, opened
 from polyadic.errors import PolyadicError
 
@@ -26,7 +26,7 @@ def tune(
     minutes: Annotated[float, option("Time limit for everything.", min=0.0, metavar="X")] = 10.0,
     tries: Annotated[int | None, option("Number of settings to try, instead of --minutes.", min=1, metavar="N")] = None,
     folds: Annotated[int, option("Number of groups of subjects to score the choice on.", min=2, metavar="N")] = 3,
-    resume: Annotated[bool, flag("Resume an interrupted search.", "--resume")] = False,
+    resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
 ) -> None:
     """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
