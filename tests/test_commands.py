@@ -252,9 +252,12 @@ def test_a_wide_confusion_matrix_loses_nothing(here):
 
 def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_other_subjects(here):
     signals = saved(here)
-    run("fit", "w.npz", *QUICK, "--protocol", "subject", "--seed", 3, "--probe", "-o", "m.safetensors")
+    words = ("--protocol", "subject", "--seed", 3, "--probe", "-o", "m.safetensors", "--json")
+    fitted = json.loads(run("fit", "w.npz", *QUICK, *words).stdout)
     model = load(here / "m.safetensors")
     part = split(signals, "subject", random_state=3)
+    assert fitted["split"] == model.split_ == f"{part.hash}:unlabelled"
+    assert fitted["windows"] == len(part.unlabelled)
     found = own_split(model, signals)
     assert found is not None
     assert found.hash == part.hash
