@@ -42,7 +42,7 @@ _LABEL_HINT = (
     ". Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
-_paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)", metavar="X")
+_paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)")
 _LONG = "Long fits"
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
@@ -83,12 +83,17 @@ def fit(
     sweeps: Annotated[int | None, option("Maximum number of sweeps. Default: 200, or 50.", min=1, metavar="N")] = None,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
-    beta: Annotated[float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0)] = None,
+    beta: Annotated[
+        float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0, metavar="X")
+    ] = None,
     augment: Annotated[
         str | None,
-        _paper("Second views of atd, such as jitter:0.05+shift:0.1; names jitter, scale, shift, drop, neighbour."),
+        _paper(
+            "Second views of atd, such as jitter:0.05+shift:0.1; names jitter, scale, shift, drop, neighbour.",
+            metavar="VIEWS",
+        ),
     ] = None,
-    batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1)] = None,
+    batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1, metavar="N")] = None,
     resume: Annotated[bool, option("Resume from OUT.checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
     moments: Annotated[bool, option("DATA is a file of [bold]moments[/bold].", "--moments", panel=_LONG)] = False,
     scheduler: Annotated[str | None, option("Dask scheduler: tcp://host:8786.", panel=_LONG, metavar="ADDRESS")] = None,
