@@ -72,7 +72,7 @@ def evaluate(
         if own_probe:
             outcome |= score_own_probe(loaded, windows)
         else:
-            result = cross_validation(loaded, windows, common.hidden, folds, repeats, transductive)
+            result = cross_validation(loaded, windows, common.hidden, folds, repeats, transductive=transductive)
             outcome |= result.to_dict()
     if out is not None:
         write_csv(out, [("measure", "name", "value"), *_flat(outcome)])
@@ -88,12 +88,7 @@ def evaluate(
 
 
 def cross_validation(
-    model: Any,
-    windows: Windows,
-    hidden: bool,
-    folds: str | None = None,
-    repeats: int | None = None,
-    transductive: bool = False,
+    model: Any, windows: Windows, hidden: bool, folds: str | None = None, repeats: int | None = None, **options: Any
 ) -> CrossValidation:
     """Return the scores of left-out subjects, and show progress."""
     from polyadic._util.progress import stage_bar
@@ -105,8 +100,7 @@ def cross_validation(
         chosen, repeats = default_folds(windows, rows, repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
         tell = lambda fold: show(fold.number, fold.total)  # noqa: E731
-        options: dict[str, Any] = {"rows": rows, "transductive": transductive, "on_fold": tell}
-        return cross_validate(model, windows, chosen, repeats or 1, **options)
+        return cross_validate(model, windows, chosen, repeats or 1, rows=rows, on_fold=tell, **options)
 
 
 def _flat(value: Any, *names: str) -> Iterator[tuple[str, str, Any]]:

@@ -21,8 +21,7 @@ from polyadic._util.files import harmless
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
-from polyadic.evaluate.classifier import TrainingRows
-from polyadic.evaluate.sequences import Chain, rows_along
+from polyadic.evaluate.sequences import Chain, choose_chain, rows_along
 from polyadic.label.journal import Journal, Row, place_rows
 from polyadic.label.questions import EVERY, Question, Questions
 
@@ -294,12 +293,13 @@ class Session:
         rows = rows[np.isin(self.windows.index.recording[rows], recordings[np.cumsum(sizes) <= _MOST_ALONG])]
         if predictions.probe is None or set(labels[rows].tolist()) - {""} != set(predictions.classes.tolist()):
             return
-        every = np.ones(len(rows), bool)
-        words = self.Z[rows], labels[rows], self.groups[rows], self._statistics, self.windows[rows], every, every
-        chain = TrainingRows(*words).learn_chain(predictions.probe)
+        words = self.Z[rows], labels[rows], self.groups[rows], np.ones(len(rows), bool), self._statistics
+        likelihoods, fold = predictions.probe.left_out_likelihoods(*words)
+        codes = np.where(labels == "", -1, np.searchsorted(predictions.classes, labels))[rows]
+        chain = choose_chain(likelihoods, codes, fold, self.groups[rows], self.windows[rows])
         with self._lock:
             if self.predictions is predictions:
-                self.predictions = predictions._replace(chain=chain if chain and chain.is_default else None)
+                self.predictions = predictions._replace(chain=chain if chain.is_default else None)
 
     def timeline(self, row: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Return the windows of a window's recording in order of time, and their predicted classes ("" if none)."""
