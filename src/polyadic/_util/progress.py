@@ -68,18 +68,11 @@ def sweep_bar(
 
 
 @contextmanager
-def stage_bar(title: str, hidden: bool = False, unit: str = "") -> Iterator[Callable[..., None]]:
+def stage_bar(title: str, hidden: bool = False, unit: str = "", total: int = 0) -> Iterator[Callable[..., None]]:
     """Show a bar on a terminal; yield a function to call with the work done, the total work and the current stage."""
     with _bar(title, hidden) as (update, _):
 
-        def show(done: int, total: int, stage: object = "") -> None:
+        def show(done: int, total: int = total, stage: object = "") -> None:
             update(completed=done, total=total, status=printable(f"{done}/{total} {unit} {stage}".strip()))
 
         yield show
-
-
-@contextmanager
-def window_bar(title: str, n_windows: int, hidden: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar that counts windows; yield a function to call with the number of windows done."""
-    with stage_bar(title, hidden, "windows") as show:
-        yield lambda done: show(done, n_windows, "")

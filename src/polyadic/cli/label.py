@@ -55,7 +55,7 @@ def label(
     before the page says so; run the command again to continue. Ctrl-C ends it. The page has help (?).
     """
     from polyadic import CPD
-    from polyadic._util.progress import window_bar
+    from polyadic._util.progress import stage_bar
     from polyadic.evaluate.probe import features_of, statistic_columns
     from polyadic.label import Journal, Session
 
@@ -70,7 +70,7 @@ def label(
         journal = Journal(out)
         if loaded is None:
             loaded = CPD(device=common.device, random_state=common.seed, verbose=int(not common.quiet)).fit(windows)
-        with window_bar("features", len(windows), common.quiet) as on_rows:
+        with stage_bar("features", common.quiet, "windows", len(windows)) as on_rows:
             Z = features_of(loaded, windows, on_rows)
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers

@@ -58,7 +58,7 @@ def predict(
     """
     import numpy as np
 
-    from polyadic._util.progress import window_bar
+    from polyadic._util.progress import stage_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import unusual_windows
 
@@ -78,7 +78,7 @@ def predict(
         raise PolyadicError(f"--along: {model.name} was trained on windows without an order: use --no-along")
     with (
         opened(data, common, model=classifier.features_, labels=False) as windows,
-        window_bar("predicting", len(windows), common.hidden) as on_rows,
+        stage_bar("predicting", common.hidden, "windows", len(windows)) as on_rows,
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
         recordings = windows.recording.tolist()

@@ -34,7 +34,7 @@ def transform(
     import numpy as np
 
     from polyadic._util.files import open_atomically
-    from polyadic._util.progress import window_bar
+    from polyadic._util.progress import stage_bar
     from polyadic.explain import expression as express
     from polyadic.explain import level
     from polyadic.explain.expression import shown
@@ -60,7 +60,7 @@ def transform(
 
     with (
         opened(data, common, model=loaded, labels=None) as windows,
-        window_bar("transforming", len(windows), common.hidden) as on_rows,
+        stage_bar("transforming", common.hidden, "windows", len(windows)) as on_rows,
     ):
         count = len(windows)
         if out.suffix == ".csv":
