@@ -50,11 +50,11 @@ def transform(
             return loaded.transform(part)
         return np.column_stack([level(loaded, part), express(loaded, part, relative=True)])
 
-    def rows() -> Iterator[list[str]]:
+    def rows() -> Iterator[list[Any]]:
         done = 0
         for part in parts_of(windows):
             for code, row in zip(part.label.tolist(), compute(part).tolist(), strict=True):
-                yield ["" if code < 0 else part.classes[code], *(f"{value:.6g}" for value in row)]
+                yield ["" if code < 0 else part.classes[code], *row]
             done += len(part)
             on_rows(done)
 
