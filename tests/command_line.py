@@ -1,22 +1,14 @@
-"""The `polyadic` command for the tests: each runs in a separate process, forked from one that has done the imports.
+"""The `polyadic` command for the tests: each runs in a process of its own, forked from one that has done the imports.
 
-A new interpreter imports torch and scikit-learn for seconds before each command. A fork starts at once, with its own
-memory, folder, streams, signals and exit code. Start-up and imports are
-tested with new interpreters (`FRESH`).
-
-`python tests/command_line.py` is the process that is forked: it reads a request a line, and answers with the number of
-a process and, when that has ended, its exit code.
+A new interpreter imports torch and scikit-learn for seconds before each command. A fork (multiprocessing's forkserver)
+starts at once, with its own memory, folder, streams, signals and exit code.
 """
 
 from __future__ import annotations
 
 import atexit
-import gc
-import importlib
-import json
+import multiprocessing
 import os
-import pkgutil
-import select
 import signal
 import subprocess
 import sys
@@ -25,18 +17,18 @@ import threading
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
-
-FRESH = [sys.executable, "-c", "from polyadic.cli import main; main()"]
-"""The command in a new interpreter."""
-
-LATE = ("plotly.graph_objects", "rich.progress", "sklearn.linear_model", "typer.rich_utils")
-"""Modules that commands import when they need them."""
+from typing import NoReturn
+from unittest.mock import patch
 
 SECONDS = 300
 """After this time a command hangs."""
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["command_line", "preloaded"])
+TESTS = Path(__file__).parent
+# The tests, for the server, and `paper`, which is in no installed package, for programs.
+SEARCHED = os.pathsep.join(filter(None, [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH")]))
 
 
 def polyadic(
@@ -65,53 +57,44 @@ def python(program: str, *words: object, cwd: Path) -> subprocess.CompletedProce
 
 
 class Command:
-    """A running command; the next one starts when it has ended.
+    """A running command.
 
     Parameters
     ----------
     streams : the paths of its standard streams
     """
 
-    last: Command | None = None
-
     def __init__(
         self, words: Iterable[object], cwd: Path, streams: list[str], variables: dict[str, str] | None = None
     ) -> None:
-        if Command.last is not None and Command.last.poll() is None:  # of a test that failed
-            Command.last.send_signal(signal.SIGKILL)
-            Command.last.wait()
-        server = _server()
-        assert server.stdin is not None
-        assert server.stdout is not None
         self.words = [str(word) for word in words]
-        self.answers = server.stdout
-        self.returncode: int | None = None
-        environment = os.environ | (variables or {})
-        request = {"words": self.words, "cwd": str(cwd), "streams": streams, "environment": environment}
-        server.stdin.write(json.dumps(request).encode() + b"\n")
-        self.pid = int(server.stdout.readline())
-        Command.last = self
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SEARCHED} | (variables or {})
+        self.process = SERVER.Process(target=become, args=(self.words, cwd, streams, environment))
+        with patch.dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=SEARCHED):  # of the server, which starts with it
+            self.process.start()
+        atexit.register(self.kill)  # of a test that failed
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the command is running."""
-        if self.returncode is None and select.select([self.answers], [], [], 0)[0]:
-            self.returncode = int(self.answers.readline())
-        return self.returncode
+        return self.process.exitcode
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            os.kill(self.process.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float = SECONDS) -> int:
         """Wait for the command to end, and return its exit code."""
-        if self.returncode is None:
-            if not select.select([self.answers], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(self.words, timeout)
-            self.returncode = int(self.answers.readline())
-        return self.returncode
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired(self.words, timeout)
+        return self.process.exitcode
 
 
 class Piped(Command):
@@ -135,55 +118,14 @@ class Piped(Command):
         return out, said
 
 
-@cache
-def _server() -> subprocess.Popen[bytes]:
-    """The process that is forked, one for each process that runs tests; it ends with the latter."""
-    # Programs of the tests may use `paper`, which is in no installed package.
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    # Without buffers, so that an answer which has come can be seen from outside.
-    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
-    server = subprocess.Popen([sys.executable, __file__], env=environment, start_new_session=True, **streams)
-
-    def close() -> None:
-        if Command.last is not None:
-            Command.last.kill()
-        server.communicate()
-
-    atexit.register(close)
-    return server
-
-
-def serve() -> None:
-    """Fork for every request, and tell how the command ended."""
-    import polyadic
-
-    own = [module.name for module in pkgutil.walk_packages(polyadic.__path__, "polyadic.")]
-    elsewhere = ("polyadic.__main__", "polyadic.scale.gpu", "polyadic.testing")  # the second needs Triton
-    for name in (*LATE, *(name for name in own if not name.startswith(elsewhere))):
-        importlib.import_module(name)
-    gc.freeze()  # a collection in a fork would copy the memory of all these modules
-    while line := sys.stdin.readline():
-        child = os.fork()
-        if child == 0:
-            become(json.loads(line))
-        tell(child)
-        tell(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-
-
-def tell(number: int) -> None:
-    sys.stdout.write(f"{number}\n")
-    sys.stdout.flush()
-
-
-def become(request: dict[str, Any]) -> NoReturn:
+def become(words: list[str], cwd: Path, streams: list[str], environment: dict[str, str]) -> NoReturn:
     """Be the process of this command from here on."""
-    os.chdir(request["cwd"])
+    os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(request["environment"] | {"OMP_NUM_THREADS": "1"})
-    replace_streams(request["streams"])
+    os.environ.update(environment)
+    replace_streams(streams)
     try:
-        run(request["words"])
+        run(words)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -226,7 +168,3 @@ def replace_streams(paths: list[str]) -> None:
         open(number, mode, buffering=1, encoding=encoding, errors=how or None, closefd=False)  # noqa: SIM115
         for number, mode, how in ((0, "r", errors), (1, "w", errors), (2, "w", "backslashreplace"))
     )
-
-
-if __name__ == "__main__":
-    serve()

@@ -33,6 +33,8 @@ os.environ.setdefault("POLYADIC_COMPONENTS", "0")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+collect_ignore = ["preloaded.py"]  # imports everything, for the process that commands are forked from
+
 import torch  # noqa: E402
 
 torch.set_num_threads(1)

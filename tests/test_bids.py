@@ -76,7 +76,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pybv")
     here = tmp_path_factory.mktemp("fitted")
     people.bids(here / "in")
-    polyadic("fit", "in", "--seconds", 4, "--probe", "plain", "--rank", 3, "--sweeps", 3, cwd=here)
+    polyadic("fit", "in", "--seconds", 4, "--probe", "--rank", 3, "--sweeps", 3, cwd=here)
     return here
 
 

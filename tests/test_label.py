@@ -305,9 +305,9 @@ def test_other_hosts_are_refused(client, host):
 )
 def test_answers_from_other_pages_are_refused_and_change_nothing(client, headers):
     body = json.dumps({"tab": "t", "row": 0, "label": "x", "stamp": 0})
-    assert client.post("/secret/api/label", content=body, headers={**POST, **headers}).status_code == 403
+    assert client.post("/secret/api/answer", content=body, headers={**POST, **headers}).status_code == 403
     without = {"content-type": "application/json"}
-    assert client.post("/secret/api/label", content=body, headers=without).status_code == 403
+    assert client.post("/secret/api/answer", content=body, headers=without).status_code == 403
     assert not client.session.journal.rows
 
 
@@ -328,12 +328,12 @@ def test_every_answer_has_a_policy_without_other_sources_and_no_cross_origin_hea
 def test_a_label_is_saved_by_the_page_and_the_next_question_comes(client):
     question = client.get("/secret/api/question?tab=t").json()
     body = {"tab": "t", "row": question["row"], "label": "rest", "stamp": question["stamp"]}
-    assert client.post("/secret/api/label", json=body, headers=POST).json()["saved"] == question["row"]
+    assert client.post("/secret/api/answer", json=body, headers=POST).json() == 1
     assert read_rows(client.session.journal.path)[0].label == "rest"
     assert client.get("/secret/api/question?tab=t").json()["row"] != question["row"]
-    assert client.post("/secret/api/label", json=body, headers=POST).status_code == 409
+    assert client.post("/secret/api/answer", json=body, headers=POST).status_code == 409
     for wrong in ({}, {**body, "row": 10**6}, {**body, "row": "x"}, {**body, "label": "=1"}):
-        assert client.post("/secret/api/label", json=wrong, headers=POST).status_code in (400, 409)
+        assert client.post("/secret/api/answer", json=wrong, headers=POST).status_code in (400, 409)
     assert len(client.session.journal.rows) == 1
 
 
@@ -479,12 +479,12 @@ def test_this_machine_may_be_addressed_by_its_names(client, host):
 def test_signals_have_their_context_and_gaps_are_not_a_number(client):
     import base64
 
-    found = client.get("/secret/api/window?row=0&first=-8&last=16&channel=-1").json()
+    found = client.get("/secret/api/window?row=0&first=-8&last=16").json()
     values = np.frombuffer(base64.b64decode(found["values"]), "<f4").reshape(2, 24, 2)
     X = client.session.windows.X
     assert np.isnan(values[:, :8]).all()
     np.testing.assert_allclose(values[:, 8:, 0], np.hstack([X[0], X[1]]), rtol=1e-6)
-    assert client.get("/secret/api/window?row=0&first=0&last=99999&channel=-1").status_code == 400
+    assert client.get("/secret/api/window?row=0&first=0&last=99999").status_code == 400
 
 
 def test_suggestions_come_only_if_asked_for_and_never_for_random_or_repeated_windows(client):

@@ -68,7 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     people.sleep(folder / "sleep", 2, epochs=6)
     people.wearables(folder / "wearables", 2)
-    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
+    options = ("--seconds", 2, "--label", "activity", "--probe", *QUICK)
     polyadic("fit", "wearables", *options, "-o", "m.safetensors", cwd=folder)
     people.table(folder / "fast.csv", ["walk"], 0, fs=50, each=400)
     shutil.copytree(folder / "wearables", folder / "twice")

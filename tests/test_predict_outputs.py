@@ -22,7 +22,7 @@ from polyadic.data.readers.scoring import read_events
 from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.errors import PolyadicError
 
-QUICK = ("--rank", 4, "--sweeps", 5, "--probe", "plain")
+QUICK = ("--rank", 4, "--sweeps", 5, "--probe")
 
 
 @pytest.fixture(scope="module")

@@ -462,7 +462,7 @@ def test_labels_and_subjects_are_found_in_paths(tmp_path):
 def test_a_model_remembers_how_its_recordings_were_read(tmp_path):
     people.sleep(tmp_path / "in", 3, epochs=6)
     options = ("--seconds", 5, "--stride", 2.5, "--class", "wake=Sleep stage W", "--class", "other=Sleep stage N2")
-    said = polyadic("fit", "in", *options, "--probe", "plain", "--subject", r"S(\d+)", *QUICK, cwd=tmp_path)
+    said = polyadic("fit", "in", *options, "--probe", "--subject", r"S(\d+)", *QUICK, cwd=tmp_path)
     assert "left out slow channels: Temp rectal (1 Hz)" in said.stderr
     model = load(tmp_path / "model.safetensors")
     assert model.reading_["classes"] == {"wake": ["Sleep stage W"], "other": ["Sleep stage N2"]}
@@ -539,7 +539,7 @@ def worn(tmp_path_factory):
         (here / "new" / path.name).write_text(
             "\n".join(",".join(row[:place] + row[place + 1 :]) for row in rows) + "\n"
         )
-    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=here)
+    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", *QUICK, cwd=here)
     return here
 
 
@@ -635,7 +635,7 @@ def test_a_pattern_of_a_model_file_is_run_only_if_it_is_simple(tmp_path: Path) -
 
 def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):
     people.wearables(tmp_path / "in", 3)
-    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
+    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", *QUICK, cwd=tmp_path)
     (tmp_path / "in" / "p02.csv").write_text("time,x,y,z,activity\n0,a,b,c,walk\n")
     for command in ("predict", "evaluate"):
         out = ("-o", f"{command}.csv")

@@ -224,9 +224,9 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     own = open_windows(tmp_path / "w.npz")
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(own)
     model.save(tmp_path / "m.safetensors")
-    words = ["evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "w.npz"), "--probe", "plain", "--transductive"]
+    words = ["evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "w.npz"), "--transductive"]
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    probe = score_probe(load(tmp_path / "m.safetensors"), own, 0, "plain", transductive=True)
+    probe = score_probe(load(tmp_path / "m.safetensors"), own, 0, "auto", transductive=True)
     assert (found["folds"], found["repeats"]) == (folds, repeats)
     assert probe.how == (
         "leave-one-subject-out cross-validation"

@@ -46,7 +46,7 @@ def written(tmp_path_factory) -> Path:
     data, model, out = (str(folder / name) for name in ("eeg.npz", "model.safetensors", "report.html"))
     for words in (
         ["fit", data, "-o", model, "--sweeps", "3", "--rank", "12", "--no-components"],
-        ["report", model, "--data", data, "-o", out, "--probe", "plain", "--transductive"],
+        ["report", model, "--data", data, "-o", out, "--transductive"],
     ):
         result = CliRunner().invoke(app, [*words, "--quiet"])
         assert result.exit_code == 0, result.output

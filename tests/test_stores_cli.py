@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import trees
 from command_line import polyadic
 
 from polyadic import load
-from polyadic.data import WindowStore, split
+from polyadic.data import WindowStore
 
 CHANNELS = [word for name, _, _ in trees.SLEEP_CHANNELS for word in ("--channel", name)]
 CLASSES = (
@@ -54,14 +53,3 @@ def test_from_recordings_to_features_in_four_commands(sleep):
     assert [row["label"] for row in rows] == [named[label] for label in store.windows.label]
     assert [float(row["start"]) for row in rows] == (store.windows.start / 100).tolist()
     np.testing.assert_allclose([float(row["x2"]) for row in rows], features[:, 1], rtol=1e-5)
-
-
-def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(sleep):
-    trees.night(sleep / "sleep-edfx" / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
-    polyadic(*PREPARE, cwd=sleep)
-    options = ("--protocol", "subject", "--rank", 2, "--sweeps", 1, "--json", "--seed", 5)
-    outcome = json.loads(polyadic("fit", "s.store", *options, cwd=sleep).stdout)
-    parts = split(WindowStore(sleep / "s.store").windows, "subject", random_state=5)
-    assert outcome["split"] == f"{parts.hash}:unlabelled"
-    assert outcome["windows"] == len(parts.unlabelled)
-    assert load(sleep / "model.safetensors").split_ == outcome["split"]

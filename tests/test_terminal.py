@@ -59,7 +59,7 @@ def test_a_reader_that_goes_away_does_not_cost_the_model(here):
 )
 def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
     lines = [
-        f"{FIT} --probe plain",
+        f"{FIT} --probe",
         "polyadic info m.safetensors",
         "polyadic fit --help",
     ]

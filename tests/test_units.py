@@ -75,7 +75,7 @@ def labels(path: Path) -> list[str]:
 
 def test_predict_converts_units_and_refuses_or_points_out_others(tmp_path: Path) -> None:
     nights(tmp_path / "uV", "uV", 1, range(4))
-    polyadic("fit", "uV", "--seconds", 5, "--rank", 2, "--sweeps", 2, "--probe", "plain", cwd=tmp_path)
+    polyadic("fit", "uV", "--seconds", 5, "--rank", 2, "--sweeps", 2, "--probe", cwd=tmp_path)
     for unit, factor in (("uV", 1), ("mV", 1e-3), ("V", 1e-6), ("", 1)):
         nights(tmp_path / f"new {unit}", unit, factor, range(4, 6))
         said = polyadic("predict", "model.safetensors", f"new {unit}", "-o", f"labels{unit}.csv", cwd=tmp_path).stderr

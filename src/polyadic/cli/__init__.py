@@ -13,7 +13,7 @@ from polyadic._util.memory import reuse_memory
 from polyadic._util.terminal import echo
 from polyadic._util.version import __version__
 from polyadic.cli import prepare
-from polyadic.cli.options import Command, Group, flag, flowing
+from polyadic.cli.options import Command, Group, flowing, option
 
 __all__ = ["app", "main"]
 
@@ -76,7 +76,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, flag("Show the version and exit.", "--version")] = False) -> None:
+def _root(version: Annotated[bool, option("Show the version and exit.", "--version")] = False) -> None:
     if version:
         echo(f"polyadic {__version__}")
         raise typer.Exit

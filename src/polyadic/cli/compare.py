@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.files import write_json
 from polyadic._util.terminal import echo
 from polyadic.cli.files import check_out_file, require
-from polyadic.cli.fit import found_components, tell_components
-from polyadic.cli.options import Common, Data, flag, option, out_option, with_options
+from polyadic.cli.fit import found_components
+from polyadic.cli.options import Common, Data, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import DataError, PolyadicError
 
@@ -46,7 +46,7 @@ def compare(
         Path | None, option("Table (.csv, .tsv); first column: subject.", metavar="FILE", exists=True)
     ] = None,
     within: Annotated[str | None, option("Only windows with this label, such as N2.", metavar="LABEL")] = None,
-    paired: Annotated[bool, flag("Compare two conditions within the subjects that have both.", "--paired")] = False,
+    paired: Annotated[bool, option("Compare two conditions within the subjects that have both.", "--paired")] = False,
     covariate: Annotated[list[str] | None, option("Numeric column to adjust for; repeatable.", metavar="NAME")] = None,
     out: Annotated[Path | None, out_option("Also write the result as .json, or a report as .html.")] = None,
     permutations: Annotated[int, option("Number of permutations.", min=1, metavar="N")] = 10_000,
@@ -82,7 +82,7 @@ def compare(
             loaded.components_ = found_components(collected, common.seed, common.hidden)
         if not common.json and hasattr(loaded, "components_"):
             only = "; only the level is compared" if loaded.components_.model is None else ""
-            echo(f"components: {tell_components(loaded.components_)}{only}")
+            echo(f"{loaded.components_!r}{only}")
         settings: dict[str, Any] = {"paired": paired, "permutations": permutations, "random_state": common.seed}
         result = explain.compare(loaded, chosen, group, covariates=columns or None, **settings)
         if out is not None and out.suffix == ".html":

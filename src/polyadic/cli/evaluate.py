@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from polyadic._util.files import harmless
 from polyadic._util.terminal import described, echo, print_json, print_table
 from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import Common, Data, Model, Probe, Transductive, flag, option, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, Transductive, option, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -36,14 +36,13 @@ def evaluate(
     common: Common,
     model: Model,
     data: Data,
-    probe: Probe = None,
     folds: Annotated[
         str | None,
         option("Folds of subjects, or loso: one subject each. Default: loso, above 20 subjects 5.", metavar="N|loso"),
     ] = None,
     repeats: Annotated[int | None, option("Number of repeats of the folds. Default: 1.", min=1, metavar="N")] = None,
     transductive: Transductive = False,
-    own_probe: Annotated[bool, flag("Score the probe in the model file; no training.", "--own-probe")] = False,
+    own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
     out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
 ) -> None:
     """Score a model by how well a classifier predicts labels from its features.
@@ -59,8 +58,8 @@ def evaluate(
     loaded = open_model(model, common.device)
     if out is not None:
         check_out_file(out, model, data, endings=(".csv",), force=common.force)
-    if own_probe and any(value is not None for value in (probe, folds, repeats)):
-        raise PolyadicError("--own-probe uses no folds: leave out --probe, --folds and --repeats")
+    if own_probe and (folds is not None or repeats is not None):
+        raise PolyadicError("--own-probe uses no folds: leave out --folds and --repeats")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     with opened(data, common, model=loaded) as windows:
@@ -73,10 +72,8 @@ def evaluate(
         if own_probe:
             outcome |= score_own_probe(loaded, windows)
         else:
-            kind = probe or "auto"
-            choice = {"probe": kind, "transductive": transductive}
-            result = cross_validation(loaded, windows, common.hidden, folds, repeats, **choice)
-            outcome |= {"probe": kind, **result.to_dict()}
+            result = cross_validation(loaded, windows, common.hidden, folds, repeats, transductive=transductive)
+            outcome |= result.to_dict()
     if out is not None:
         write_csv(out, [("measure", "name", "value"), *_flat(outcome)])
     if common.json:
@@ -124,7 +121,7 @@ def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | No
     classes, subjects = ((100 * table).assign(windows=table["windows"].astype(int)) for table in tables)
     if along is not None:
         classes["recall along"] = 100 * pd.Series(along["recall"])
-    print_table(classes, f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe; in %")
+    print_table(classes, f"{outcome['model']} on {outcome['data']}, by subject; in %")
     if len(classes) <= _MOST_SHOWN:
         repeats, confusion = outcome["repeats"], pd.DataFrame(outcome["confusion"], classes.index, classes.index)
         mean = f", mean of {repeats} repeats" if repeats > 1 else ""

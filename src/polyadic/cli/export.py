@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from polyadic._util.terminal import described
 from polyadic.cli.evaluate import cross_validation
 from polyadic.cli.files import check_out_file, check_out_folder, names_folder
-from polyadic.cli.options import Common, DataOption, Model, flag, option, out_option, with_options
+from polyadic.cli.options import Common, DataOption, Model, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -31,7 +31,7 @@ def export(
     model: Model,
     output: Annotated[str, out_option(".onnx, .c, or a folder for the Hugging Face hub.", "PATH")] = "model.onnx",
     data: DataOption = None,
-    int8: Annotated[bool, flag("Use 8-bit weights.", "--int8", panel=_C)] = False,
+    int8: Annotated[bool, option("Use 8-bit weights.", "--int8", panel=_C)] = False,
     stride: Annotated[int | None, option("Samples between results (a window).", panel=_C, min=1, metavar="N")] = None,
 ) -> None:
     """Export a model as C code, as an ONNX graph, or as a folder to share.

@@ -101,11 +101,12 @@ def parts_of(windows: Windows) -> Iterator[Windows]:
 
 
 def write_table(
-    out: Path, windows: Windows, heads: Sequence[str], rows: Iterable[Sequence[str]], fs: float | None, clock: bool
+    out: Path, windows: Windows, heads: Sequence[str], rows: Iterable[Sequence[Any]], fs: float | None, clock: bool
 ) -> None:
     """Write one row per window: subject, recording, start in seconds, and further columns, the first of them labels.
 
-    With `clock`, there is also the date and time of the start in ISO 8601. What is unknown is empty.
+    With `clock`, there is also the date and time of the start in ISO 8601. What is unknown is empty. Numbers have six
+    digits.
     """
     from polyadic.data.recordings import clock_time
 
@@ -118,6 +119,7 @@ def write_table(
         for subject, recording, sample, (label, *values) in places:
             start = "" if sample < 0 or fs is None else f"{sample / fs:.10g}"
             when = [clock_time(began.get(recording, ""), float(start)) if start else ""] if clock else []
-            yield [harmless(subject), harmless(recording), start, *when, harmless(label), *values]
+            cells = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
+            yield [harmless(subject), harmless(recording), start, *when, harmless(label), *cells]
 
     write_csv(out, lines())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from polyadic._util.terminal import described, echo, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import flag, option
+from polyadic.cli.options import option
 from polyadic.cli.windows import are_recordings, counted, describe, opened
 from polyadic.errors import PolyadicError
 
@@ -42,7 +42,7 @@ _LABEL_HINT = (
     ". Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
-_paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)", metavar="X")
+_paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)")
 _LONG = "Long fits"
 _FEW_SUBJECTS = 10  # with fewer, a score on left-out subjects may be far off
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
@@ -55,10 +55,7 @@ def fit(
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
     rank: options.Rank = None,
-    probe: Annotated[
-        options.ProbeKind | None,
-        option(f"Also train a probe: a classifier. {options.PROBE_KINDS} Without a KIND: auto.", metavar="[KIND]"),
-    ] = None,
+    probe: Annotated[bool, option("Also train a probe: a classifier, from windows with labels.", "--probe")] = False,
     labels: Annotated[
         Path | None,
         option("Labels from a .csv file such as that of [bold]polyadic label[/bold].", metavar="TABLE", exists=True),
@@ -68,12 +65,11 @@ def fit(
         bool,
         option(
             "Also find components that replicate in other subjects, for reports. Needs two subjects and --method cpd.",
-            metavar="",
             envvar="POLYADIC_COMPONENTS",
             show_envvar=False,
         ),
     ] = True,
-    keep_flat: Annotated[bool, flag("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
+    keep_flat: Annotated[bool, option("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
     method: Annotated[
         Method | None,
         option("cpd (default); of the paper: atd (default with --preset), sals, gr-sals.", case_sensitive=False),
@@ -88,14 +84,19 @@ def fit(
     sweeps: Annotated[int | None, option("Maximum number of sweeps. Default: 200, or 50.", min=1, metavar="N")] = None,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
-    beta: Annotated[float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0)] = None,
+    beta: Annotated[
+        float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0, metavar="X")
+    ] = None,
     augment: Annotated[
         str | None,
-        _paper("Second views of atd, such as jitter:0.05+shift:0.1; names jitter, scale, shift, drop, neighbour."),
+        _paper(
+            "Second views of atd, such as jitter:0.05+shift:0.1; names jitter, scale, shift, drop, neighbour.",
+            metavar="VIEWS",
+        ),
     ] = None,
-    batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1)] = None,
-    resume: Annotated[bool, flag("Resume from OUT.checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
-    moments: Annotated[bool, flag("DATA is a file of [bold]moments[/bold].", "--moments", panel=_LONG)] = False,
+    batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1, metavar="N")] = None,
+    resume: Annotated[bool, option("Resume from OUT.checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
+    moments: Annotated[bool, option("DATA is a file of [bold]moments[/bold].", "--moments", panel=_LONG)] = False,
     scheduler: Annotated[str | None, option("Dask scheduler: tcp://host:8786.", panel=_LONG, metavar="ADDRESS")] = None,
 ) -> None:
     """Fit a model to recordings or windows and write it to a file.
@@ -117,11 +118,11 @@ def fit(
 
     chosen_method = method or ("cpd" if preset is None else "atd")
     for name, value in (("--labels", labels), ("--prior", prior)):
-        if value is not None and probe is None:
+        if value is not None and not probe:
             raise PolyadicError(f"{name} needs --probe: a model without a probe knows no classes")
     if augment is not None and chosen_method != "atd":
         raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
-    if (moments or scheduler is not None) and (chosen_method != "cpd" or probe is not None or protocol is not None):
+    if (moments or scheduler is not None) and (chosen_method != "cpd" or probe or protocol is not None):
         which = "--moments" if moments else "--scheduler"
         raise PolyadicError(f"{which} is for --method cpd, without --probe and --protocol")
     check_out_file(out, data, endings=(".safetensors",), force=common.force)
@@ -133,7 +134,7 @@ def fit(
     if scheduler is not None:
         source = on_cluster(scheduler, data, dict(common.given))
     else:
-        source = opened(data, common, labels=labels is None, compares=probe is not None)
+        source = opened(data, common, labels=labels is None, compares=probe)
     with source as windows:
         if labels is not None:
             windows, note = apply_labels(labels, windows)
@@ -143,7 +144,7 @@ def fit(
         if protocol is not None:
             unlabelled, labelled, _ = split(windows, protocol, random_state=common.seed)
         found = len(set(labelled.label[labelled.label >= 0].tolist()))
-        if probe is not None and found < 2:
+        if probe and found < 2:
             hint = _LABEL_HINT if are_recordings(data) else ""
             raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
         chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
@@ -155,25 +156,21 @@ def fit(
         if resume and not common.hidden:
             echo(where_resumed(path), err=True)
         components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
-        try:
+        with options.resumable(path, "progress is"):
             if components:
                 collected = model.fit_with_moments(unlabelled, unlabelled.subject, checkpoint=path, resume=resume)
             else:
                 model.fit(unlabelled, checkpoint=path, resume=resume)
-            if probe is not None:
-                model.probe_ = WindowClassifier(model, probe, prior).fit(labelled).probe_
+            if probe:
+                model.probe_ = WindowClassifier(model, prior=prior).fit(labelled).probe_
             if components:
                 model.components_ = found_components(collected, common.seed, common.hidden)
             model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
             model.save(out)
-        except KeyboardInterrupt as stop:
-            if path.exists():
-                stop.args = (f"progress is saved in {path}. To resume:\n  {options.resume_command()}",)
-            raise
-        path.unlink(missing_ok=True)
     notes = []
-    if probe is not None and unlabelled.index.n_subjects > 1:
-        people = len(np.unique(labelled.subject[(labelled.label >= 0) & (labelled.subject != "")]))
+    known = labelled.label >= 0
+    people = len(np.unique(labelled.subject[known & (labelled.subject != "")]))
+    if probe and people > 1:
         if "%" in str(getattr(model.probe_, "reason_", "")):
             few = "only " if people < _FEW_SUBJECTS else ""
             uncertain = ", so it is uncertain" if few else ""
@@ -183,7 +180,7 @@ def fit(
             )
         notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
     counts = {"subjects": unlabelled.index.n_subjects, "subjects_from": unlabelled.index.subjects_from}
-    counts["labelled"] = 0 if probe is None else int((labelled.label >= 0).sum())
+    counts["labelled"] = int(known.sum())
     _tell(common, model, chosen_method, out, counts, *notes)
 
 
@@ -218,7 +215,7 @@ def _tell(common: options.Common, model: Any, method: Method, out: Path, counts:
         "reason": getattr(probe, "reason_", None),
         "along": getattr(getattr(probe, "chain_", None), "reason", None),
     }
-    lines = described({**outcome, "components": "" if found is None else tell_components(found)})
+    lines = [*described(outcome), *([] if found is None else [repr(found)])]
     common.tell({**outcome, "components": None if found is None else found.to_dict()}, *notes, shown=lines)
 
 
@@ -231,15 +228,6 @@ def found_components(moments: Any, seed: int, hidden: bool, **settings: int) -> 
         echo("Finding the components that replicate in other subjects, which may take a minute.", err=True)
     with stage_bar("components", hidden, "parts") as show:
         return components(moments, random_state=seed, progress=show, **settings)
-
-
-def tell_components(found: Components) -> str:
-    """Return one line on the components for people."""
-    of = f"in halves of the {counted(found.n_subjects, 'subject')}"
-    if found.model is None:
-        return f"none replicate {of}, so there are none to interpret"
-    bands = "with 90 % bands" if found.bands is not None else "without bands (fewer than 10 subjects)"
-    return f"{found.model.rank} of {found.rank} replicate {of}, {bands}; see polyadic report"
 
 
 def build_estimator(method: Method, settings: Preset, **parameters: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic._util.files import check_regular_file
-from polyadic.cli.options import Common, flag, with_options
+from polyadic.cli.options import Common, option, with_options
 from polyadic.cli.windows import by_reason
 from polyadic.errors import PolyadicError
 
@@ -39,7 +39,7 @@ def info(
         Path,
         typer.Argument(metavar="PATH", help="A model, store, arrays, moments, recording or folder.", exists=True),
     ],
-    verify: Annotated[bool, flag("Compare a store with its checksums.", "--verify")] = False,
+    verify: Annotated[bool, option("Compare a store with its checksums.", "--verify")] = False,
 ) -> None:
     """Describe a file or folder: a model, store, recording, arrays or moments.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from polyadic._util.terminal import echo, print_notes
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
-from polyadic.cli.options import Common, Data, flag, option, out_option, with_options
+from polyadic.cli.options import Common, Data, option, out_option, with_options
 from polyadic.cli.windows import are_recordings, counted, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -46,7 +46,7 @@ def label(
     ] = None,
     host: Annotated[str, option("Address to listen on. Default: this machine only.", metavar="ADDRESS")] = _LOCAL,
     port: Annotated[int, option("Port; 0 for any free one.", min=0, max=65535, metavar="N")] = 0,
-    browser: Annotated[bool, flag("Open the page in the browser.", "--browser/--no-browser")] = True,
+    browser: Annotated[bool, option("Open the page in the browser.", "--browser/--no-browser")] = True,
 ) -> None:
     """Label windows in the browser: the program chooses which, and shows what the labels predict.
 
@@ -55,7 +55,8 @@ def label(
     before the page says so; run the command again to continue. Ctrl-C ends it. The page has help (?).
     """
     from polyadic import CPD
-    from polyadic._util.progress import window_bar
+    from polyadic._util.progress import stage_bar
+    from polyadic.evaluate.probe import statistic_columns
     from polyadic.label import Journal, Session
 
     for package in ("starlette", "uvicorn"):
@@ -69,13 +70,13 @@ def label(
         journal = Journal(out)
         if loaded is None:
             loaded = CPD(device=common.device, random_state=common.seed, verbose=int(not common.quiet)).fit(windows)
-        with window_bar("features", len(windows), common.quiet) as on_rows:
+        with stage_bar("features", common.quiet, "windows", len(windows)) as on_rows:
             Z = loaded.transform(windows, on_rows=on_rows)
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers
                 who = getpass.getuser()
-        readout = getattr(loaded, "readout_", None)
-        session = Session(windows, Z, journal, readout=readout, who=who or "", random_state=common.seed)
+        columns = statistic_columns(loaded)
+        session = Session(windows, Z, journal, statistics=columns, who=who or "", random_state=common.seed)
         if len(journal.rows):
             echo(f"{out.name}: {counted(session.counts()['labelled'], 'label')} so far")
         _serve(session, host, port, browser)

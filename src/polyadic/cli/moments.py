@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import Common, Hop, Nfft, check_data, flag, option, out_option, with_options
+from polyadic.cli.info import describe
+from polyadic.cli.options import Common, Hop, Nfft, check_data, option, out_option, with_options
 from polyadic.cli.windows import opened
 from polyadic.errors import PolyadicError
 
@@ -42,7 +43,7 @@ def moments(
     ] = None,
     previous: Annotated[Path | None, option("Merged sums of the stage before.", "--from", metavar="FILE")] = None,
     site: Annotated[str | None, option("Name of the contribution. Default: that of the file.", metavar="NAME")] = None,
-    allow_few: Annotated[bool, flag("Also write a stage of fewer than 5 subjects.", "--allow-few")] = False,
+    allow_few: Annotated[bool, option("Also write a stage of fewer than 5 subjects.", "--allow-few")] = False,
     n_fft: Nfft = None,
     hop: Hop = None,
 ) -> None:
@@ -78,13 +79,4 @@ def moments(
         if stage is not None and not allow_few:
             check_subjects(collected)
     collected.save(out)
-    sites = list(collected.sites.values())
-    outcome = {
-        "moments": out.name,
-        "stage": collected.stage,
-        **{name: sum(site[name] for site in sites) for name in ("windows", "subjects")},
-        "sites": sites,
-        "groups": len(collected.groups),
-        "bytes": out.stat().st_size,
-    }
-    common.tell(outcome)
+    common.tell(describe(out, {}))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 import typer.core
@@ -22,9 +22,6 @@ import typer.core
 from polyadic._util.terminal import described, echo, print_json, print_notes
 from polyadic.data.reading import Reading, option_name
 from polyadic.errors import PolyadicError
-
-ProbeKind = Literal["auto", "plain", "standardised"]
-PROBE_KINDS = "auto: settings chosen by leaving subjects out; plain, standardised: fixed, as in the paper's tables."
 
 
 def check_data(path: Path | None) -> Any:
@@ -54,11 +51,6 @@ def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
-def flag(text: str, *names: str, panel: str | None = None) -> Any:
-    """Declare an option without a value."""
-    return option(text, *names, panel=panel, metavar="")
-
-
 def out_option(text: str, metavar: str = "FILE") -> Any:
     """Declare the option --out (-o)."""
     return option(text, "--out", "-o", metavar=metavar)
@@ -72,8 +64,7 @@ Prior = Annotated[
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
 Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
 Hop = Annotated[int | None, option("Hop of the STFT in samples.", min=1, metavar="N")]
-Probe = Annotated[ProbeKind | None, option(f"The classifier on the features. {PROBE_KINDS}", metavar="KIND")]
-Transductive = Annotated[bool, flag("Keep features that have seen test subjects, without refits.", "--transductive")]
+Transductive = Annotated[bool, option("Keep features that have seen test subjects, without refits.", "--transductive")]
 ModelOut = Annotated[Path, out_option("The model file to write.")]
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file of [bold]fit[/bold] or tune.", callback=_check_model)
@@ -104,9 +95,9 @@ class Common:
 
     seed: Annotated[int, option("Random seed.", metavar="N")] = 0
     device: Annotated[str, option("Compute device: auto, cpu or cuda.", metavar="NAME")] = "auto"
-    force: Annotated[bool, flag("Overwrite the output if it exists.", "--force")] = False
-    json: Annotated[bool, flag("Print the result as JSON and nothing else.", "--json")] = False
-    quiet: Annotated[bool, flag("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
+    force: Annotated[bool, option("Overwrite the output if it exists.", "--force")] = False
+    json: Annotated[bool, option("Print the result as JSON and nothing else.", "--json")] = False
+    quiet: Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
     on_error: Any = "raise"
     given: Mapping[str, Any] = field(default_factory=dict)
 
@@ -170,15 +161,10 @@ def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_
 
 
 class Command(typer.core.TyperCommand):
-    """A command that ends with a message and an exit code; the --probe of `fit` needs no value."""
+    """A command that ends with a message and an exit code."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        if self.name == "fit":
-            end = args.index("--") if "--" in args else len(args)
-            for place, word in enumerate(args[:end]):
-                if word == "--probe" and [*args, ""][place + 1] not in get_args(ProbeKind):
-                    args[place] = "--probe=auto"
-        return super().parse_args(ctx, args)
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         with _exit_with_message():
@@ -188,8 +174,19 @@ class Command(typer.core.TyperCommand):
 class Group(typer.core.TyperGroup):
     """A group of commands; typer would list a group such as prepare after all commands."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: {"run": 0, "prepare": 1}.get(name, 2))
+
+
+def _without_types(params: list[Any]) -> list[Any]:
+    """Return parameters of which flags have no type in the help, which some versions of typer would show."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
 
 
 def flowing(text: str | None) -> str:
@@ -252,8 +249,16 @@ def _exit(message: str, code: int = 1, colour: str = "red") -> None:
     raise SystemExit(code) from None
 
 
-def resume_command() -> str:
-    """Return the command line of this process with --resume."""
-    words = [word for word in sys.argv[1:] if word != "--resume"]
-    start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
-    return f"{start} {shlex.join([*words, '--resume'])}"
+@contextmanager
+def resumable(path: Path, kept: str) -> Iterator[None]:
+    """Remove the file of what is done when all is done; if the command is stopped, say how to resume with it."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if path.exists():
+            words = [word for word in sys.argv[1:] if word != "--resume"]
+            start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
+            command = f"{start} {shlex.join([*words, '--resume'])}"
+            stop.args = (f"{kept} saved in {path}. To resume:\n  {command}",)
+        raise
+    path.unlink(missing_ok=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from polyadic._util.files import harmless
 from polyadic._util.terminal import echo
 from polyadic.cli import label_files
 from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
 from polyadic.cli.label_files import Labelled
-from polyadic.cli.options import Common, Data, Model, Prior, flag, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, Prior, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -44,7 +45,7 @@ def predict(
     prior: Prior = None,
     along: Annotated[
         bool | None,
-        flag("Predict along each recording, or each window by itself. Default: the better in training.", _ALONG),
+        option("Predict along each recording, or each window by itself. Default: the better in training.", _ALONG),
     ] = None,
 ) -> None:
     """Predict the label of every window, and write a CSV file or annotations.
@@ -58,7 +59,7 @@ def predict(
     """
     import numpy as np
 
-    from polyadic._util.progress import window_bar
+    from polyadic._util.progress import stage_bar
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import unusual_windows
 
@@ -78,7 +79,7 @@ def predict(
         raise PolyadicError(f"--along: {model.name} was trained on windows without an order: use --no-along")
     with (
         opened(data, common, model=classifier.features_, labels=False) as windows,
-        window_bar("predicting", len(windows), common.hidden) as on_rows,
+        stage_bar("predicting", common.hidden, "windows", len(windows)) as on_rows,
     ):
         count, fs = len(windows), windows.fs or classifier.features_.fs_
         recordings = windows.recording.tolist()
@@ -110,14 +111,12 @@ def predict(
                 echo(f"each window is predicted by itself: {error}", err=True)
         confidence = probabilities[np.arange(count), [classes.index(label) for label in labels]].tolist()
         if as_table:
-            heads = ["label", "confidence", "unusual", "missing", *(f"p({name})" for name in classes)]
-            cells = [[f"{value:.6g}" for value in column] for column in (confidence, missing, *probabilities.T)]
-            unusual_cells = ["" if mark is None else str(int(mark)) for mark in marks]
-            columns = [labels, cells[0], unusual_cells, *cells[1:]]
+            columns: dict[str, Iterable[Any]] = {"label": labels, "confidence": confidence}
+            columns |= {"unusual": ["" if mark is None else int(mark) for mark in marks], "missing": missing}
             if ordered:
-                heads.insert(4, "label_window")
-                columns.insert(4, [harmless(label) for label in alone])
-            write_table(out, windows, heads, zip(*columns, strict=True), fs, clock=True)
+                columns["label_window"] = map(harmless, alone)
+            columns |= {f"p({name})": column for name, column in zip(classes, probabilities.T, strict=True)}
+            write_table(out, windows, list(columns), zip(*columns.values(), strict=True), fs, clock=True)
         else:
             onsets, seconds = (windows.start / (fs or 1.0)).tolist(), windows.shape[-1] / (fs or 1.0)
             scored = zip(onsets, labels, confidence, marks, strict=True)
@@ -128,7 +127,5 @@ def predict(
             else:
                 label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     counts = Counter(labels)
-    numbers = {name: counts[name] for name in classes}
-    outcome = {"labels": out.name, "windows": count, "classes": numbers, "along": ordered}
-    outcome["unusual"] = sum(map(bool, marks))
-    common.tell(outcome)
+    outcome = {"labels": out.name, "windows": count, "classes": {name: counts[name] for name in classes}}
+    common.tell(outcome | {"along": ordered, "unusual": sum(map(bool, marks))})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from polyadic.cli.files import check_out_file, require
-from polyadic.cli.options import Common, DataOption, Model, Probe, Transductive, option, out_option, with_options
+from polyadic.cli.options import Common, DataOption, Model, Transductive, option, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 
 EXAMPLES = """
@@ -28,7 +28,6 @@ def report(
     model: Model,
     data: DataOption = None,
     out: Annotated[Path, out_option("The HTML file to write.")] = Path("report.html"),
-    probe: Probe = None,
     transductive: Transductive = False,
     title: Annotated[str, option("Title of the page. Default: the name of the data.", metavar="TEXT")] = "",
 ) -> None:
@@ -60,7 +59,6 @@ def report(
             origin=provenance(str(choose_device(common.device))) | {"sha256": hashes},
             title=title or (model if data is None else data).name,
             random_state=common.seed,
-            probe=probe or "auto",
             transductive=transductive,
             on_stage=on_stage,
         )

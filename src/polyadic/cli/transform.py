@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic.cli.files import check_out_file, parts_of, write_table
-from polyadic.cli.options import Common, Data, Model, flag, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def transform(
     model: Model,
     data: Data,
     out: Annotated[Path, out_option(".npy, or .csv with subject, recording, label.")] = Path("features.npy"),
-    expression: Annotated[bool, flag("Level and relative expression of components, in dB.", "--expression")] = False,
+    expression: Annotated[bool, option("Level and relative expression of components, in dB.", "--expression")] = False,
 ) -> None:
     """Compute the features of all windows and write them to a file."""
     import numpy as np
 
     from polyadic._util.files import open_atomically
-    from polyadic._util.progress import window_bar
+    from polyadic._util.progress import stage_bar
     from polyadic.explain import expression as express
     from polyadic.explain import level
     from polyadic.explain.expression import shown
@@ -50,17 +50,17 @@ def transform(
             return loaded.transform(part)
         return np.column_stack([level(loaded, part), express(loaded, part, relative=True)])
 
-    def rows() -> Iterator[list[str]]:
+    def rows() -> Iterator[list[Any]]:
         done = 0
         for part in parts_of(windows):
             for code, row in zip(part.label.tolist(), compute(part).tolist(), strict=True):
-                yield ["" if code < 0 else part.classes[code], *(f"{value:.6g}" for value in row)]
+                yield ["" if code < 0 else part.classes[code], *row]
             done += len(part)
             on_rows(done)
 
     with (
         opened(data, common, model=loaded, labels=None) as windows,
-        window_bar("transforming", len(windows), common.hidden) as on_rows,
+        stage_bar("transforming", common.hidden, "windows", len(windows)) as on_rows,
     ):
         count = len(windows)
         if out.suffix == ".csv":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import Common, Data, ModelOut, flag, option, resume_command, with_options
+from polyadic.cli.options import Common, Data, ModelOut, option, resumable, with_options
 from polyadic.cli.windows import describe, opened
 from polyadic.errors import PolyadicError
 
@@ -26,7 +26,7 @@ def tune(
     minutes: Annotated[float, option("Time limit for everything.", min=0.0, metavar="X")] = 10.0,
     tries: Annotated[int | None, option("Number of settings to try, instead of --minutes.", min=1, metavar="N")] = None,
     folds: Annotated[int, option("Number of groups of subjects to score the choice on.", min=2, metavar="N")] = 3,
-    resume: Annotated[bool, flag("Resume an interrupted search.", "--resume")] = False,
+    resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
 ) -> None:
     """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
@@ -50,29 +50,23 @@ def tune(
         raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
     for path, ending in ((out, ".safetensors"), (result, ".json")):
         check_out_file(path, data, endings=(ending,), force=common.force)
-    try:
-        with opened(data, common) as windows:
-            describe(windows, common.hidden)
-            with stage_bar("tuning", common.hidden, "searches") as show:
-                found = run(
-                    windows,
-                    minutes=minutes,
-                    tries=tries,
-                    folds=folds,
-                    random_state=common.seed,
-                    device=common.device,
-                    journal=journal,
-                    on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),
-                )
-            # predict flags windows unlike these as unusual.
-            found.model.features_.typical_ = typical_windows(found.model.features_, windows)
+    with resumable(journal, "the tries so far are"), opened(data, common) as windows:
+        describe(windows, common.hidden)
+        with stage_bar("tuning", common.hidden, "searches") as show:
+            found = run(
+                windows,
+                minutes=minutes,
+                tries=tries,
+                folds=folds,
+                random_state=common.seed,
+                device=common.device,
+                journal=journal,
+                on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),
+            )
+        # predict flags windows unlike these as unusual.
+        found.model.features_.typical_ = typical_windows(found.model.features_, windows)
         found.model.save(out)
         write_json(result, found.to_dict())
-    except KeyboardInterrupt as stop:
-        if journal.exists():
-            stop.args = (f"the tries so far are saved in {journal.name}. To resume:\n  {resume_command()}",)
-        raise
-    journal.unlink(missing_ok=True)
     along, lines = getattr(found.model.chain_, "reason", None), found.summary().splitlines()
     if along is not None:
         lines.append(f"along the recording: {along}")

@@ -422,13 +422,12 @@ class CPD(CPModel):
 
         # A default fit reads all windows before its first sweep: for floors, axes and moments.
         reads = 3 if self._collects else 1
-        with sweep_bar(type(self).__name__, settings.max_sweeps, reads * source.n_windows) as bar:
-            source.on_batch = bar.windows
+        with sweep_bar(type(self).__name__, settings.max_sweeps, reads * source.n_windows) as (on_sweep, on_batch):
+            source.on_batch = on_batch
 
             def show(progress: Progress) -> None:
-                if progress.attempt and len(progress.history["loss"]) == 1:
-                    bar.start(progress.attempt + 1, settings.attempts)
-                bar(progress.history)
+                attempt = f", start {progress.attempt + 1} of {settings.attempts}" if progress.attempt else ""
+                on_sweep(progress.history, attempt)
 
             yield show
 

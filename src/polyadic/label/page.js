@@ -97,8 +97,8 @@ async function refresh() {
 
 const label = (name) => alone(async () => {
   const { row, stamp, asked } = question;
-  const saved = await ask("label", {}, { tab, row, label: name, stamp });
-  if (name || asked !== "picked") remember([...answered(), { row, stamp: saved.stamp, label: name }]);
+  const saved = await ask("answer", {}, { tab, row, label: name, stamp });
+  if (name || asked !== "picked") remember([...answered(), { row, stamp: saved, label: name }]);
   say(name ? `Saved: ${name}` : asked === "picked" ? "Back to the question" : "Skipped");
   await showQuestion();
 });

@@ -10,7 +10,6 @@ from functools import partial
 from importlib import resources
 from typing import Any
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -22,7 +21,7 @@ from starlette.types import ASGIApp
 
 from polyadic.errors import PolyadicError
 from polyadic.label.session import ConflictError, Session
-from polyadic.label.views import Views, encode_array
+from polyadic.label.views import Views
 
 __all__ = ["build_app"]
 
@@ -36,118 +35,19 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_MOST_COLUMNS = 2000
-"""Maximum number of windows of a timeline."""
-_MOST_CONTEXT = 40
-"""Maximum context before and after a window, in windows."""
+_NUMBERS = {"row", "first", "last", "stamp", "suggest"}
+"""Parameters of requests that are whole numbers; the others are texts."""
 
 
-class _Api:
-    """The answers to requests of the page."""
-
-    def __init__(self, session: Session) -> None:
-        self.session, self.views = session, Views(session.windows, session.Z)
-
-    def start(self, _: Any) -> dict[str, Any]:
-        """Return what never changes: channels, length of windows, and the map."""
-        windows, sample = self.session.windows, self.session.questions.sample
-        return {
-            "channels": self.views.channels(),
-            "fs": windows.fs or 1.0,
-            "length": windows.shape[2],
-            "windows": len(windows),
-            "subjects": len(np.unique(self.session.groups)),
-            "file": self.session.journal.path.name,
-            "rows": encode_array(sample, "<i4"),
-            "map": encode_array(self.views.map[sample]),
-            "typical": encode_array(self.views.typical),
-        }
-
-    def question(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the window that a tab is asked about, and, if wanted, the suggested label."""
-        session = self.session
-        row, asked = session.question(str(given["tab"]))
-        index, predictions = session.windows.index, session.predictions
-        suggestion = ""
-        # Suggestions bias: never for windows of the estimate and repeated ones.
-        if given.get("suggest") == "1" and asked not in ("random", "again") and predictions.probabilities is not None:
-            suggestion = str(predictions.classes[predictions.probabilities[row].argmax()])
-        return {
-            "row": row,
-            "asked": "unsure" if asked == "again" else asked,
-            "label": session.labels[row] if asked == "picked" else "",
-            "stamp": session.stamp(row),
-            "recording": str(index.names[index.recording[row]]),
-            "subject": str(index.subjects[index.recording[row]]),
-            "start": float(index.start[row]) / (session.windows.fs or 1.0),
-            "point": self.views.map[row].tolist(),
-            "suggestion": suggestion,
-        }
-
-    def window(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return signals with context, and the spectrum of the window."""
-        row, first, last = (int(given[name]) for name in ("row", "first", "last"))
-        longest = _MOST_CONTEXT * self.session.windows.shape[2]
-        if not (0 <= row < len(self.session.windows) and -longest <= first < last <= 2 * longest):
-            raise PolyadicError("There is no such part of a recording.")
-        return self.views.signals(row, first, last)
-
-    def state(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return what follows from the labels: counts, predictions on map and timeline, accuracy."""
-        session, row = self.session, int(given["row"])
-        predictions, sample = session.predictions, session.questions.sample
-        names = [str(name) for name in predictions.classes.tolist()]
-        rows, along = session.timeline(row)
-        step = max(1, -(-len(rows) // _MOST_COLUMNS))
-        rows, along = rows[::step], along[::step]
-        labelled = [place for place, label in enumerate(session.labels) if label and place != row]
-        found = predictions.probabilities
-        predicted = np.full(len(sample), -1) if found is None else found[sample].argmax(axis=1)
-        return {
-            **session.counts(),
-            "version": session.version,
-            "follows": predictions.version,
-            "estimate": predictions.estimate,
-            "names": names,
-            "predicted": encode_array(predicted, "<i2"),
-            "marks": [[place, session.labels[place]] for place in labelled],
-            "points": encode_array(self.views.map[labelled]),
-            "timeline": {
-                "rows": encode_array(rows, "<i4"),
-                "starts": encode_array(session.windows.start[rows] / (session.windows.fs or 1.0)),
-                "codes": encode_array([names.index(str(name)) if name in names else -1 for name in along], "<i2"),
-                "along": predictions.chain is not None,
-            },
-        }
-
-    def label(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Save an answer; "" skips. What is returned is on the disk."""
-        self.session.answer(str(given["tab"]), int(given["row"]), str(given["label"]), int(given["stamp"]))
-        return {"saved": given["row"], "stamp": self.session.stamp(int(given["row"]))}
-
-    def undo(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Take an answer back."""
-        self.session.undo(str(given["tab"]), int(given["row"]), int(given["stamp"]))
-        return {}
-
-    def pick(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Let the tab answer about a window of its choice."""
-        self.session.pick(str(given["tab"]), int(given["row"]))
-        return {}
-
-    def rename(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Rename a class, or merge it into another."""
-        self.session.rename(str(given["old"]), str(given["new"]))
-        return {}
-
-
-async def _answer(handler: Callable[[dict[str, Any]], dict[str, Any]], request: Request) -> Response:
+async def _answer(method: Callable[..., Any], request: Request) -> Response:
+    """Call a method with the parameters of a request, in a thread; what it returns for an answer is on the disk."""
     try:
         given = dict(request.query_params) if request.method == "GET" else json.loads(await request.body())
-        return JSONResponse(await run_in_threadpool(handler, given))
+        values = {name: (int if name in _NUMBERS else str)(value) for name, value in given.items()}
+        return JSONResponse(await run_in_threadpool(method, **values))
     except ConflictError as error:
         return JSONResponse({"error": str(error)}, 409)
-    except (PolyadicError, KeyError, TypeError, ValueError) as error:
+    except (PolyadicError, AttributeError, IndexError, TypeError, ValueError) as error:
         return JSONResponse({"error": str(error)}, 400)
     except OSError as error:
         return JSONResponse({"error": f"NOT SAVED: {error}"}, 507)
@@ -183,10 +83,10 @@ def build_app(session: Session, token: str, hosts: tuple[str, ...] = ()) -> ASGI
         content = (resources.files("polyadic.label") / (name or "page.html")).read_bytes()
         return lambda _: Response(content, media_type=f"text/{_FILES[name]}")
 
-    api, reads, writes = _Api(session), ("start", "question", "window", "state"), ("label", "undo", "pick", "rename")
-    routes = [Route(f"/{name}", file(name)) for name in _FILES]
-    for names, method in ((reads, "GET"), (writes, "POST")):
-        routes += [Route(f"/api/{name}", partial(_answer, getattr(api, name)), methods=[method]) for name in names]
+    views, routes = Views(session), [Route(f"/{name}", file(name)) for name in _FILES]
+    reads, writes = ("start", "question", "window", "state"), ("answer", "undo", "pick", "rename")
+    for source, names, method in ((views, reads, "GET"), (session, writes, "POST")):
+        routes += [Route(f"/api/{name}", partial(_answer, getattr(source, name)), methods=[method]) for name in names]
     return Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=[Middleware(BaseHTTPMiddleware, guard)])
 
 

@@ -69,7 +69,7 @@ class Session:
     windows : the windows, with recording and start
     Z : (N, F), their features
     journal : the file of answers, old ones included
-    readout : the readout of the model, which knows which features are statistics
+    statistics : the columns of Z that are statistics
     who : the name of the person, for the file
     random_state : of the random windows
 
@@ -83,7 +83,7 @@ class Session:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     session = Session(windows, windows.X.std(axis=2), Journal(Path(folder) / "labels.csv"))
     ...     question = session.question("tab")
-    ...     session.answer("tab", question.row, "rest", session.stamp(question.row))
+    ...     stamp = session.answer("tab", question.row, "rest", session.stamp(question.row))
     ...     session.journal.close()
     ...     session.labels[question.row], session.classes
     ('rest', ['rest'])
@@ -95,13 +95,13 @@ class Session:
         Z: NDArray[Any],
         journal: Journal,
         *,
-        readout: Any = None,
+        statistics: Any = (),
         who: str = "",
         random_state: int = 0,
     ) -> None:
         self.windows, self.Z, self.journal, self.who = windows, np.asarray(Z, np.float64), journal, who
         self.groups = windows.subject if (windows.subject != "").any() else windows.recording
-        self._statistics = [] if readout is None else list(range(readout.rank, readout.n_features))
+        self._statistics = np.array(statistics, np.intp)
         self.questions = Questions(self.Z, self.groups, self._statistics, random_state)
         self._random = np.random.default_rng(random_state)
         self.labels: list[str] = [""] * len(windows)
@@ -171,8 +171,10 @@ class Session:
             self._apply(*change)
         self.changed.notify_all()
 
-    def answer(self, tab: str, row: int, label: str, stamp: int) -> None:
-        """Save the answer of a tab; "" skips the question, which takes a label back, or leaves a picked window alone.
+    def answer(self, tab: str, row: int, label: str, stamp: int) -> int:
+        """Save the answer of a tab and return the new stamp of the window, when the answer is on the disk.
+
+        "" skips the question, which takes a label back, or leaves a picked window alone.
 
         Raises
         ------
@@ -185,6 +187,7 @@ class Session:
             asked = question.asked if question is not None and question.row == row else "picked"
             if label or asked != "picked":
                 self._write([(row, label, asked)])
+            return self.stamp(row)
 
     def undo(self, tab: str, row: int, stamp: int) -> None:
         """Take back the last answer about a window, and ask the tab about it again; raises like `answer`."""

@@ -1,4 +1,7 @@
-"""What the page draws: signals with their context, the spectrum of a window, and the map of all windows."""
+"""What the page of `polyadic label` shows: signals with context, the spectrum, the map, the timeline, and counts.
+
+Each public method answers one request of the page, in JSON values. Arrays are base64 of little-endian numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import welch
 
-from polyadic.data import Windows
+from polyadic.errors import PolyadicError
+from polyadic.label.session import Session
 
-__all__ = ["Views", "encode_array"]
+__all__ = ["Views"]
 
 _COLUMNS = 1200
 """Maximum number of columns of a drawing; longer signals are drawn by the extremes of each column."""
@@ -19,10 +23,13 @@ _TYPICAL = 200
 """Number of windows that the scale of each channel comes from."""
 _FRAME = 2.56
 """Length of the frames of spectra in seconds, at most a window."""
+_MOST_ON_TIMELINE = 2000
+"""Maximum number of windows of a timeline."""
+_MOST_CONTEXT = 40
+"""Maximum context before and after a window, in windows."""
 
 
-def encode_array(values: Any, dtype: str = "<f4") -> str:
-    """Return an array as base64 of little-endian numbers, as the page reads it."""
+def _encode(values: Any, dtype: str = "<f4") -> str:
     return base64.b64encode(np.ascontiguousarray(values, dtype).tobytes()).decode()
 
 
@@ -35,50 +42,109 @@ def _round_up(value: float) -> float:
 
 
 class Views:
-    """Views of windows; signals are read on demand.
+    """Views of a session; signals are read on demand."""
 
-    Parameters
-    ----------
-    windows : with recording and start
-    Z : (N, F), features for the map
-    """
-
-    def __init__(self, windows: Windows, Z: NDArray[np.float64]) -> None:
-        self.windows, index = windows, windows.index
+    def __init__(self, session: Session) -> None:
+        self.session, self.windows = session, session.windows
+        self.fs = self.windows.fs or 1.0
+        index, Z = self.windows.index, session.Z
         self._order = np.lexsort((index.start, index.recording))
-        some = np.sort(np.random.default_rng(0).permutation(len(windows))[:_TYPICAL])
-        X = np.asarray(windows.read(some), np.float64)
-        self.centres = np.nan_to_num(np.nanmedian(X, axis=(0, 2)))
-        distance = np.abs(X - self.centres[:, None])
-        self.scales = [_round_up(float(value)) for value in np.nanquantile(distance, 0.99, axis=(0, 2))]
+        some = np.sort(np.random.default_rng(0).permutation(len(Z))[:_TYPICAL])
+        X = np.asarray(self.windows.read(some), np.float64)
+        self._centres = np.nan_to_num(np.nanmedian(X, axis=(0, 2)))
+        distance = np.abs(X - self._centres[:, None])
+        self._scales = [_round_up(float(value)) for value in np.nanquantile(distance, 0.99, axis=(0, 2))]
         self._powers = np.maximum(np.nan_to_num(np.nanmean(np.square(distance), axis=(0, 2))), 1e-300)
-        self.typical = self._spectra(X).mean(axis=0)
+        self._typical = self._spectra(X).mean(axis=0)
         centred = Z - Z.mean(axis=0)
         _, axes = np.linalg.eigh(centred.T @ centred)
         places = centred @ axes[:, :-3:-1]  # the two axes of largest variance
         low, high = np.quantile(places, [0.002, 0.998], axis=0)
-        self.map = np.clip((places - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+        self._map = np.clip((places - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
 
-    def channels(self) -> list[dict[str, Any]]:
-        """Return the name, unit, centre and scale of each channel."""
-        count = self.windows.shape[1]
+    def start(self) -> dict[str, Any]:
+        """Return what never changes: channels, length of windows, and the map."""
+        count, length = self.windows.shape[1:]
         names = self.windows.channels or tuple(f"channel {number + 1}" for number in range(count))
-        units = self.windows.units or ("",) * count
-        about = zip(names, units, self.centres.tolist(), self.scales, strict=True)
-        return [{"name": name, "unit": unit, "centre": centre, "scale": scale} for name, unit, centre, scale in about]
+        about = zip(names, self.windows.units or ("",) * count, self._centres.tolist(), self._scales, strict=True)
+        sample = self.session.questions.sample
+        return {
+            "channels": [dict(zip(("name", "unit", "centre", "scale"), channel, strict=True)) for channel in about],
+            "fs": self.fs,
+            "length": length,
+            "windows": len(self.windows),
+            "subjects": len(np.unique(self.session.groups)),
+            "file": self.session.journal.path.name,
+            "rows": _encode(sample, "<i4"),
+            "map": _encode(self._map[sample]),
+            "typical": _encode(self._typical),
+        }
 
-    def signals(self, row: int, first: int, last: int) -> dict[str, Any]:
+    def question(self, tab: str, suggest: int = 0) -> dict[str, Any]:
+        """Return the window that a tab is asked about, and, if wanted, the suggested label."""
+        session = self.session
+        row, asked = session.question(tab)
+        index, predictions = self.windows.index, session.predictions
+        suggestion = ""
+        # Suggestions bias: never for windows of the estimate and repeated ones.
+        if suggest and asked not in ("random", "again") and predictions.probabilities is not None:
+            suggestion = str(predictions.classes[predictions.probabilities[row].argmax()])
+        return {
+            "row": row,
+            "asked": "unsure" if asked == "again" else asked,
+            "label": session.labels[row] if asked == "picked" else "",
+            "stamp": session.stamp(row),
+            "recording": str(index.names[index.recording[row]]),
+            "subject": str(index.subjects[index.recording[row]]),
+            "start": float(index.start[row]) / self.fs,
+            "point": self._map[row].tolist(),
+            "suggestion": suggestion,
+        }
+
+    def window(self, row: int, first: int, last: int) -> dict[str, Any]:
         """Return the signals from sample `first` to `last`, counted from a window's start, and the window's spectrum.
 
         Values are (channels, columns, 2), the lowest and highest of each column, NaN where the recording has none.
         """
+        longest = _MOST_CONTEXT * self.windows.shape[2]
+        if not (0 <= row < len(self.windows) and -longest <= first < last <= 2 * longest):
+            raise PolyadicError("There is no such part of a recording.")
         X = self._read(row, first, last)
         width = max(1, -(-X.shape[1] // _COLUMNS))
         columns = np.pad(X, ((0, 0), (0, -X.shape[1] % width)), constant_values=np.nan).reshape(len(X), -1, width)
         # `fmin` and `fmax` ignore NaN unless there is nothing else.
         both = np.stack([np.fmin.reduce(columns, axis=2), np.fmax.reduce(columns, axis=2)], axis=2)
-        found = {"values": encode_array(both), "columns": both.shape[1], "width": width, "first": first, "last": last}
-        return {**found, "spectrum": encode_array(self._spectra(self.windows.read(np.array([row])))[0])}
+        spectrum = self._spectra(self.windows.read(np.array([row])))[0]
+        drawing = {"values": _encode(both), "columns": both.shape[1], "width": width, "first": first, "last": last}
+        return {**drawing, "spectrum": _encode(spectrum)}
+
+    def state(self, row: int) -> dict[str, Any]:
+        """Return what follows from the labels: counts, predictions on map and timeline, accuracy."""
+        session = self.session
+        predictions, sample = session.predictions, session.questions.sample
+        names = [str(name) for name in predictions.classes.tolist()]
+        rows, along = session.timeline(row)
+        step = max(1, -(-len(rows) // _MOST_ON_TIMELINE))
+        rows, along = rows[::step], along[::step]
+        labelled = [place for place, label in enumerate(session.labels) if label and place != row]
+        found = predictions.probabilities
+        predicted = np.full(len(sample), -1) if found is None else found[sample].argmax(axis=1)
+        return {
+            **session.counts(),
+            "version": session.version,
+            "follows": predictions.version,
+            "estimate": predictions.estimate,
+            "names": names,
+            "predicted": _encode(predicted, "<i2"),
+            "marks": [[place, session.labels[place]] for place in labelled],
+            "points": _encode(self._map[labelled]),
+            "timeline": {
+                "rows": _encode(rows, "<i4"),
+                "starts": _encode(self.windows.start[rows] / self.fs),
+                "codes": _encode([names.index(str(name)) if name in names else -1 for name in along], "<i2"),
+                "along": predictions.chain is not None,
+            },
+        }
 
     def _read(self, row: int, first: int, last: int) -> NDArray[np.float32]:
         """Read a part of a window's recording from the windows that hold it: (channels, last − first)."""
@@ -97,7 +163,6 @@ class Views:
 
         They are means over channels, each relative to its typical power.
         """
-        fs = self.windows.fs or 1.0
-        U = np.nan_to_num((X - self.centres[:, None]) / np.sqrt(self._powers)[:, None])
-        powers = welch(U, fs, nperseg=max(4, min(round(_FRAME * fs), U.shape[-1])))[1]
+        U = np.nan_to_num((X - self._centres[:, None]) / np.sqrt(self._powers)[:, None])
+        powers = welch(U, self.fs, nperseg=max(4, min(round(_FRAME * self.fs), U.shape[-1])))[1]
         return np.asarray(10 * np.log10(powers.mean(axis=1) + 1e-9))
