@@ -65,7 +65,8 @@ class _Half(NamedTuple):
         faster.
         """
         is_statistic = np.isin(np.arange(self.Z.shape[1]), self.statistics)
-        graph, gain = neighbour_graph(self.Z, is_statistic), gains(is_statistic, FIXED_WEIGHT)
+        graph = neighbour_graph(self.Z, is_statistic, np.unique(self.subject, return_inverse=True)[1])
+        gain = gains(is_statistic, FIXED_WEIGHT)
 
         def learn(rows: _Rows, answers: _Rows) -> Callable[[Any], NDArray[np.float64]]:
             classes, codes = np.unique(answers, return_inverse=True)

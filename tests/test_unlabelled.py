@@ -54,33 +54,66 @@ def test_the_pool_holds_as_many_rows_of_each_group_as_possible():
 # ------------------------------------------------------------------------------ spreading
 
 
-def dense_spread(Z: np.ndarray, codes: np.ndarray, proportions: np.ndarray) -> np.ndarray:
-    """Spread labels by (I − αS)⁻¹ Y on a dense matrix, neighbour by neighbour."""
+def dense_graph(Z: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Join each row to its ten nearest neighbours of other groups, one by one."""
     count = len(Z)
     distance = np.sqrt(((Z[:, None] - Z[None]) ** 2).sum(axis=2))
-    order = np.array([[other for other in np.argsort(row) if other != own] for own, row in enumerate(distance)])
-    scale = np.array([distance[row, order[row, 6]] for row in range(count)])
+    order = [[other for other in np.argsort(row) if groups[other] != groups[own]] for own, row in enumerate(distance)]
+    scale = np.array([distance[row, order[row][6]] for row in range(count)])
     W = np.zeros((count, count))
     for row in range(count):
-        for other in order[row, :10]:
+        for other in order[row][:10]:
             weight = np.exp(-(distance[row, other] ** 2) / (scale[row] * scale[other]))
             W[row, other] = W[other, row] = max(weight, W[row, other])
+    return W
+
+
+def dense_spread(W: np.ndarray, codes: np.ndarray, proportions: np.ndarray) -> np.ndarray:
+    """Spread labels by (I − αS)⁻¹ Y on a dense matrix."""
     degree = W.sum(axis=1)
     S = W / np.sqrt(degree[:, None] * degree)
-    Y = np.zeros((count, len(proportions)))
+    Y = np.zeros((len(W), len(proportions)))
     for row in np.flatnonzero(codes >= 0):
         Y[row, codes[row]] = 1 / (codes == codes[row]).sum()
-    mass = np.linalg.solve(np.eye(count) - 0.9 * S, 0.1 * Y)
+    mass = np.linalg.solve(np.eye(len(W)) - 0.9 * S, 0.1 * Y)
     mass *= proportions / mass.sum(axis=0)
     return mass / mass.sum(axis=1, keepdims=True)
+
+
+def test_neighbours_of_other_subjects_count_a_quarter():
+    Z, _ = blobs(120)
+    subject = np.arange(120) // 40
+    expected = dense_graph(Z, np.arange(120)) + dense_graph(Z, subject) / 4
+    np.testing.assert_allclose(neighbour_graph(Z, np.zeros(8, bool), subject).toarray(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("outside", [0, 3])
+def test_subjects_with_few_windows_of_others_have_as_many_neighbours_as_there_are(outside):
+    Z, _ = blobs(60)
+    subject = (np.arange(60) < outside).astype(int)
+    graph = neighbour_graph(Z, np.zeros(8, bool), subject)
+    without = neighbour_graph(Z, np.zeros(8, bool))
+    assert ((graph - without).toarray() > 0).any() == (outside > 0)
+
+
+def test_labels_of_one_subject_spread_to_others_that_are_shifted():
+    rng, y, subject = np.random.default_rng(0), np.arange(600) % 2, np.arange(600) // 100
+    Z = 1.5 * np.eye(8)[y] + 1.5 * rng.normal(size=(6, 8))[subject] + 0.3 * rng.normal(size=(600, 8))
+    codes = np.where(np.arange(600) < 2, y, -1)
+    right = []
+    for groups in (None, subject):
+        found = spread(neighbour_graph(Z, np.zeros(8, bool), groups), codes, np.array([0.5, 0.5]))
+        right.append((found.argmax(axis=1) == y)[100:].mean())
+    assert right[1] > right[0] + 0.1
 
 
 def test_spreading_solves_the_linear_system_of_the_dense_graph():
     Z, y = blobs(200)
     codes, proportions = few_labels(y, 4), np.array([0.5, 0.2, 0.3])
+    expected = dense_spread(dense_graph(Z, np.arange(200)), codes, proportions)
     found = spread(neighbour_graph(Z, np.zeros(Z.shape[1], bool)), codes, proportions)
-    np.testing.assert_allclose(found, dense_spread(Z, codes, proportions), atol=5e-3)  # after 60 steps
-    assert (found.argmax(axis=1) == dense_spread(Z, codes, proportions).argmax(axis=1)).mean() > 0.99
+    np.testing.assert_allclose(found, expected, atol=5e-3)  # after 60 steps
+    assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.99
 
 
 @pytest.mark.parametrize("few", [3, 4])

@@ -221,7 +221,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the graph of unlabelled rows, or None if it is not used, the temperature, and a few words on both."""
         _, y, block, _ = data.labelled()
         pool, blocks = len(data.codes) - len(y), len(np.unique(block))
-        graph = neighbour_graph(data.Z, data.is_statistic) if pool else None
+        subjects = data.block if data.unit == "subjects" else None
+        graph = neighbour_graph(data.Z, data.is_statistic, subjects) if pool else None
         self._left_out = _train_without_folds(data, chosen, self.class_weight, graph) if blocks > 1 else []
         if blocks < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
             few = f"{pool:,} unlabelled windows used, too few labels or subjects to tell what they gain; "

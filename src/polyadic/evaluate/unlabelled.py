@@ -1,7 +1,8 @@
 """Unlabelled windows in the probe: label spreading on a graph of nearest neighbours (Zhou et al., 2004).
 
 Labels spread from labelled windows along a graph of similar windows. The probe is then refitted with the spread labels
-that can be trusted. Components and statistics have a graph each, and labels spread along both.
+that can be trusted. Components and statistics have a graph each, and labels spread along both. Windows also have
+neighbours of other subjects, to whom labels are to spread.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
+from sklearn.metrics import pairwise_distances_chunked
 
 __all__ = ["FEWEST", "MOST", "neighbour_graph", "pool_rows", "spread", "trusted_labels"]
 
@@ -21,6 +22,8 @@ FEWEST = 250
 """Minimum number of unlabelled windows: of fewer, the nearest neighbours are not near."""
 
 _NEIGHBOURS, _LOCAL = 10, 7
+_OUTSIDE = 0.25
+"""Weight of neighbours in other groups; on development subjects, ½ and 1 gain as much with few labels, less with 10."""
 _SMALLEST_SCALE = 1e-6
 """Smallest local scale, relative to the mean distance of neighbours."""
 _ALPHA, _STEPS = 0.9, 60
@@ -46,28 +49,56 @@ def pool_rows(known: NDArray[np.bool_], groups: NDArray[Any] | None, most: int =
     return np.sort(rows[:most])
 
 
-def neighbour_graph(Z: _Floats, is_statistic: NDArray[np.bool_]) -> Any:
+def neighbour_graph(Z: _Floats, is_statistic: NDArray[np.bool_], groups: _Rows | None = None) -> Any:
     """Return the graph of nearest neighbours of features (n, F), a sparse matrix (n, n).
 
-    It is the sum of the graphs of components and of statistics, so that the weight of one against the other is
+    Each window is joined to its ten nearest neighbours and, if groups (n,) are known, to the ten nearest windows of
+    other groups: otherwise nearly all neighbours belong to the same subject, and labels hardly reach other subjects.
+    Components and statistics have graphs of their own, which are added, so that the weight of one against the other is
     irrelevant.
     """
     blocks = [Z[:, columns] for columns in (~is_statistic, is_statistic) if columns.any()]
-    return sum(_graph_of_block(block) for block in blocks)
+    return sum(_graph_of_block(block, groups) for block in blocks)
 
 
-def _graph_of_block(Z: _Floats) -> Any:
-    """Return the symmetric graph of 10 nearest neighbours.
+def _graph_of_block(Z: _Floats, groups: _Rows | None) -> Any:
+    """Return the symmetric graph of nearest neighbours, plus that of neighbours in other groups with a smaller weight.
 
     Weights are Gaussian, with the distance to the seventh neighbour as local scale (Zelnik-Manor and Perona, 2004).
     """
     count = min(_NEIGHBOURS, len(Z) - 1)
-    distance, neighbour = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(Z).kneighbors()  # without itself
+    outside = 0 if groups is None else min(count, len(Z) - int(np.bincount(groups).max()))
+
+    def nearest(distance: _Floats, begin: int) -> tuple[NDArray[Any], ...]:
+        rows = np.arange(begin, begin + len(distance))
+        distance[rows - begin, rows] = np.inf
+        found = _smallest(distance, count)
+        if not outside:
+            return found
+        distance[groups[rows, None] == groups] = np.inf  # type: ignore[index]
+        return found + _smallest(distance, outside)
+
+    parts = zip(*pairwise_distances_chunked(Z, reduce_func=nearest), strict=True)
+    distance, neighbour, *others = (np.concatenate(part) for part in parts)
+    graph = _weighted(distance, neighbour)
+    return graph + _OUTSIDE * _weighted(*others) if others else graph
+
+
+def _smallest(distance: _Floats, count: int) -> tuple[_Floats, _Rows]:
+    """Return the smallest distances of each row, ascending, and their columns: (n, count) each."""
+    columns = np.argpartition(distance, count - 1, axis=1)[:, :count]
+    order = np.take_along_axis(distance, columns, axis=1).argsort(axis=1)
+    columns = np.take_along_axis(columns, order, axis=1)
+    return np.take_along_axis(distance, columns, axis=1), columns
+
+
+def _weighted(distance: _Floats, neighbour: _Rows) -> Any:
+    """Return the symmetric graph of neighbours at these distances, (n, k) each."""
+    n, count = distance.shape
     # Among equal windows, such as silent ones, the local scale is 0.
     scale = np.maximum(distance[:, min(_LOCAL, count) - 1], _SMALLEST_SCALE * (distance.mean() or 1.0))
     weight = np.exp(-np.square(distance) / (scale[:, None] * scale[neighbour]))
-    rows = np.repeat(np.arange(len(Z)), count)
-    graph = scipy.sparse.csr_matrix((weight.ravel(), (rows, neighbour.ravel())), (len(Z), len(Z)))
+    graph = scipy.sparse.csr_matrix((weight.ravel(), (np.repeat(np.arange(n), count), neighbour.ravel())), (n, n))
     return graph.maximum(graph.T)
 
 
