@@ -45,7 +45,7 @@ class Windows:
     For windows of a store, the attribute `reading` describes how they were cut from recordings; see
     `polyadic.data.reading.Reading.to_json`.
 
-    In `subject`, `recording` and `label`, the values "", None, NaN and -1 mean "unknown".
+    In `subject`, `recording` and `label`, the values "", None, NaN, "nan" and -1 mean "unknown".
 
     Examples
     --------
