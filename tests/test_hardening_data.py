@@ -98,6 +98,7 @@ UNKNOWN: dict[str, Callable[[], Any]] = {
     "bytes": lambda: np.array([*NAMES, "", ""], "S"),
     "objects": lambda: np.array([*NAMES, "", None], object),
     "NaN among texts": lambda: np.array([*NAMES, float("nan"), None], object),
+    "NaN as text": lambda: np.array([*NAMES, "", float("nan")], object).astype(str),
     "series of strings": lambda: pd.Series([*NAMES, "", pd.NA], dtype="string"),
     "categories": lambda: pd.Series(pd.Categorical([*NAMES, None, None])),
     "floats": lambda: np.array([0.0, 1.0] * 10 + [np.nan, -1.0]),

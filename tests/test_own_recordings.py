@@ -114,7 +114,7 @@ WRONG = {
     "fit channels": "c has the channels 'O1', 'O2', but the recordings before it have 'C3', 'C4': --rename OLD=NEW",
     "fit uneven.csv": "times must be evenly spaced by",
     "fit codes.csv": "the column 'code' looks like a label (it has only 4 distinct values, all whole numbers)",
-    "fit short.csv --label activity": "no recording has a window of 10 s, so the store would be empty",
+    "fit short.csv --label activity": "no recording has a window of 10 s: choose shorter windows (--seconds)",
     "fit scored --probe --seconds 5": "S1_events.csv: a table of events: use --scoring '*_events.csv' to read",
     "fit wearable": "Did you mean 'wearables'?",
     "fit notes.py": "notes.py is neither windows (.npz, .npy, .mat or a store) nor a recording (.edf,",
@@ -123,7 +123,7 @@ WRONG = {
     "fit empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
     "fit wearables --label activity --subject who": "there is no column 'who' (--subject)",
     "fit sleep --subject 'X(.)'": "--subject must find the subject in every path, but 'X(.)'",
-    "predict m.safetensors fast.csv": "--resample polyphase",
+    "predict m.safetensors fast.csv": "--resample polyphase resamples (the model was fitted at",
     "predict m.safetensors wearables -o a.edf": "holds the labels of one recording",
     "prepare folder sleep s --seconds -1": "seconds must be a positive number",
     "info sleep --verify": "--verify is for stores",
@@ -132,6 +132,8 @@ WRONG = {
     "transform m.safetensors w.npz": "X must have shape",
     "evaluate m.safetensors twice": "are the same recording with two subjects",
 }
+SKIPS = ("fit rates", "fit channels", "fit psg --seconds 30")
+"""Commands whose error is of one recording, so that it helps to skip it."""
 
 
 MISSING = {
@@ -161,3 +163,5 @@ def test_a_missing_package_is_noticed_before_the_computation(package: str, made:
 def test_the_error_for_wrong_use_says_how_to_fix_it(command: str, made: Path) -> None:
     said = polyadic(*shlex.split(command), cwd=made, code=(1, 2)).stderr
     assert WRONG[command] in " ".join(said.replace("│", " ").split()), said
+    assert ("--on-error" in said) == (command in SKIPS), said
+    assert "()" not in said

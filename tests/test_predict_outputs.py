@@ -133,10 +133,16 @@ def test_flat_and_noisy_windows_are_unusual_and_keep_label_and_probability(made:
         for label in ("EEG Fpz-Cz", "EEG Pz-Oz")
     ]
     edfio.Edf(signals).write(tmp_path / "odd.edf")
-    polyadic("predict", made / "sleep.safetensors", "odd.edf", "-o", "odd.csv", cwd=tmp_path)
+    said = polyadic("predict", made / "sleep.safetensors", "odd.edf", "-o", "odd.csv", cwd=tmp_path).stderr
+    assert "predictions may be wrong" not in said  # of so few windows
     with (tmp_path / "odd.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["unusual"] for row in rows] == ["1", "1", "1"]
     assert all(row["label"] and 0 < float(row["confidence"]) <= 1 for row in rows)
+    edfio.Edf([edfio.EdfSignal(np.tile(signal.data, 4), 50, label=signal.label) for signal in signals]).write(
+        tmp_path / "odd.edf"
+    )
+    said = polyadic("predict", made / "sleep.safetensors", "odd.edf", "-o", "more.csv", cwd=tmp_path).stderr
+    assert "warning: 12 of 12 windows are unlike those of the fit (unusual), so predictions may be wrong." in said
     found = json.loads(polyadic("predict", made / "sleep.safetensors", made / "sleep", "--json", cwd=tmp_path).stdout)
     assert found["unusual"] <= 0.03 * found["windows"]

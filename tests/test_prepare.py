@@ -84,7 +84,7 @@ def test_nothing_to_prepare_is_an_error(tmp_path: Path) -> None:
         path.write_bytes(b"?")
     with pytest.raises(DataError, match=r"none of the 2 recordings can be read; the first, r1: r1\.edf"):
         folder(root, tmp_path / "s", seconds=2, on_error="skip")
-    with pytest.raises(DataError, match="would be empty"):
+    with pytest.raises(DataError, match="no recording has a window of 60 s: choose shorter"):
         folder(good(root), tmp_path / "s", seconds=60, on_error="skip")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 

@@ -141,7 +141,7 @@ def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
 def test_a_rate_that_contradicts_the_time_column_is_named_in_the_error(tmp_path):
     (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 25:.2f},{n % 7}\n" for n in range(100)))
     with pytest.raises(
-        DataError, match=r"a\.csv: the times give a rate of 25 Hz, but fs is 50 Hz: are they in seconds"
+        DataError, match=r"a\.csv: the times give a rate of 25 Hz, not 50 Hz: if they are in seconds, --resample"
     ):
         folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, fs=50)
 
@@ -172,7 +172,7 @@ def test_a_channel_that_some_recordings_lack_is_missing_there_with_one_line(tmp_
     store = folder(tmp_path, tmp_path / "s", seconds=2)
     assert store.channels == ("x", "w")
     assert np.isnan(store.windows.X).all(axis=2).tolist() == [[False] * 2] * 2 + [[True, False]] * 2 + [[False] * 2] * 2
-    assert "b: channels missing: 'x'" in store.notes
+    assert "b: channels missing: 'x'; if a channel only has another name: --rename OLD=NEW" in store.notes
     assert "left out: channels that most recordings lack: 'z' (1 of 3)" in store.notes
     chosen = folder(tmp_path, tmp_path / "t", seconds=2, channels=["z", "w"])
     assert np.isnan(chosen.windows.X).all(axis=2)[:, 0].tolist() == [True] * 4 + [False] * 2

@@ -320,12 +320,14 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
 def test_data_quality_names_channels_that_are_missing_or_dead(windows):
     X = windows.X.copy()
     X[:30, 2] = 1.0
-    broken = Windows(X, windows.fs, channels=[f"c{number}" for number in range(8)])
+    broken = Windows(X, windows.fs, channels=[f"c{number}" for number in range(8)], recording=["r1"] * len(X))
     fitted = CPD(rank=2, max_sweeps=3).fit(broken)
     assert collect_contents(fitted, broken).missing == {"c2": 0.1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the page says it, not a warning for each fold
-        assert "and those of noise: c2 in 10.0 % of the windows." in render(fitted, broken)
+        assert "and those of noise: c2 in 10.0 % of the windows. Recordings: c2: r1 (30 windows)." in render(
+            fitted, broken
+        )
 
 
 def test_models_of_the_paper_show_coefficients_and_say_so(model, windows, contents):

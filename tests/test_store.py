@@ -166,7 +166,7 @@ def test_a_channel_that_a_recording_lacks_is_missing_by_name(tmp_path: Path) -> 
     second = WindowStore(tmp_path / "s").read(np.array([1]))[0]
     assert np.isnan(second[1]).all()
     np.testing.assert_array_equal(second[[0, 2]], recording(1).signal[[0, 2], 3:9])
-    assert writer.notes == {"channels missing: 'C4'": ["r01"]}
+    assert writer.notes == {"channels missing: 'C4'; if a channel only has another name: --rename OLD=NEW": ["r01"]}
 
 
 def test_quality_is_recorded_and_summed_over_recordings(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_files_and_folders_with_other_files_are_refused_and_unchanged(tmp_path: 
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="would be empty"):
+    with pytest.raises(DataError, match=r"no recording has a window of .* s: choose shorter windows"):
         write(tmp_path / "s", ())
     with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "s", HEADER) as writer:  # noqa: PT012
         writer.add(recording(0), *places(0))

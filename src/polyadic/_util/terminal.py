@@ -57,19 +57,24 @@ def print_json(outcome: Any) -> None:
 def described(facts: Mapping[str, Any]) -> list[str]:
     """Return the entries of a result that are known as lines; long lists are cut off."""
     lines = []
-    for name, value in facts.items():
-        if value not in (None, "", [], {}, ()):
-            several = isinstance(value, Mapping)
-            first, *rest = [f"{key}: {_shown('', value[key])}" for key in value] if several else [_shown(name, value)]
-            lines += [f"{name.replace('_', ' '):<18}  {first}", *(f"{'':<18}  {line}" for line in rest)]
+    for name, value in _known(facts):
+        several = isinstance(value, Mapping)
+        texts = [f"{key}: {_shown('', item)}" for key, item in _known(value)] if several else [_shown(name, value)]
+        heads = [name.replace("_", " "), *[""] * len(texts)]
+        lines += [f"{head:<18}  {text}" for head, text in zip(heads, texts, strict=False)]
     return lines
+
+
+def _known(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the entries that are not empty."""
+    return [(name, value) for name, value in facts.items() if value not in (None, "", [], {}, ())]
 
 
 def _shown(name: str, value: Any) -> str:
     if name in ("shape", "window"):
         return " × ".join(f"{side:,}" for side in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_shown('', item)}" for key, item in value.items() if item not in (None, "", [], {}))
+        return ", ".join(f"{key}: {_shown('', item)}" for key, item in _known(value))
     if isinstance(value, list | tuple):
         if value and isinstance(value[0], list):
             return f"{len(value):,} × {len(value[0]):,} values"

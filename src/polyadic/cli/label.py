@@ -11,7 +11,7 @@ from polyadic._util.terminal import echo, print_notes
 from polyadic.cli.files import check_out_file, require
 from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
 from polyadic.cli.options import Common, Data, option, out_option, with_options
-from polyadic.cli.windows import are_recordings, counted, open_model, opened
+from polyadic.cli.windows import are_recordings, counted, naming_dead_channels, open_model, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def label(
         journal = Journal(out)
         if loaded is None:
             loaded = CPD(device=common.device, random_state=common.seed, verbose=int(not common.quiet)).fit(windows)
-        with stage_bar("features", common.quiet, "windows", len(windows)) as on_rows:
+        with naming_dead_channels(windows), stage_bar("features", common.quiet, "windows", len(windows)) as on_rows:
             Z = loaded.transform(windows, on_rows=on_rows)
         if who is None:
             with suppress(KeyError, OSError):  # a user without a name, as in some containers

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from polyadic._util.files import harmless
-from polyadic._util.terminal import echo
+from polyadic._util.terminal import echo, print_notes
 from polyadic.cli import label_files
 from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
 from polyadic.cli.label_files import Labelled
@@ -27,6 +27,8 @@ A BIDS data set, as derivatives with one table of events per recording:
 """
 
 _ALONG = "--along/--no-along"
+_FEW_UNUSUAL, _MANY_UNUSUAL = 10, 1 / 3
+"""Number and share of unusual windows from which predictions are not to be trusted."""
 
 
 @with_options("device force json quiet")
@@ -126,6 +128,15 @@ def predict(
                 label_files.write_derivatives(out, recordings, found, model.name, classes)
             else:
                 label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
+    n_unusual = sum(map(bool, marks))
+    if n_unusual >= max(_FEW_UNUSUAL, _MANY_UNUSUAL * count):
+        known = [units and all(units) for units in (windows.units, getattr(classifier.features_, "units_", ()))]
+        units = "" if all(known) else "other units, "
+        print_notes(
+            f"polyadic: warning: {n_unusual:,} of {count:,} windows are unlike those of the fit (unusual), so "
+            f"predictions may be wrong. Usual causes: {units}another placement of the sensors, another device or "
+            "another population"
+        )
     counts = Counter(labels)
     outcome = {"labels": out.name, "windows": count, "classes": {name: counts[name] for name in classes}}
-    common.tell(outcome | {"along": ordered, "unusual": sum(map(bool, marks))})
+    common.tell(outcome | {"along": ordered, "unusual": n_unusual})

@@ -16,7 +16,7 @@ from polyadic._util.terminal import echo, print_notes, print_table, printable
 from polyadic.cli.files import check_out_folder
 from polyadic.cli.fit import build_estimator, found_components
 from polyadic.cli.options import Common, Fs, Rank, option, out_option, with_options
-from polyadic.cli.windows import counted
+from polyadic.cli.windows import counted, naming_dead_channels
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def run(
     }
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "results.json", result)
-    _write_model(out, windows, result, given, common.hidden)
+    with naming_dead_channels(windows):
+        _write_model(out, windows, result, given, common.hidden)
     if not common.json:
         _show(result)
     wrote = ", ".join(sorted(path.name for path in out.iterdir()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from polyadic.data.reading import Reading
 
 _NAMED = 5
-"""Maximum number of files that are named for the same reason."""
+"""Maximum number of files with the same reason that are named, and of dead channels."""
+_TRIED = 8
+_SKIP = "\n(--on-error skip skips such recordings)"
 
 
 def counted(number: int, what: str) -> str:
@@ -64,7 +68,8 @@ def opened(
             units = getattr(model, "units_", ())
             print_notes(unknown_units(windows, units, data.name))
             windows = match_signals(windows, model.fs_, model.channel_names_, data.name, units=units)
-        yield windows
+        with naming_dead_channels(windows):
+            yield windows
 
 
 def _open_cut(data: Path, common: Common) -> Windows:
@@ -91,7 +96,10 @@ def _cut(data: Path, folder: Path, common: Common, model: Any, labels: bool | No
 
     reading = Reading(**common.given) if model is None else _reading_for(model, data, common)
     options = {"check_classes": model is None or "classes" in common.given}
-    rename = "if a channel only has another name: --rename OLD=NEW" if model is not None else ""
+    hints = {"must have the channels": "if a channel only has another name: --rename OLD=NEW"}
+    if model is not None and "fs" not in common.given:
+        fitted = f"the model was fitted at {model.fs_:g} Hz"
+        hints |= {"the times give a rate": fitted, "is sampled at": fitted}
     try:
         try:
             store = write_recordings(data, folder / "store", reading, common, labels=labels is not False, **options)
@@ -101,13 +109,14 @@ def _cut(data: Path, folder: Path, common: Common, model: Any, labels: bool | No
             store = write_recordings(data, folder / "unlabelled", reading, common, labels=False, **options)
             print_notes(f"read without labels: {str(error).partition(chr(10))[0]}")
     except DataError as error:
-        raise (DataError(f"{error}\n({rename})") if "must have the channels" in str(error) else error) from error
+        hint = next((f"\n({hint})" for words, hint in hints.items() if words in str(error)), "")
+        raise (DataError(f"{error}{hint}") if hint else error) from error
     for reason, names in by_reason({entry["name"]: entry["reason"] for entry in store.skipped}).items():
         rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         print_notes(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
     empty = sum(int(entry["empty"]) for entry in store.recordings)
     print_notes(f"left out {counted(empty, 'window')} without any sample" if empty else "")
-    print_notes(*(f"{note}; {rename}" if rename and "channels missing" in note else note for note in store.notes))
+    print_notes(*store.notes)
     return store.windows
 
 
@@ -132,15 +141,62 @@ def write_recordings(
         except DataError as error:
             if data.is_file() or common.on_error == "skip" or str(error).startswith(("No recordings", "no recording")):
                 raise
-            raise DataError(f"{data}: {error}\n(--on-error skip skips such recordings)") from error
+            skip = _any_can_be_read(data, reading, options.get("labels", True))
+            raise DataError(f"{data}: {error}{_SKIP if skip else ''}") from error
+
+
+def _any_can_be_read(data: Path, reading: Reading, labels: bool) -> bool:
+    """Whether one of a few recordings of a folder can be read, so that it helps to skip those that cannot."""
+    from polyadic.data.loading import FolderReader
+
+    with suppress(PolyadicError):
+        reader = FolderReader(data, reading, labels=labels, on_error="skip")
+        return any(reader.load(path) for path in reader.files[:: len(reader.files) // _TRIED + 1])
+    return False
 
 
 def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the names of files by the reason why they are not read, without the file's own name."""
-    files: dict[str, list[str]] = {}
+    from polyadic.data.folders import ENDINGS
+
+    endings, files = "|".join(map(re.escape, ENDINGS)), dict[str, list[str]]()
     for name, reason in reasons.items():
-        files.setdefault(reason.removeprefix(Path(name).name).lstrip(": "), []).append(name)
+        own = f"^{re.escape(Path(name).name)}({endings})?[:,]? "
+        files.setdefault(re.sub(own, "", reason, flags=re.IGNORECASE), []).append(name)
     return files
+
+
+@contextmanager
+def naming_dead_channels(windows: Windows) -> Iterator[None]:
+    """Print one warning at the end for all channels that count as missing, with the recordings and times of each."""
+    import numpy as np
+
+    from polyadic.data.windows import describe_places
+
+    show, rows = warnings.showwarning, dict[str, Any]()
+
+    def collect(message: Any, *where: Any, **more: Any) -> None:
+        source: Any = getattr(message, "windows", None)
+        if getattr(source, "_samples", None) is windows._samples:
+            for channel, places in message.rows.items():
+                rows[channel] = np.union1d(rows.get(channel, places[:0]), source.source(places))
+        else:
+            show(message, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", "dead or stuck")
+        warnings.showwarning = collect
+        try:
+            yield
+        finally:
+            most = sorted(rows, key=lambda channel: -len(rows[channel]))
+            named = [f"{channel}: {describe_places(windows, rows[channel])}" for channel in most[:_NAMED]]
+            more = f"; and {counted(len(most) - _NAMED, 'more channel')}" if len(most) > _NAMED else ""
+            if rows:
+                print_notes(
+                    "polyadic: warning: dead or stuck channels, and channels of noise, count as missing: "
+                    f"{'; '.join(named)}{more} (fit --keep-flat takes them as they are)"
+                )
 
 
 def _reading_for(model: Any, data: Path, common: Common) -> Reading:

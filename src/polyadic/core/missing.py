@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic.core.tensorizer import Tensorizer, tensors
@@ -32,7 +33,15 @@ CLIPPED_SHARE = 0.5
 
 
 class MissingWarning(UserWarning):
-    """Channels without a signal count as missing."""
+    """Channels without a signal count as missing.
+
+    Attributes
+    ----------
+    windows, rows : the input, and by the name of each channel which of its windows lack it, (n,)
+    """
+
+    windows: Any = None
+    rows: Mapping[str, NDArray[np.intp]] = {}
 
 
 class Flatness(NamedTuple):
@@ -222,28 +231,29 @@ def distinct_masks(observed: Tensor, *further: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Tally:
-    """Counts dead channels over the windows of one call, to report them in one line."""
+    """Collects dead channels over the windows of one call, to report them in one line."""
 
     def __init__(self) -> None:
-        self.count, self.dead = 0, torch.zeros(0, dtype=torch.int64)
+        self.count, self.dead = 0, list[NDArray[np.intp]]()
 
     def add(self, seen: Seen) -> None:
         """Add a batch."""
-        self.count += len(seen.windows)
         if seen.dead is not None:
-            dead = seen.dead.sum(dim=0).cpu()
-            self.dead = dead + (self.dead if len(self.dead) else 0)
+            self.dead.append(np.argwhere(seen.dead.cpu().numpy()) + np.array([self.count, 0]))
+        self.count += len(seen.windows)
 
-    def warn(self, channels: Sequence[str], stacklevel: int = 3) -> None:
-        """Warn once about all dead channels."""
-        if not bool(self.dead.any()):
+    def warn(self, channels: Sequence[str], windows: Any = None, stacklevel: int = 3) -> None:
+        """Warn once about all dead channels of an input, all of whose windows have been added."""
+        row, channel = np.concatenate([*self.dead, np.empty((0, 2), np.intp)]).T
+        if not len(row):
             return
-        found = [(int(count), name) for count, name in zip(self.dead, channels, strict=True) if count]
-        named = ", ".join(f"{name} in {count:,}" for count, name in sorted(found, key=lambda pair: -pair[0])[:5])
+        rows = {channels[place]: row[channel == place] for place in np.unique(channel)}
+        found = sorted(rows, key=lambda name: -len(rows[name]))
+        named = ", ".join(f"{name} in {len(rows[name]):,}" for name in found[:5])
         more = f" and {len(found) - 5} more channels" if len(found) > 5 else ""
-        warnings.warn(
+        warning = MissingWarning(
             f"dead or stuck channels, and channels of noise, count as missing: {named}{more} of {self.count:,} windows "
-            "(Readout(keep_flat=True), or fit --keep-flat, takes them as they are)",
-            MissingWarning,
-            stacklevel=stacklevel,
+            "(Readout(keep_flat=True), or fit --keep-flat, takes them as they are)"
         )
+        warning.windows, warning.rows = windows, rows
+        warnings.warn(warning, stacklevel=stacklevel)

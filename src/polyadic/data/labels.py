@@ -1,7 +1,7 @@
 """Convert labels given by users to class numbers, with one rule for unknown labels.
 
-In any kind of array or list, "", None, NaN (and pandas.NA), -1 (as a number or a string) and masked entries mean that
-the label is unknown.
+In any kind of array or list, "", None, NaN (and pandas.NA, and "nan", which `astype(str)` makes of it), -1 (as a number
+or a string) and masked entries mean that the label is unknown.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def is_unknown(value: Any) -> bool:
 
     Examples
     --------
-    >>> [is_unknown(value) for value in ("", None, float("nan"), -1, "-1", 0, "rest")]
-    [True, True, True, True, True, False, False]
+    >>> [is_unknown(value) for value in ("", None, float("nan"), "nan", -1, "-1", 0, "rest")]
+    [True, True, True, True, True, True, False, False]
     """
     if value is None:
         return True
     if isinstance(value, str | bytes):
-        return value in ("", "-1", b"", b"-1")
+        return value in ("", "-1", "nan", b"", b"-1", b"nan")
     try:
         return bool(value != value or value == UNLABELLED)
     except TypeError:  # pandas.NA: a comparison with it is neither true nor false

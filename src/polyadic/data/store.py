@@ -312,12 +312,12 @@ class StoreWriter:
         lacking = [channel for channel in header.channels if channel not in names]
         alike = {name.casefold(): name for name in lacking}
         renames = [f"--rename {name}={alike[name.casefold()]}" for name in names if name.casefold() in alike]
-        hint = f"{' '.join(renames or ['--rename OLD=NEW'])} gives a channel another name"
+        rename = " ".join(renames or ["--rename OLD=NEW"])
         rows = [row for row, channel in enumerate(header.channels) if channel in names]
         if not rows:
             raise DataError(
                 f"{recording.name} has the channels {listed(names)}, but {others} have {listed(header.channels)}: "
-                f"{hint}, --pattern selects files"
+                f"{rename} gives a channel another name, --pattern selects files"
             )
         recording = recording.with_channels([names.index(header.channels[row]) for row in rows])
         units = tuple(header.units[row] for row in rows)
@@ -325,7 +325,7 @@ class StoreWriter:
         gains = np.array(factors, np.float32)[:, None]
         notes = [unknown_units(recording, units, "", others).removeprefix(": ")]
         if lacking:
-            notes.append(f"channels missing: {listed(lacking)}{f' ({hint})' if renames else ''}")
+            notes.append(f"channels missing: {listed(lacking)}; if a channel only has another name: {rename}")
         for note in filter(None, notes):
             self.notes.setdefault(note, []).append(recording.name)
 
@@ -439,8 +439,8 @@ class StoreWriter:
             )
         if not self._recordings:
             raise DataError(
-                f"no recording has a window of {self.header.length / self.header.fs:g} s, so the store would be empty: "
-                "choose shorter windows (--seconds)"
+                f"no recording has a window of {self.header.length / self.header.fs:g} s: choose shorter windows "
+                "(--seconds)"
             )
         self._file.truncate(self._head + self.n_windows * self.header.window_bytes)
         self._file.seek(0)

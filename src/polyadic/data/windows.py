@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Concatenated", "Index", "Windows"]
 
 _Rows = NDArray[np.intp]
+_PLACES = 3
+"""Maximum number of recordings that `describe_places` names."""
 
 
 class Windows:
@@ -43,7 +45,7 @@ class Windows:
     For windows of a store, the attribute `reading` describes how they were cut from recordings; see
     `polyadic.data.reading.Reading.to_json`.
 
-    In `subject`, `recording` and `label`, the values "", None, NaN and -1 mean "unknown".
+    In `subject`, `recording` and `label`, the values "", None, NaN, "nan" and -1 mean "unknown".
 
     Examples
     --------
@@ -328,6 +330,28 @@ class Windows:
         rate = "" if self.fs is None else f", {self.fs:g} Hz"
         counts = f"{subjects} subject{'s' * (subjects != 1)}, {classes} class{'es' * (classes != 1)}"
         return f"<Windows {self.shape}{rate}, {counts}>"
+
+
+def describe_places(windows: Windows, rows: ArrayLike) -> str:
+    """Name the recordings of some windows, those with most of them first, and when they begin if that is later.
+
+    Examples
+    --------
+    >>> windows = Windows(np.zeros((5, 2, 8)), fs=4, recording=[*"aaabb"], start=[0, 8, 16, 0, 8])
+    >>> describe_places(windows, [1, 2, 3]), describe_places(Windows(windows.X), [1, 2, 3])
+    ('a from 2 s (2 windows), b (1 window)', '3 of 5 windows')
+    """
+    code, start, chosen = windows.index.recording, windows.start, np.asarray(rows, np.intp)
+    if not (names := windows.index.names).any():
+        return f"{len(chosen):,} of {len(windows):,} windows"
+    counts, places = np.bincount(code[chosen], minlength=len(names)), []
+    found = [int(place) for place in np.argsort(-counts, kind="stable") if counts[place]]
+    for place in found[:_PLACES]:
+        first, count = int(start[chosen[code[chosen] == place]].min()), int(counts[place])
+        later = windows.fs is not None and first > start[code == place].min()
+        since = f" from {first / (windows.fs or 1):,g} s" if later else ""
+        places.append(f"{names[place]}{since} ({count:,} window{'s' * (count != 1)})")
+    return ", ".join(places) + (f" and {len(found) - _PLACES:,} more" if len(found) > _PLACES else "")
 
 
 def _as_list(value: Any) -> list[Any]:

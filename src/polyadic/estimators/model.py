@@ -195,7 +195,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 else:
                     solver = solver or self._solver(device)
                     yield self._completed(seen, seen.gaps, x, residuals, solver, readout, features, weights)
-        tally.warn(self._channel_labels())
+        tally.warn(self._channel_labels(), samples.data)
 
     def _look(self, windows: Tensor, finder: NoiseFinder | None) -> Seen:
         """Return windows and their tensors without NaN; dead channels and channels of noise count as missing."""

@@ -106,7 +106,7 @@ def _expressed(model: Any, X: Any) -> _Floats:
         T = quiet.transform(windows) - baseline
         tally.add(Seen(windows, T, dead=dead))
         result[part] = _weighted_mean(T.flatten(1), weights).cpu().numpy()
-    tally.warn(model._channel_labels())
+    tally.warn(model._channel_labels(), samples.data)
     return _DECIBELS * result
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polyadic.core.tensorizer import Axis
 from polyadic.data.channels import match_signals
 from polyadic.data.store import WindowStore
-from polyadic.data.windows import Windows
+from polyadic.data.windows import Windows, describe_places
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
 from polyadic.explain.expression import expression, level, shown
@@ -66,6 +66,7 @@ class ReportContents:
     recordings: int = 0  # number of recordings that timelines could show
     store: WindowStore | None = None  # the store that contains the windows
     missing: dict[str, float] = field(default_factory=dict)  # share of the sample that lacks a channel, if any does
+    places: dict[str, str] = field(default_factory=dict)  # the recordings that lack it, if they are known
 
     @property
     def unit(self) -> str:
@@ -106,8 +107,10 @@ def collect_contents(
     contents.Z, _, missing = model.features_and_spread(sample, np.zeros((0, len(model.get_feature_names_out()))))
     if model.tensorize_ is not None:
         names = sample.channels or [f"channel {number + 1}" for number in range(sample.shape[1])]
-        shares = (missing == 1).mean(axis=0).tolist()
-        contents.missing = {name: share for name, share in zip(names, shares, strict=True) if share}
+        lacking = {name: rows for name, rows in zip(names, (missing == 1).T, strict=True) if rows.any()}
+        contents.missing = {name: float(rows.mean()) for name, rows in lacking.items()}
+        if sample.recording.any():
+            contents.places = {name: describe_places(sample, np.flatnonzero(rows)) for name, rows in lacking.items()}
     contents.classes = [sample.classes[code] for code in np.unique(sample.label[sample.label >= 0])]
     if len(np.unique(windows.label[windows.label >= 0])) > 1:
         try:

@@ -426,8 +426,8 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, file: str, row:
         even = bool((np.abs(steps - mean) <= 0.01 * mean).all())
     if fs is not None and abs(mean * fs - 1) > 0.01 and (even or not off.size):
         raise DataError(
-            f"{file}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz: are they in seconds? "
-            "If so, --resample polyphase resamples to fs"
+            f"{file}: the times give a rate of {1 / mean:.6g} Hz, not {fs:g} Hz: if they are in seconds, "
+            "--resample polyphase resamples"
         )
     if off.size:
         raise DataError(
