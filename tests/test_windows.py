@@ -38,7 +38,7 @@ def assert_are(chosen: Windows, windows: Windows, rows) -> None:
     np.testing.assert_array_equal(chosen.X, windows.X[rows])
     for name in COLUMNS:
         assert getattr(chosen, name).tolist() == getattr(windows, name)[rows].tolist()
-    for name in ("fs", "channels", "units", "classes", "dataset", "dtype", "split"):
+    for name in ("fs", "channels", "units", "classes", "dataset", "dtype"):
         assert getattr(chosen, name) == getattr(windows, name)
 
 

@@ -35,8 +35,7 @@ def report(
 
     The report is one file that works offline. Windows and scores need --data. The probe (a classifier on the features)
     is scored on subjects that neither it nor the features have seen: one subject is left out at a time or, with more
-    than 20, one of five groups, twice. Features are refitted in every fold, unless the model was fitted with
-    --protocol subject.
+    than 20, one of five groups, twice. Features are refitted in every fold.
     """
     from polyadic import report as reports
     from polyadic._util.files import digest

@@ -91,7 +91,7 @@ class Windows:
         self.index = Index.from_columns(count, subject, recording, start, codes, part)
         self.fs = None if fs is None else float(fs)
         self.classes, self.channels, self.units = names, tuple(channels), tuple(units)
-        self.dataset, self.split = dataset, ""
+        self.dataset = dataset
         self.reading: dict[str, Any] = {}
 
     @classmethod
@@ -100,8 +100,7 @@ class Windows:
         self = cls.__new__(cls)
         self._samples, self._rows, self._places, self._gains, self.index = samples, None, None, None, index
         self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
-        self.dataset, self.split = like.dataset, getattr(like, "split", "")
-        self.reading = getattr(like, "reading", {})
+        self.dataset, self.reading = like.dataset, getattr(like, "reading", {})
         return self
 
     @classmethod
@@ -319,9 +318,7 @@ class Windows:
                     raise PolyadicError(
                         f"windows that are concatenated must have the same {what}, but have {one!r} and {two!r}"
                     )
-        joined = cls.from_index(Concatenated(parts), Index.concatenate([part.index for part in parts]), first)
-        joined.split = first.split if len({part.split for part in parts}) == 1 else ""
-        return joined
+        return cls.from_index(Concatenated(parts), Index.concatenate([part.index for part in parts]), first)
 
     def __repr__(self) -> str:
         subjects, classes = self.index.n_subjects, len(self.classes)

@@ -193,7 +193,6 @@ def _written(model: Any, inference: Any, exact: bool, missing: bool) -> bytes:
         "fs": model.fs_,
         "channels": model.channel_names_,
         "classes": list(inference.classes),
-        "split": model.split_,
         "opset": OPSET,
         "missing": found is not None,
     }
