@@ -279,13 +279,10 @@ def slow_purge(windows: Windows, parts: list[list[int]]) -> list[list[int]]:
         max_size=25,
     ),
     length=st.integers(1, 9),
-    halves=st.integers(0, 25),
 )
-def test_overlapping_windows_are_purged_as_by_comparing_every_two(rows, length, halves):
+def test_overlapping_windows_are_purged_as_by_comparing_every_two(rows, length):
     recording, start, side = np.array(rows).T
     windows = windows_of(len(rows), length, recording=recording, start=start)
-    if halves < len(rows):
-        windows = Windows.concatenate([windows[:halves], windows[halves:]])
     parts = [np.flatnonzero(side == number).tolist() for number in range(3)]
     made = Split(windows, *parts)
     assert parts_of(made) == slow_purge(windows, parts)

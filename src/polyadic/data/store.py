@@ -494,7 +494,6 @@ def write_windows(
     _, n_channels, length = windows.shape
     channels, units = windows.channels or numbered_channels(n_channels), windows.units or ("",) * n_channels
     header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset)
-    # By name: concatenated windows may have the same recording several times in their tables.
     index = windows.index
     names, code = np.unique(np.where(index.names == "", index.subjects, index.names), return_inverse=True)
     order = np.argsort(code[index.recording], kind="stable")
