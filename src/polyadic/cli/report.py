@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from polyadic.cli.files import check_out_file, require
-from polyadic.cli.options import Common, DataOption, Model, Transductive, option, out_option, with_options
+from polyadic.cli.options import Common, DataOption, Model, Transductive, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 
 EXAMPLES = """
@@ -29,7 +29,6 @@ def report(
     data: DataOption = None,
     out: Annotated[Path, out_option("The HTML file to write.")] = Path("report.html"),
     transductive: Transductive = False,
-    title: Annotated[str, option("Title of the page. Default: the name of the data.", metavar="TEXT")] = "",
 ) -> None:
     """Write an HTML report of a model: components, windows and scores.
 
@@ -56,7 +55,7 @@ def report(
             loaded,
             windows,
             origin=provenance(str(choose_device(common.device))) | {"sha256": hashes},
-            title=title or (model if data is None else data).name,
+            title=(model if data is None else data).name,
             random_state=common.seed,
             transductive=transductive,
             on_stage=on_stage,
