@@ -73,7 +73,9 @@ def test_labels_that_are_texts_take_their_place_among_the_classes(kind, tmp_path
     assert ordered.label.tolist() == [1, 0, -1, 1, 2, 0]
 
 
-def test_parts_are_joined_with_train_first(tmp_path):
+@pytest.mark.parametrize("largest", [2**26, 0])
+def test_parts_are_joined_with_train_first_in_memory_and_on_disk(largest, tmp_path, monkeypatch):
+    monkeypatch.setattr("polyadic.data.readers.arrays._IN_MEMORY", largest)
     train, test = values((4, 2, 5), seed=1), values((3, 2, 5), seed=2)
     path = save(
         tmp_path / "a.npz",
@@ -87,7 +89,9 @@ def test_parts_are_joined_with_train_first(tmp_path):
         fs=np.array([50.0]),
     )
     windows = open_windows(path)
+    assert windows.on_disk == (largest == 0)
     assert np.array_equal(windows.X, np.concatenate([train, test]))
+    assert np.array_equal(windows[[5, 0, 4]].X, windows.X[[5, 0, 4]])
     assert windows.part.tolist() == ["train"] * 4 + ["test"] * 3
     assert windows.label.tolist() == [-1, -1, -1, -1, 1, 0, 1]
     assert windows.subject.tolist() == list("1122334")

@@ -40,11 +40,11 @@ BEFORE = {
         WindowClassifier(SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)).fit(X).save("model.safetensors")
         """,
     "deploy.md": """
-        from polyadic.evaluate import Probe as probes
+        from polyadic.evaluate import WindowClassifier
         X = rng.normal(size=(40, 9, 128)).astype(np.float32)
         window = X[0]
-        model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2).fit(X)
-        probe = probes().fit(model.transform(X), np.arange(40) % 2)
+        features = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)
+        model = WindowClassifier(features).fit(X, np.arange(40) % 2)
         """,
     "which-tool.md": """
         import mne

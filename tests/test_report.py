@@ -24,7 +24,7 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.tensorizer import Axis
-from polyadic.data import Windows, split, synthetic, synthetic_nights
+from polyadic.data import Windows, synthetic, synthetic_nights
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Components, compare, expression, level
@@ -51,17 +51,17 @@ def unlabelled(windows):
 @pytest.fixture(scope="module")
 def model(windows):
     views = {"tensorize": STFT(64, 32), "augment": Jitter(0.05)}
-    return paper(ATD, rank=4, max_sweeps=3, **views).fit(next(iter(split(windows))))
+    return paper(ATD, rank=4, max_sweeps=3, **views).fit(windows)
 
 
 @pytest.fixture(scope="module")
 def probe(model, windows):
-    return score_probe(model, windows)
+    return score_probe(model, windows, transductive=True)
 
 
 @pytest.fixture(scope="module")
 def contents(model, windows):
-    return collect_contents(model, windows, probe_kind="plain")
+    return collect_contents(model, windows, probe_kind="plain", transductive=True)
 
 
 def content(page: str) -> dict:
@@ -186,14 +186,12 @@ def test_components_that_do_not_replicate_come_last_and_are_grey(model, unlabell
     assert "has not been checked" in render(model)
 
 
-def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_seen(model, windows, probe):
-    part = split(windows, "subject")
-    rows = np.sort(np.concatenate([part.train, part.test]))
-    expected = cross_validate(model, windows, "loso")
+def test_the_probe_is_cross_validated_by_subject(model, windows, probe):
+    expected = cross_validate(model, windows, transductive=True)
     assert probe.result.to_dict() == expected.to_dict()
     assert [windows.classes[code] for code in probe.predicted[0]] == expected.predicted[0].tolist()
-    assert probe.how == "leave-one-subject-out cross-validation"
-    assert probe.result.subjects == len(set(windows.subject[rows]))
+    assert probe.how == "5-fold cross-validation by subject, repeated 2 times"
+    assert probe.result.subjects == len(set(windows.subject))
     assert probe.interval[0] < expected.balanced_accuracy < probe.interval[1]
     # Each window has the probabilities of a probe that was trained without its subject.
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
@@ -203,7 +201,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
 def test_the_headline_has_an_interval_over_subjects(model, windows, probe, contents):
     low, high = (100 * end for end in probe.interval)
     ends = f"95 % interval {low:.1f} to {high:.1f} %"
-    assert probe.headline.startswith(f"{ends}, by resampling {probe.result.subjects} subjects; leave-one-subject-out")
+    assert probe.headline.startswith(f"{ends}, by resampling {probe.result.subjects} subjects; 5-fold")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("polyadic.report.page.collect_contents", lambda *_: contents)
         page, probe = " ".join(render(model, windows, probe="plain").split()), contents.probe

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from problems import paper
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import (
@@ -20,12 +19,11 @@ from sklearn.metrics import (
     recall_score,
 )
 
-from polyadic import CPD, SALS
-from polyadic.data import Windows, split, synthetic
+from polyadic import CPD
+from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, cross_validate
 from polyadic.evaluate.classifier import make_probe
-from polyadic.spectral import STFT
 
 SEEN: list[set[int]] = []
 
@@ -93,27 +91,6 @@ def test_transductive_keeps_the_features_and_says_so():
     assert "Transductive" in result.summary()
     with pytest.raises(PolyadicError, match="not fitted"):
         cross_validate(Means(), windows, transductive=True)
-
-
-def sals() -> SALS:
-    return paper(SALS, rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
-
-
-def test_a_model_of_the_unlabelled_part_of_the_same_split_keeps_its_features():
-    windows = synthetic(400)
-    official = np.where(np.isin(windows.subject, windows.subject[:40]), "train", "test")
-    labels = np.where(official == "train", -1, windows.label)
-    parts = Windows(windows.X, windows.fs, subject=windows.subject, label=labels, part=official)
-    model = sals().fit(next(iter(split(parts))))
-    result = cross_validate(model, parts, folds=2, probe=PROBE)
-    assert (result.refitted, result.transductive) == (False, False)
-    assert "subjects other than the test subjects" in result.summary()
-    assert cross_validate(model, parts, folds=2, probe=PROBE, transductive=True).transductive is False
-    # With labels of those people, too, it is tested on the others.
-    everyone = Windows(windows.X, windows.fs, subject=windows.subject, label=windows.label, part=official)
-    result = cross_validate(model, everyone, folds=2, probe=PROBE)
-    np.testing.assert_array_equal(result.rows, np.flatnonzero(official == "test"))
-    assert not result.refitted
 
 
 def test_random_labels_are_at_chance_even_if_subjects_are_easy_to_separate():
@@ -285,19 +262,6 @@ def test_every_fold_is_told_and_probabilities_are_those_of_the_first_repeat():
     assert folds == [(1, 4), (2, 4), (3, 4), (4, 4)]
     np.testing.assert_array_equal(result.probability.max(axis=1), result.confidence[0])
     np.testing.assert_array_equal(np.array(result.classes)[result.probability.argmax(axis=1)], result.predicted[0])
-
-
-def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
-    windows = synthetic(400)
-    part = split(windows, "subject", random_state=2)
-    model = sals().set_params(random_state=2).fit(next(iter(part)))
-    result = cross_validate(model, windows, folds=3)
-    np.testing.assert_array_equal(result.rows, np.sort(np.concatenate([part.train, part.test])))
-    assert (result.refitted, result.transductive) == (False, False)
-    other = next(iter(split(windows, "paper", random_state=2)))
-    for unknown in (sals().fit(windows), sals().set_params(random_state=2).fit(other)):
-        result = cross_validate(unknown, windows, folds=3)
-        assert (result.refitted, result.windows) == (True, (windows.label >= 0).sum())
 
 
 def test_probabilities_are_those_of_predict_also_where_a_channel_is_missing():

@@ -38,7 +38,7 @@ def assert_are(chosen: Windows, windows: Windows, rows) -> None:
     np.testing.assert_array_equal(chosen.X, windows.X[rows])
     for name in COLUMNS:
         assert getattr(chosen, name).tolist() == getattr(windows, name)[rows].tolist()
-    for name in ("fs", "channels", "units", "classes", "dataset", "dtype", "split"):
+    for name in ("fs", "channels", "units", "classes", "dataset", "dtype"):
         assert getattr(chosen, name) == getattr(windows, name)
 
 
@@ -113,44 +113,11 @@ def test_samples_of_an_array_and_of_a_memory_map_are_not_copied(tmp_path):
 def test_only_the_requested_windows_are_read():
     samples = Fake(10)
     windows = Windows(samples, subject=np.arange(10) % 3)
-    chosen = Windows.concatenate([windows.select(subject=1)[::-1], windows])
+    chosen = windows.select(subject=1)[::-1]
     assert samples.asked == []
     assert chosen.on_disk
-    assert chosen.read(np.array([0, 5, 2])).tolist() == [[[7.0] * 4], [[2.0] * 4], [[1.0] * 4]]
-    assert sorted(samples.asked) == [[2], [7, 1]]
-
-
-# --------------------------------------------------------------- concatenating
-
-
-@SHARED
-@given(st.data())
-def test_windows_that_are_concatenated_read_as_numpy_would(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "mapped.npy"
-    if not path.exists():
-        np.save(path, np.random.default_rng(1).integers(-99, 99, (7, 2, 8)).astype(np.int16))
-    other = Windows(
-        np.load(path, mmap_mode="r"),
-        fs=50,
-        subject=["ann"] * 3 + ["dee"] * 4,
-        classes=("rest", "walk", "run"),
-        channels=("x", "y"),
-        units=("g", "g"),
-        dataset="steps",
-    )
-    pool = [a_dozen(), a_dozen()[[4, 4, 1]], other, other[::-2], a_dozen()[[]]]
-    pool.append(Windows.concatenate(pool[1:4]))
-    parts = [pool[k] for k in data.draw(st.lists(st.integers(0, len(pool) - 1), min_size=1, max_size=5))]
-    joined = Windows.concatenate(parts)
-    X = np.concatenate([part.X for part in parts])
-    assert joined.dtype == X.dtype
-    rows = np.array(data.draw(st.lists(st.integers(0, max(len(X) - 1, 0)), max_size=20 * bool(len(X)))), np.intp)
-    read = joined.read(rows)
-    assert read.dtype == X.dtype
-    np.testing.assert_array_equal(read, X[rows])
-    np.testing.assert_array_equal(joined[::-1].X, X[::-1])
-    for name in COLUMNS:
-        assert getattr(joined, name).tolist() == np.concatenate([getattr(part, name) for part in parts]).tolist()
+    assert chosen.read(np.array([0, 2])).tolist() == [[[7.0] * 4], [[1.0] * 4]]
+    assert samples.asked == [[7, 1]]
 
 
 # --------------------------------------------------------------------- labels

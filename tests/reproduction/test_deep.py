@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from baseline_contract import BaselineContract
 from torch import Tensor
 
 from paper import reference
@@ -24,7 +25,6 @@ from paper.baselines.networks import Learner, byol_loss, nce_loss
 from polyadic.augment import Jitter
 from polyadic.data.batches import Samples, WindowSource
 from polyadic.spectral import STFT
-from polyadic.testing import BaselineContract
 
 SMALL: dict[str, Any] = {
     "tensorize": STFT(n_fft=16, hop=8),

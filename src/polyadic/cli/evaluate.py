@@ -49,9 +49,8 @@ def evaluate(
 
     A probe (a simple classifier on the features) is trained and tested on different subjects of DATA. Shows balanced
     accuracy, accuracy, macro F1, Cohen's kappa, and scores by class and by subject, and whether predictions along the
-    recording are better than those of each window by itself. If the model has seen a test subject, the features are
-    refitted in every fold without that subject. A model fitted with --protocol subject keeps its features and is
-    tested on the subjects it has not seen.
+    recording are better than those of each window by itself. The features are refitted in
+    every fold without the test subjects.
     """
     from polyadic.evaluate.validation import score_own_probe
 
@@ -79,8 +78,7 @@ def evaluate(
     if common.json:
         print_json(outcome)
     elif own_probe:
-        seen = "were held out when the model was fitted" if outcome["held_out"] else "may have trained the probe"
-        for line in (*described(outcome), f"The test windows {seen}."):
+        for line in (*described(outcome), "The test windows may have trained the probe."):
             echo(line)
     else:
         chain = getattr(getattr(loaded, "probe_", None), "chain_", None)

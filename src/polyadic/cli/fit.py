@@ -30,7 +30,7 @@ Tables with a label column and a subject column:
 
 The paper's method, on the recommended front end; and with the paper's settings for Sleep-EDF:
   polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
-  polyadic fit sleep.store --preset sleep_edf --protocol subject --probe
+  polyadic fit sleep.store --preset sleep_edf --probe
 
 From sums alone, on a Dask cluster, and resumed after an interruption:
   polyadic fit --moments sleep.moments -o model.safetensors
@@ -77,10 +77,6 @@ def fit(
     preset: Annotated[
         str | None, option("The paper's settings: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
     ] = None,
-    protocol: Annotated[
-        Literal["subject", "paper"] | None,
-        option("Fit only the unlabelled part of a subject-wise or of the paper's split."),
-    ] = None,
     sweeps: Annotated[int | None, option("Maximum number of sweeps. Default: 200, or 50.", min=1, metavar="N")] = None,
     n_fft: options.Nfft = None,
     hop: options.Hop = None,
@@ -107,7 +103,6 @@ def fit(
     """
     import numpy as np
 
-    from polyadic.data import split
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.label import apply_labels
@@ -122,9 +117,9 @@ def fit(
             raise PolyadicError(f"{name} needs --probe: a model without a probe knows no classes")
     if augment is not None and chosen_method != "atd":
         raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
-    if (moments or scheduler is not None) and (chosen_method != "cpd" or probe or protocol is not None):
+    if (moments or scheduler is not None) and (chosen_method != "cpd" or probe):
         which = "--moments" if moments else "--scheduler"
-        raise PolyadicError(f"{which} is for --method cpd, without --probe and --protocol")
+        raise PolyadicError(f"{which} is for --method cpd, without --probe")
     check_out_file(out, data, endings=(".safetensors",), force=common.force)
     settings: dict[str, Any] = {"rank": rank, "max_sweeps": sweeps, "random_state": common.seed}
     settings["verbose"] = int(not common.hidden)
@@ -140,14 +135,11 @@ def fit(
             windows, note = apply_labels(labels, windows)
             print_notes(note)
         describe(windows, common.hidden or not are_recordings(data))
-        unlabelled, labelled = windows, windows
-        if protocol is not None:
-            unlabelled, labelled, _ = split(windows, protocol, random_state=common.seed)
-        found = len(set(labelled.label[labelled.label >= 0].tolist()))
+        found = len(set(windows.label[windows.label >= 0].tolist()))
         if probe and found < 2:
             hint = _LABEL_HINT if are_recordings(data) else ""
             raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
-        chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
+        chosen = settings_for(windows, preset=preset, n_fft=n_fft, hop=hop)
         if augment is not None:
             chosen = replace(chosen, augment=parse_augmentation(augment))
         settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device}
@@ -155,21 +147,21 @@ def fit(
         path = out.with_name(f"{out.name}.checkpoint")
         if resume and not common.hidden:
             echo(where_resumed(path), err=True)
-        components &= chosen_method == "cpd" and scheduler is None and unlabelled.index.n_subjects > 1
+        components &= chosen_method == "cpd" and scheduler is None and windows.index.n_subjects > 1
         with options.resumable(path, "progress is"):
             if components:
-                collected = model.fit_with_moments(unlabelled, unlabelled.subject, checkpoint=path, resume=resume)
+                collected = model.fit_with_moments(windows, windows.subject, checkpoint=path, resume=resume)
             else:
-                model.fit(unlabelled, checkpoint=path, resume=resume)
+                model.fit(windows, checkpoint=path, resume=resume)
             if probe:
-                model.probe_ = WindowClassifier(model, prior=prior).fit(labelled).probe_
+                model.probe_ = WindowClassifier(model, prior=prior).fit(windows).probe_
             if components:
                 model.components_ = found_components(collected, common.seed, common.hidden)
-            model.typical_ = typical_windows(model, unlabelled)  # predict flags windows unlike these
+            model.typical_ = typical_windows(model, windows)  # predict flags windows unlike these
             model.save(out)
     notes = []
-    known = labelled.label >= 0
-    people = len(np.unique(labelled.subject[known & (labelled.subject != "")]))
+    known = windows.label >= 0
+    people = len(np.unique(windows.subject[known & (windows.subject != "")]))
     if probe and people > 1:
         if "%" in str(getattr(model.probe_, "reason_", "")):
             few = "only " if people < _FEW_SUBJECTS else ""
@@ -179,7 +171,7 @@ def fit(
                 "features that have seen every subject, so it is optimistic"
             )
         notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
-    counts = {"subjects": unlabelled.index.n_subjects, "subjects_from": unlabelled.index.subjects_from}
+    counts = {"subjects": windows.index.n_subjects, "subjects_from": windows.index.subjects_from}
     counts["labelled"] = int(known.sum())
     _tell(common, model, chosen_method, out, counts, *notes)
 
@@ -210,7 +202,6 @@ def _tell(common: options.Common, model: Any, method: Method, out: Path, counts:
         "seconds": model.fit_seconds_,
         "loss": model.history_["loss"][-1],
         "converged": model.converged_,
-        "split": model.split_,
         "classes": [] if probe is None else [str(name) for name in probe.classes_],
         "reason": getattr(probe, "reason_", None),
         "along": getattr(getattr(probe, "chain_", None), "reason", None),

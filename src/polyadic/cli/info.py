@@ -107,7 +107,7 @@ def _model_file(path: Path) -> Facts:
         "kind": "model",
         "rank": parameters.get("rank"),
         "window": header.get("sample_shape"),
-        **{name: header.get(name) for name in ("estimator", "fs", "channels", "seed", "split")},
+        **{name: header.get(name) for name in ("estimator", "fs", "channels", "seed")},
         "classes": header.get("probe", {}).get("classes"),
         "sweeps": len(losses),
         "loss": losses[-1] if losses else None,

@@ -24,7 +24,6 @@ def rank(
     common: Common,
     data: Data,
     restarts: Annotated[int, option("Number of random starts whose consensus is taken.", min=1, metavar="N")] = 8,
-    refits: Annotated[int, option("Number of fits to random halves of the subjects.", min=1, metavar="N")] = 4,
 ) -> None:
     """Find the largest rank at which at least 70 % of the components replicate in halves of the subjects.
 
@@ -38,7 +37,7 @@ def rank(
     from polyadic.scale.moments import Moments
 
     source: Any = nullcontext(Moments.load(data)) if data.suffix == ".moments" else opened(data, common)
-    words: dict[str, Any] = {"restarts": restarts, "refits": refits, "replicates": 0, "random_state": common.seed}
+    words: dict[str, Any] = {"restarts": restarts, "replicates": 0, "random_state": common.seed}
     with source as windows, stage_bar("components", common.hidden, "parts") as show:
         found = components(windows, **words, progress=show)
     if not common.json:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from polyadic.cli.files import check_out_file, require
-from polyadic.cli.options import Common, DataOption, Model, Transductive, option, out_option, with_options
+from polyadic.cli.options import Common, DataOption, Model, Transductive, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 
 EXAMPLES = """
@@ -29,14 +29,12 @@ def report(
     data: DataOption = None,
     out: Annotated[Path, out_option("The HTML file to write.")] = Path("report.html"),
     transductive: Transductive = False,
-    title: Annotated[str, option("Title of the page. Default: the name of the data.", metavar="TEXT")] = "",
 ) -> None:
     """Write an HTML report of a model: components, windows and scores.
 
     The report is one file that works offline. Windows and scores need --data. The probe (a classifier on the features)
     is scored on subjects that neither it nor the features have seen: one subject is left out at a time or, with more
-    than 20, one of five groups, twice. Features are refitted in every fold, unless the model was fitted with
-    --protocol subject.
+    than 20, one of five groups, twice. Features are refitted in every fold.
     """
     from polyadic import report as reports
     from polyadic._util.files import digest
@@ -57,7 +55,7 @@ def report(
             loaded,
             windows,
             origin=provenance(str(choose_device(common.device))) | {"sha256": hashes},
-            title=title or (model if data is None else data).name,
+            title=(model if data is None else data).name,
             random_state=common.seed,
             transductive=transductive,
             on_stage=on_stage,

@@ -90,11 +90,8 @@ class Split:
             object.__setattr__(self, name, part)
 
     def __iter__(self) -> Iterator[Windows]:
-        """Yield the three parts as `Windows`, each with the hash of the split and the name of the part."""
-        for name in _PARTS:
-            part = self.windows[getattr(self, name)]
-            part.split = f"{self.hash}:{name}"
-            yield part
+        """Yield the three parts as `Windows`."""
+        return (self.windows[getattr(self, name)] for name in _PARTS)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(getattr(self, name)):,} {name}" for name in _PARTS)

@@ -470,13 +470,7 @@ class StoreWriter:
         shutil.rmtree(replaced, ignore_errors=True)
 
 
-def write_windows(
-    windows: Windows,
-    path: str | os.PathLike[str],
-    *,
-    force: bool = False,
-    progress: OnRecording | None = None,
-) -> WindowStore:
+def write_windows(windows: Windows, path: str | os.PathLike[str], *, force: bool = False) -> WindowStore:
     """Write windows that are in memory or elsewhere on disk to a store, recording by recording.
 
     Windows without a recording name get the name of their subject. Windows without any sample are left out.
@@ -485,7 +479,6 @@ def write_windows(
     ----------
     path : folder of the store
     force : whether to replace an existing store, once the new one is complete
-    progress : called after each recording
     """
     if not len(windows):
         raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")
@@ -494,16 +487,12 @@ def write_windows(
     _, n_channels, length = windows.shape
     channels, units = windows.channels or numbered_channels(n_channels), windows.units or ("",) * n_channels
     header = Header(windows.fs, channels, units, length, windows.classes, windows.dataset)
-    # By name: concatenated windows may have the same recording several times in their tables.
     index = windows.index
     names, code = np.unique(np.where(index.names == "", index.subjects, index.names), return_inverse=True)
     order = np.argsort(code[index.recording], kind="stable")
     owner = code[index.recording][order]
     groups = np.split(order, np.flatnonzero(np.diff(owner)) + 1)
-    count = 0
     with StoreWriter(path, header, force=force) as writer:
-        for number, (rows, name) in enumerate(zip(groups, names[np.unique(owner)].tolist(), strict=True), 1):
-            count += writer.add_windows(windows[rows], name)
-            if progress is not None:
-                progress(name, number, len(groups), count, count * header.window_bytes)
+        for rows, name in zip(groups, names[np.unique(owner)].tolist(), strict=True):
+            writer.add_windows(windows[rows], name)
     return WindowStore(path)

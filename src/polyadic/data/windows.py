@@ -20,7 +20,7 @@ from polyadic.errors import PolyadicError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Concatenated", "Index", "Windows"]
+__all__ = ["Index", "Windows"]
 
 _Rows = NDArray[np.intp]
 _PLACES = 3
@@ -93,7 +93,7 @@ class Windows:
         self.index = Index.from_columns(count, subject, recording, start, codes, part)
         self.fs = None if fs is None else float(fs)
         self.classes, self.channels, self.units = names, tuple(channels), tuple(units)
-        self.dataset, self.split = dataset, ""
+        self.dataset = dataset
         self.reading: dict[str, Any] = {}
 
     @classmethod
@@ -102,8 +102,7 @@ class Windows:
         self = cls.__new__(cls)
         self._samples, self._rows, self._places, self._gains, self.index = samples, None, None, None, index
         self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
-        self.dataset, self.split = like.dataset, getattr(like, "split", "")
-        self.reading = getattr(like, "reading", {})
+        self.dataset, self.reading = like.dataset, getattr(like, "reading", {})
         return self
 
     @classmethod
@@ -308,23 +307,6 @@ class Windows:
             keep &= np.isin(self.label, numbers)
         return self[keep]
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Windows]) -> Windows:
-        """Concatenate windows without reading them; shape, rate, channels, units, classes and dataset must agree."""
-        if not parts:
-            raise PolyadicError("concatenate needs at least one Windows, but got none")
-        first = parts[0]
-        for other in parts[1:]:
-            for what in ("fs", "channels", "units", "classes", "dataset", "shape"):
-                one, two = (part.shape[1:] if what == "shape" else getattr(part, what) for part in (first, other))
-                if one != two:
-                    raise PolyadicError(
-                        f"windows that are concatenated must have the same {what}, but have {one!r} and {two!r}"
-                    )
-        joined = cls.from_index(Concatenated(parts), Index.concatenate([part.index for part in parts]), first)
-        joined.split = first.split if len({part.split for part in parts}) == 1 else ""
-        return joined
-
     def __repr__(self) -> str:
         subjects, classes = self.index.n_subjects, len(self.classes)
         rate = "" if self.fs is None else f", {self.fs:g} Hz"
@@ -369,28 +351,6 @@ def _read_rows(samples: Any, rows: _Rows) -> NDArray[Any]:
     if isinstance(samples, np.ndarray):
         return np.asarray(samples[rows], samples.dtype.newbyteorder("="))
     return np.asarray(samples.read(rows))
-
-
-class Concatenated:
-    """Concatenation of arrays, or of samples that are read on demand."""
-
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = tuple(parts)
-        self.ends = np.cumsum([part.shape[0] for part in parts])
-        self.shape = (int(self.ends[-1]), *parts[0].shape[1:])
-        self.dtype = np.result_type(*(part.dtype for part in parts))
-        self.on_disk = any(getattr(part, "on_disk", isinstance(part, np.memmap)) for part in parts)
-
-    def read(self, rows: _Rows) -> NDArray[Any]:
-        """Read rows, counted over all parts: (n, …)."""
-        rows = np.asarray(rows, np.intp)
-        owner = np.searchsorted(self.ends, rows, side="right")
-        result = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        for number in np.unique(owner):
-            mine = owner == number
-            before = self.ends[number - 1] if number else 0
-            result[mine] = _read_rows(self.parts[number], rows[mine] - before)
-        return result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -477,24 +437,6 @@ class Index:
         names, people, parts = (np.array(column) for column in zip(*tables, strict=True))
         sources = np.where(people == "", "", COLUMN)
         return cls(codes, known.astype(np.int64), labels, names, people, parts, sources)
-
-    @classmethod
-    def concatenate(cls, indices: Sequence[Index]) -> Index:
-        """Concatenate indices; recordings with the same name, subject and part become one."""
-        seen: dict[tuple[str, ...], int] = {}
-        sources: dict[int, str] = {}
-        moved = []
-        for index in indices:
-            rows = zip(index.names.tolist(), index.subjects.tolist(), index.parts.tolist(), strict=True)
-            codes = np.array([seen.setdefault(row, len(seen)) for row in rows], np.int32)
-            for code, source in zip(codes.tolist(), index.subject_sources.tolist(), strict=True):
-                sources[code] = sources.get(code) or source
-            moved.append(codes[index.recording])
-        names, subjects, parts = (np.array([row[column] for row in seen], np.str_) for column in range(3))
-        start, label = (np.concatenate([getattr(index, name) for index in indices]) for name in ("start", "label"))
-        return cls(
-            np.concatenate(moved), start, label, names, subjects, parts, np.array(list(sources.values()), np.str_)
-        )
 
 
 def _as_values(what: str, column: ArrayLike | None, count: int) -> list[Any]:

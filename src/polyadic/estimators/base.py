@@ -145,7 +145,6 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
                     tensorizer = tensorizer.calibrated(evenly_spaced, self.units_)
             self.tensorize_ = tensorizer
             self._sample_shape = samples.shape[1:]
-            self.split_ = str(getattr(X, "split", ""))
             self.reading_: dict[str, Any] = dict(getattr(X, "reading", {}))
             self.typical_: dict[str, Any] = {}
         return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)

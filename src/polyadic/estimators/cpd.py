@@ -104,7 +104,6 @@ class CPD(CPModel):
     tensorize_, readout_ : the calibrated tensorizer and the fitted readout, or None
     solver_, batch_size_, nonnegative_ : the values in use, with "auto" resolved
     compression_ : `ranks`, the number of axes kept of each mode, and `energy`, the share of ‖T‖² that they hold
-    split_ : hash and part of the split that X belongs to, or ""
     fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
     probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
     replicability_ : which components replicate in other subjects, as found by `polyadic.explain.replicability`
@@ -297,7 +296,7 @@ class CPD(CPModel):
         self._sample_shape, self.n_features_in_ = source.window, source.window[0]
         self.fs_, self.channel_names_ = X.windows["fs"], tuple(X.windows["channels"])
         self.units_, self.reading_ = tuple(X.windows["units"]), dict(X.reading)
-        self.split_, self.typical_ = "", {}
+        self.typical_ = {}
         return source
 
     def _collect(

@@ -60,7 +60,6 @@ def arrays_and_header(model: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]
         "sample_shape": [int(size) for size in model._sample_shape],
         "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])],
         "seed": int(model.seed_),
-        "split": model.split_,
         "fs": model.fs_,
         "channels": list(model.channel_names_),
         "units": list(model.units_),
@@ -156,7 +155,7 @@ def _restore_input(model: Any, header: dict[str, Any]) -> None:
     model.channel_names_, model.units_ = names, units
     model.reading_ = header["reading"] and Reading.from_json(header["reading"]).to_json()
     model.typical_ = dict(header["typical"])
-    model.seed_, model.split_ = int(header["seed"]), str(header["split"])
+    model.seed_ = int(header["seed"])
 
 
 def _restore_bases(model: Any, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer
-from polyadic.data.splits import PROTOCOLS, Split, group_folds, refuse_copies, split
+from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -29,7 +29,7 @@ from polyadic.evaluate.classifier import (
 from polyadic.evaluate.probe import AUTO, features_of, statistic_columns
 from polyadic.evaluate.scoring import MEASURES, calibration, scores
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "own_split", "score_own_probe"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "score_own_probe"]
 
 _Rows = NDArray[np.intp]
 _MOST_LEFT_OUT_ALONE = 20
@@ -138,9 +138,7 @@ class CrossValidation:
         """One sentence on what the features were learned from."""
         if self.refitted:
             return "Features were refitted in every fold, without the test subjects."
-        if self.transductive:
-            return "Transductive: features were not refitted and, like probes, may have seen windows of test subjects."
-        return "Features were learned once, from subjects other than the test subjects."
+        return "Transductive: features were not refitted and, like probes, may have seen windows of test subjects."
 
 
 def cross_validate(
@@ -155,9 +153,8 @@ def cross_validate(
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
-    In every fold, a clone of the model is refitted to all windows of the training subjects, labelled or not. A model
-    that was fitted to the unlabelled part of a split of these windows is not refitted, but tested on the subjects that
-    it has not seen. A prior that was set for the model's own probe also applies to the probes of the folds.
+    In every fold, a clone of the model is refitted to all windows of the training subjects, labelled or not. A
+    prior that was set for the model's own probe also applies to the probes of the folds.
 
     Parameters
     ----------
@@ -186,7 +183,7 @@ def cross_validate(
     unfitted = make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     refuse_copies(whole)
-    tested, refit, seen = _tested(model, whole, transductive)
+    tested = _tested(model, whole, transductive)
     tests = _tests(whole, tested, folds, repeats, random_state)
     known = np.isin(np.arange(len(whole)), tested)
     # Unlabelled windows for the probe; those of test subjects are left out, fold by fold.
@@ -201,11 +198,11 @@ def cross_validate(
     confidence, path = np.empty(predicted.shape), predicted.copy()
     probability, smoothed = np.zeros((2, len(tested), len(classes)))
     reasons, used = list[str](), list[bool]()
-    fitted, Z = model, None if refit else features_of(model, these)
+    fitted, Z = model, features_of(model, these) if transductive else None
     prior = getattr(getattr(model, "probe_", None), "prior_", None)
     for number, (repeat, test) in enumerate(tests, start=1):
         left = np.isin(these.subject, subject[test])
-        if refit:
+        if not transductive:
             # All windows, labelled or not, that are known to be of other subjects.
             others = ~np.isin(whole.subject, subject[test]) & (whole.subject != "")
             fitted = clone(model).fit(whole[np.flatnonzero(others)])
@@ -241,8 +238,8 @@ def cross_validate(
     return CrossValidation(
         **_means(labels, predicted),
         **_by_class_and_subject(labels, predicted, subject),
-        refitted=refit,
-        transductive=(seen and not refit) or (transductive and bool(is_pool.any())),
+        refitted=not transductive,
+        transductive=transductive,
         folds=len(tests) // repeats,
         repeats=repeats,
         random_state=int(random_state),
@@ -299,10 +296,8 @@ def _without_single_windows(result: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "kappa": None if np.isnan(kept["kappa"]) else kept["kappa"]}
 
 
-def _tested(model: Any, windows: Windows, transductive: bool) -> tuple[_Rows, bool, bool]:
-    """Return the rows of the labelled windows to test, whether features must be refitted without the test subjects in
-    every fold, and whether the model may have seen test subjects.
-    """
+def _tested(model: Any, windows: Windows, transductive: bool) -> _Rows:
+    """Return the rows of the labelled windows to test."""
     if not isinstance(windows, Windows):
         raise PolyadicError(f"windows must be Windows with labels and subjects, but are {type(windows).__name__}")
     if not hasattr(model, "transform"):
@@ -322,19 +317,12 @@ def _tested(model: Any, windows: Windows, transductive: bool) -> tuple[_Rows, bo
         why = f"labels must have at least two classes, but all are {classes[0]!r}"
     if why:
         raise PolyadicError(why)
-    try:
-        check_is_fitted(model)
-    except NotFittedError as error:
-        if transductive:
+    if transductive:
+        try:
+            check_is_fitted(model)
+        except NotFittedError as error:
             raise PolyadicError("transductive=True keeps features, but the model is not fitted") from error
-        return known, True, False
-    part = own_split(model, windows)
-    learned = [""] if part is None else np.unique(windows.subject[part.unlabelled])
-    if "" not in learned:  # otherwise the model may have seen anybody
-        new = known[~np.isin(windows.subject[known], learned)]
-        if all(len(np.unique(column[new])) > 1 for column in (windows.subject, windows.label)):
-            return new, False, False
-    return known, not transductive, True
+    return known
 
 
 def _tests(
@@ -363,30 +351,15 @@ def _tests(
     return tests
 
 
-def own_split(model: CPD, windows: Windows) -> Split | None:
-    """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split."""
-    if not getattr(model, "split_", "") or not hasattr(model, "seed_"):
-        return None
-    for protocol in PROTOCOLS:
-        try:
-            part = split(windows, protocol, random_state=model.seed_)
-        except PolyadicError:  # the windows do not allow this protocol
-            continue
-        if model.split_ == f"{part.hash}:unlabelled":
-            return part
-    return None
-
-
 def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
-    """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
+    """Score a model's own probe on all labelled windows.
 
-    Returns what `scores` does, the number of windows `tested`, and whether they were `held_out` when the model was
-    fitted. Windows of a class that the probe does not know count as labelled wrongly.
+    Returns what `scores` does, and the number of windows `tested`. Windows of a class that the probe does not know
+    count as labelled wrongly.
     """
-    part = own_split(model, windows)
-    rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
+    rows = np.flatnonzero(windows.label >= 0)
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
     predicted = WindowClassifier.of(model).predict(tested).astype(str)
-    return {"tested": len(rows), "held_out": part is not None, **scores(labels_of(tested), predicted, tested.subject)}
+    return {"tested": len(rows), **scores(labels_of(tested), predicted, tested.subject)}

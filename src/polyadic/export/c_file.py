@@ -66,7 +66,7 @@ class CExport:
     def probabilities(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute class probabilities (N, classes) of windows (N, channels, time) like `features`, in float64."""
         if not self.classes:
-            raise PolyadicError("the model has no probe, so there are no probabilities: export it with probe=...")
+            raise PolyadicError("the model has no probe, so there are no probabilities: export a WindowClassifier")
         return self._inference.probabilities(self.features(X))
 
 
@@ -75,7 +75,6 @@ def c(
     model: Any,
     path: str | os.PathLike[str],
     *,
-    probe: Any = None,
     stride: int | None = None,
     int8: bool = False,
 ) -> CExport:
@@ -89,7 +88,6 @@ def c(
     model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports C, such as `STFT`; or a fitted
         `WindowClassifier`
     path : the C file; the header has the same name with the extension .h
-    probe : as for `polyadic.export.onnx`; by default the model's own, if it has one
     stride : number of samples of a stream from one result to the next; by default the step of the windows that the
         classifier learned the order of classes from, if it uses it, and else the length of a window. A stream gives
         probabilities along the recording (`Chain.filter`) if `predict` does and stride is a multiple of that step
@@ -114,7 +112,7 @@ def c(
     target, header = Path(path), Path(path).with_suffix(".h")
     if target == header:
         raise PolyadicError(f"path must not end in .h, the extension of the header, but is {target.name}: use .c")
-    model, probe = inference.parts_of(model, probe)
+    model, probe = inference.parts_of(model)
     if model.tensorize_ is None:
         raise PolyadicError("tensorize must be an STFT for export to C, but is None: export the model as ONNX")
     channels, length = map(int, model._sample_shape)
@@ -131,7 +129,7 @@ def c(
             f"square, because samples of about {np.abs(windows[0]).max():.2g} are far from 0: subtract the mean of "
             "each channel before fitting, or use parts of the STFT with logarithms"
         )
-    chain = getattr(getattr(probe, "probe_", probe), "chain_", None)
+    chain = getattr(probe, "chain_", None)
     chain = chain if chain is not None and chain.is_default else None
     if stride is None:
         stride = length if chain is None else int(chain.step)
@@ -140,8 +138,8 @@ def c(
     chain = chain if along else None
 
     tables = _tables(settled, rounded, form, real, (channels, length))
-    if chain is not None:
-        tables |= _chain_tables(chain, Probe.of(getattr(probe, "probe_", probe)), stride)
+    if chain is not None and probe is not None:
+        tables |= _chain_tables(chain, probe, stride)
     masked = masked_code(model, exact, settled, form, real, int8)
     scratch, stream = _structures(settled, form, real, (channels, length), along)
     whole = stream | {"scratch": (real, (sizeof(scratch) // sizeof({"sum": (real, ())}),))}

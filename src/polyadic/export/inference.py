@@ -49,7 +49,7 @@ class Inference:
     classes: tuple[Any, ...]  # in the order of the probe
 
     @classmethod
-    def of(cls, model: CPD, probe: Any = None) -> Inference:
+    def of(cls, model: CPD, probe: Probe | None = None) -> Inference:
         """Return the arrays of a fitted model, and of a probe if there is one."""
         factors, alpha = [np.array(factor, np.float64) for factor in model.factors_], float(model.alpha)
         G = gram([torch.from_numpy(factor) for factor in factors])
@@ -59,13 +59,7 @@ class Inference:
         readout = model._fitted_readout() or plain
         weights, intercept, classes = np.zeros((0, 0)), none, ()
         if probe is not None:
-            linear, features = Probe.of(getattr(probe, "probe_", probe)), int(model._n_features_out)
-            if linear.n_features_in_ != features:
-                raise PolyadicError(
-                    f"probe must be fitted to the model's {features} features, but was fitted to "
-                    f"{linear.n_features_in_}"
-                )
-            weights, intercept, classes = linear.coef_, linear.intercept_, tuple(linear.classes_.tolist())
+            weights, intercept, classes = probe.coef_, probe.intercept_, tuple(probe.classes_.tolist())
             if len(intercept) == 1:  # of two classes: softmax of 0 and the decision value
                 weights, intercept = np.pad(weights, ((1, 0), (0, 0))), np.pad(intercept, (1, 0))
         return cls(
@@ -129,16 +123,16 @@ class Inference:
         return np.asarray(softmax(Z @ self.weights.T + self.intercept, axis=1))
 
 
-def parts_of(model: Any, probe: Any) -> tuple[CPD, Any]:
+def parts_of(model: Any) -> tuple[CPD, Probe | None]:
     """Return the model of features and its probe or None, of a fitted model or `WindowClassifier`."""
     check_is_fitted(model)
-    if hasattr(model, "features_"):
-        probe, model = model if probe is None else probe, model.features_
+    probe = getattr(model, "probe_", None)
+    model = getattr(model, "features_", model)
     if not isinstance(model, CPD):
         raise PolyadicError(
             f"only CPD, ATD, SALS and GRSALS have an ONNX or C form, but the features are of {type(model).__name__}"
         )
-    return model, getattr(model, "probe_", None) if probe is None else probe
+    return model, probe
 
 
 # ------------------------------------------------------------------------ float32

@@ -83,7 +83,7 @@ class Features:
     def probabilities(self, X: ArrayLike) -> NDArray[np.float32]:
         """Compute class probabilities (N, classes) of windows (N, channels, time), or (classes,) of one window."""
         if not self.classes:
-            raise PolyadicError("the file has no probe, so there are no probabilities: export it with probe=...")
+            raise PolyadicError("the file has no probe, so there are no probabilities: export a WindowClassifier")
         return self._run("probabilities", X)
 
     def _run(self, output: str, X: ArrayLike) -> NDArray[np.float32]:
@@ -107,7 +107,6 @@ def onnx(
     model: Any,
     path: str | os.PathLike[str],
     *,
-    probe: Any = None,
     missing: bool = True,
 ) -> None:
     """Write a fitted model as one ONNX graph, atomically.
@@ -123,7 +122,6 @@ def onnx(
     model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None; or a
         fitted `WindowClassifier`
     path : the file, usually with the extension .onnx
-    probe : a fitted `WindowClassifier` or `Probe`; by default the model's own, if it has one
     missing : recognise what is missing in a raw window: NaN and, as `predict` does, dead channels, but not
         channels of noise. Without it, the graph is smaller and needs neither loops nor branches, and a window with NaN
         has no result
@@ -132,7 +130,7 @@ def onnx(
     from polyadic._util.torch_state import plain_torch
     from polyadic.export.inference import Inference, needs_double, parts_of, rounding_error, typical_windows
 
-    model, probe = parts_of(model, probe)
+    model, probe = parts_of(model)
     with plain_torch():
         inference, signals = Inference.of(model, probe), typical_windows(model)
         exact = needs_double(model, inference, signals)
@@ -193,7 +191,6 @@ def _written(model: Any, inference: Any, exact: bool, missing: bool) -> bytes:
         "fs": model.fs_,
         "channels": model.channel_names_,
         "classes": list(inference.classes),
-        "split": model.split_,
         "opset": OPSET,
         "missing": found is not None,
     }

@@ -177,7 +177,7 @@ def _provenance(contents: ReportContents, origin: dict[str, Any]) -> dict[str, s
     if machine := origin.get("machine"):
         threads = f"{machine['threads']} of {machine['cores']} threads"
         known["machine"] = f"{machine.get('gpu') or machine['processor']}, {threads}"
-    known |= {"seed": f"{contents.model.seed_} (model)", "fitted on": contents.model.split_}
+    known["seed"] = f"{contents.model.seed_} (model)"
     known |= {"evaluation": contents.probe and contents.probe.how, "store": contents.store and contents.store.checksum}
     return {name: str(value) for name, value in (known | dict(origin.get("sha256") or {})).items() if value}
 

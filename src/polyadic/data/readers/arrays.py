@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from polyadic.data.labels import as_text
 from polyadic.data.readers.common import check_file, check_inflation
 from polyadic.data.store import WindowStore
-from polyadic.data.windows import Concatenated, Windows
+from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
 ARRAYS = (".npz", ".npy", ".mat")
@@ -173,6 +173,22 @@ def _build_windows(arrays: dict[str, Any]) -> Windows:
     )
 
 
+class _Joined:
+    """Two arrays (n, channels, time), one after the other, of which at least one is memory-mapped."""
+
+    on_disk = True
+
+    def __init__(self, first: NDArray[Any], second: NDArray[Any]) -> None:
+        self.first, self.second, self.dtype = first, second, first.dtype
+        self.shape = (len(first) + len(second), *first.shape[1:])
+
+    def read(self, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Read rows, counted over both arrays: (n, …)."""
+        result, late = np.empty((len(rows), *self.shape[1:]), self.dtype), rows >= len(self.first)
+        result[~late], result[late] = self.first[rows[~late]], self.second[rows[late] - len(self.first)]
+        return result
+
+
 def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
     """Concatenate the columns of both parts, train first; a column missing in one part is filled with -1 or ""."""
     X = arrays["X_train"], arrays["X_test"]
@@ -180,7 +196,7 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
         what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
         raise DataError(f"X_train and X_test must have windows of the same shape and type, but are {what}")
     on_disk = any(isinstance(one, np.memmap) for one in X)
-    joined: dict[str, Any] = {"X": Concatenated(X) if on_disk else np.concatenate(X)}
+    joined: dict[str, Any] = {"X": _Joined(*X) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
         pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
         known = next((column for column in pair if column is not None), None)
