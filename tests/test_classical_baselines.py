@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from baseline_contract import BaselineContract
 from problems import decaying
 from sklearn.decomposition import PCA
 
@@ -16,6 +15,7 @@ from polyadic.baselines import MiniRocket, PCAFeatures, StatisticsFeatures
 from polyadic.data.synthesis import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
+from polyadic.testing import BaselineContract
 
 FRAMES = STFT(n_fft=16, hop=8)
 

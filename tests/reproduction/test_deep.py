@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from baseline_contract import BaselineContract
 from torch import Tensor
 
 from paper import reference
@@ -25,6 +24,7 @@ from paper.baselines.networks import Learner, byol_loss, nce_loss
 from polyadic.augment import Jitter
 from polyadic.data.batches import Samples, WindowSource
 from polyadic.spectral import STFT
+from polyadic.testing import BaselineContract
 
 SMALL: dict[str, Any] = {
     "tensorize": STFT(n_fft=16, hop=8),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from baseline_contract import BaselineContract
 from problems import classes_of_tensors
 from scipy.special import softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -14,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from paper.baselines import STL, UMLDA
 from paper.baselines.stl import _Problem
 from polyadic.spectral import STFT
+from polyadic.testing import BaselineContract
 
 FRAMES = STFT(n_fft=16, hop=8)
 
