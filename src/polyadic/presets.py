@@ -122,10 +122,6 @@ def preset(name: str, fs: float | None = None) -> Preset:
     return Preset(name, rate, shape, tensorize, Compose(steps), MappingProxyType(parameters))
 
 
-_BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
-_BUILT_IN = MappingProxyType({"rank": 8})
-
-
 paper_preset = preset  # `settings_for` has a parameter of the same name
 
 
@@ -161,7 +157,6 @@ def settings_for(
     if len(windows.shape) != 3:
         raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {windows.shape}")
     shape, fs = (windows.shape[1], windows.shape[2]), windows.fs
-    built_in = windows.dataset == "synthetic"
     if n_fft is not None:
         frames = STFT(n_fft, max(1, n_fft // 8), parts="log_amplitude", mean="auto")
     elif shape[1] < 2 * SHORTEST_FRAME:
@@ -171,13 +166,10 @@ def settings_for(
     else:
         frames = recommended_stft(shape[1], fs)
     frames = frames if hop is None else replace(frames, hop=hop)
-    name = "synthetic" if built_in else ""
-    parameters: dict[str, Any] = dict(_BUILT_IN) if built_in else {}
     if not paper_method:
-        return Preset(name, fs, shape, frames, "auto", MappingProxyType(parameters))
-    second = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)]) if built_in else _views(fs)
+        return Preset("", fs, shape, frames, "auto", MappingProxyType({}))
     plain = STFT(frames.n_fft, frames.hop, floor="channel")
-    return Preset(name, fs, shape, plain, second, MappingProxyType({**PAPER_METHOD, **parameters}))
+    return Preset("", fs, shape, plain, _views(fs), PAPER_METHOD)
 
 
 def _views(fs: float | None) -> Augmentation:
