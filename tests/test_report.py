@@ -367,9 +367,9 @@ def test_a_component_that_peaks_at_0_hz_is_slow_and_perhaps_an_offset():
 
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
     component = collect_contents(model).components[0]
-    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
+    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19], means=[0.0, -1.0, 0.0, 0.04])
     assert strongest_class(rare, ["a", "b", "c", "d"]) == "no class"
-    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == "d, d +0.3"
+    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == "d +0.0 dB, d +0.3"
 
 
 def test_pictures_are_sound_svg(model, windows):

@@ -112,12 +112,12 @@ def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
     return told + (f" Varies with {', '.join(map(str, component.alike))}." if component.alike else "")
 
 
-def strongest_class(component: Component, classes: list[str]) -> str:
-    """Return the class with the largest effect size, and this; "no class" if all are small."""
+def strongest_class(component: Component, classes: list[str], unit: str = "dB") -> str:
+    """Return the class with the largest effect size, its mean and this size; "no class" if all sizes are small."""
     if not component.effects or max(component.effects) < _NOTABLE:
         return "no class" if component.effects else ""
     best = int(np.argmax(component.effects))
-    return f"{classes[best]}, d {component.effects[best]:+.1f}"
+    return f"{classes[best]} {component.means[best]:+z.1f} {unit}, d {component.effects[best]:+.1f}".replace(" -", " −")
 
 
 # -------------------------------------------------------------------------------------------------------- pictures

@@ -160,7 +160,7 @@ def _row(contents: ReportContents, component: Component) -> dict[str, Any]:
         "of": component,
         "pictures": [picture(axis, factor) for axis, factor in zip(contents.axes, factors, strict=True)],
         "levels": [mean / largest for mean in component.means],
-        "strongest": strongest_class(component, contents.classes),
+        "strongest": strongest_class(component, contents.classes, contents.unit),
         "sentence": sentence(component, contents.classes, contents.unit),
     }
 
