@@ -16,6 +16,7 @@ from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import Comparison, Components, compare, compare_subjects, expression, level
 from polyadic.explain.comparison import _hedges, _wald, _within_groups
+from polyadic.report.components import describe_components
 
 CODES = np.repeat([0, 1], [10, 20])
 
@@ -105,13 +106,19 @@ def test_fewer_than_five_subjects_have_effect_sizes_only():
     assert np.isfinite(found["effect"]).all()
 
 
-def test_few_subjects_are_called_no_findings_and_directions_have_the_sign_of_the_effect():
-    values = drawn(8, 12, 2) + np.repeat([[0.0, 0.0], [3.0, -3.0]], 6, axis=0)
-    codes, names = np.repeat([0, 1], 6), ("level", "component 1")
+def test_few_subjects_are_called_no_findings_and_the_largest_difference_in_db_comes_first_with_its_sign():
+    values = (drawn(8, 12, 3) + np.repeat([[0.0, 0.0, 0.0], [4.0, -4.0, 9.0]], 6, axis=0)) * [1, 2, 0.005]
+    codes, names = np.repeat([0, 1], 6), ("level", "component 1", "component 2")
     numbers = compare_subjects(values, codes)
     found = Comparison(("a", "b"), numbers.pop("n_subjects"), 60, names, **numbers)
-    assert "level higher in b (g +" in found.words()
-    assert "component 1 lower in b (g −" in found.words()
+    words = found.words()
+    assert words.index("component 1 lower in b (−") < words.index("level higher in b (+")
+    assert "; 1 below 0.1 dB, negligible in size. Components are relative to the level" in words
+    assert found.effect[0, 2] > found.effect[0, 0]
+    size = (values[6:] - values[:6]).mean(axis=0)
+    assert found.difference == pytest.approx(size[None])
+    low, high = found.interval_db[:, 0]
+    assert ((low < size) & (size < high)).all()
     few = compare_subjects(values[[0, 1, 2, 6, 7, 8]], codes[[0, 1, 2, 6, 7, 8]])
     sizes = few.pop("n_subjects")
     result = Comparison(("a", "b"), sizes, 60, names, **few)
@@ -167,6 +174,10 @@ def test_each_subject_counts_once_by_the_mean_over_its_windows(model, windows):
     assert found.mean == pytest.approx(expected["mean"])
     assert sum(found.n_subjects) == len(people)
     assert repr(found).startswith(f"{found.n_subjects[0]} a, {found.n_subjects[1]} b subjects.")
+    components = sorted(describe_components(model, model.axes()), key=lambda component: component.number)
+    assert found.where == ("", *(", ".join(component.places[:2]) for component in components))  # as in the report
+    assert found.to_dict()["rows"][2]["where"] == found.where[2]
+    assert f"component 2, {found.where[2]} " in repr(found)
     assert "over 240 windows" in repr(found)
 
 

@@ -18,6 +18,7 @@ from polyadic.data import Windows, open_windows
 from polyadic.data.store import write_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import WindowClassifier
+from polyadic.explain import replicability
 from polyadic.scale import cluster, recordings
 
 dask = pytest.importorskip("dask")
@@ -132,6 +133,14 @@ def test_a_folder_is_fitted_on_a_cluster_from_the_command_line(folders, client):
     assert many.history_["loss"][-1] == pytest.approx(one.history_["loss"][-1], rel=1e-6)
     assert many.typical_["residual"] == pytest.approx(one.typical_["residual"], rel=1e-2)
     assert {**many.reading_, "seconds": 2.0} == {**one.reading_, "seconds": 2.0}
+
+
+def test_parts_of_dask_arrays_are_refused(whole):
+    chunked = array.from_array(X, chunks=(CHUNK, -1, -1))
+    with pytest.raises(PolyadicError, match="Dask chunks cannot be fitted: pass a WindowStore or an array"):
+        replicability(whole, chunked, refits=2)
+    with pytest.raises(PolyadicError, match="needs a CPD and windows that it reads itself"):
+        model().fit_with_moments(chunked, np.arange(len(X)) // 60)
 
 
 def test_features_and_labels_of_dask_arrays_are_lazy(whole, client):

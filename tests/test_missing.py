@@ -235,8 +235,10 @@ def test_infinity_is_an_error(model: CPD) -> None:
     X[1, 0, 3] = np.inf
     X[1, 2] = np.nan
     for method in (model.transform, model.fit, model.coefficients):
-        with pytest.raises(PolyadicError, match="sample 1 contains infinity"):
+        with pytest.raises(PolyadicError, match=r"sample 1 contains infinity \(X\[1, 0, 3\]\): .* set it to NaN"):
             method(X)
+    with pytest.raises(PolyadicError, match=r"in channel 'Cz', X\[1, 0, 3\]"):
+        CPD(rank=2).fit(Windows(X, 100.0, channels=["Cz", "Fz", "Oz", "Pz"]))
 
 
 def test_statistics_use_the_samples_that_are_present() -> None:

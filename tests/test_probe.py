@@ -117,6 +117,7 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
         variance = (Z[rows] * [1, 1, 1, 1, 1, 0.7]).var(axis=0).sum() / 5
         assert probe.C_ * variance == pytest.approx(1)
         assert "fixed settings" in probe.reason_
+        assert ("confidence not calibrated" in probe.reason_) == (probe.temperature_ == 1)
         assert why in probe.reason_
     enough = np.arange(module.FEWEST_LABELS)
     assert Probe().fit(Z[enough], y[enough], groups=people[enough]).validation_
@@ -264,7 +265,8 @@ def test_given_settings_are_kept_and_the_others_are_chosen():
     Z, y, people = example()
     given = Probe(C=0.3, scale="standardised", statistics=2).fit(Z, y, people, [5])
     assert (given.C_, given.scale_, given.statistics_, given.validation_) == (0.3, "standardised", 2.0, [])
-    assert given.reason_.endswith("weight 2: as given; probabilities assume equally frequent classes")
+    said = "weight 2: as given; confidence calibrated on 12 left-out subjects; probabilities assume equally"
+    assert said in given.reason_
     half = Probe(C=0.3).fit(Z, y, people)
     assert [(row["C"], row["scale"], row["statistics"]) for row in half.validation_] == [
         (0.3, "plain", None),

@@ -27,14 +27,14 @@ from polyadic.core.tensorizer import Axis
 from polyadic.data import Windows, synthetic, synthetic_nights
 from polyadic.data.readers.arrays import open_windows
 from polyadic.evaluate import cross_validate
-from polyadic.explain import Components, compare, expression, level
+from polyadic.explain import Components, compare, expression, level, spectra
 from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.report.components import _place, describe_components, picture, sentence, strongest_class
+from polyadic.report.components import describe_components, picture, sentence, strongest_class
 from polyadic.report.contents import collect_contents
 from polyadic.report.page import render
-from polyadic.report.probe import interval, score_probe
+from polyadic.report.probe import interval, score_probe, thinned
 from polyadic.spectral import STFT
 
 
@@ -153,7 +153,7 @@ def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, window
 
 def place(text: str, weights: list[float], step: float = 0.5) -> str:
     axis = Axis(text, text, np.arange(len(weights)) * step, {"time": "s", "frequency": "Hz"}[text])
-    return _place(axis, np.array(weights), [axis])
+    return spectra.place(axis, np.array(weights), [axis])
 
 
 def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_flat():
@@ -164,8 +164,8 @@ def test_places_name_the_peak_its_width_and_other_peaks_unless_the_profile_is_fl
     assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
     axis = Axis("channel", "channel", np.arange(5.0), "", ("ax", "ay", "az", "gx", "gy"))
     weights = np.array([1.0, 0.8, 0.6, 0.7, 0.1])
-    assert [_place(axis, row, [axis]) for row in (weights, np.ones(5))] == ["all but gy", "all channels"]
-    assert _place(axis, np.array([1.0, 0.8, 0.1, 0.1, 0.1]), [axis]) == "ax, ay"
+    assert [spectra.place(axis, row, [axis]) for row in (weights, np.ones(5))] == ["all but gy", "all channels"]
+    assert spectra.place(axis, np.array([1.0, 0.8, 0.1, 0.1, 0.1]), [axis]) == "ax, ay"
     assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"  # coarse bins
     assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
 
@@ -315,12 +315,17 @@ def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible
 
 
 @pytest.mark.filterwarnings("ignore:dead or stuck channels")
-def test_data_quality_names_channels_that_are_missing_or_dead(windows):
+def test_data_quality_names_channels_that_are_missing_or_dead_and_the_fit_is_of_windows_from_all_of_the_data(
+    windows, monkeypatch
+):
+    monkeypatch.setattr("polyadic.report.contents._SCORED", 30)
     X = windows.X.copy()
     X[:30, 2] = 1.0
     broken = Windows(X, windows.fs, channels=[f"c{number}" for number in range(8)], recording=["r1"] * len(X))
     fitted = CPD(rank=2, max_sweeps=3).fit(broken)
-    assert collect_contents(fitted, broken).missing == {"c2": 0.1}
+    contents = collect_contents(fitted, broken)
+    assert contents.missing == {"c2": 0.1}
+    assert contents.fit == pytest.approx(fitted.score(broken[thinned(np.arange(300), 30)]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the page says it, not a warning for each fold
         assert "and those of noise: c2 in 10.0 % of the windows. Recordings: c2: r1 (30 windows)." in render(
@@ -356,15 +361,15 @@ def test_components_that_vary_together_are_named(plain, windows):
 def test_a_component_that_peaks_at_0_hz_is_slow_and_perhaps_an_offset():
     channel = Axis("channel", "channel", np.arange(4.0), "", ("Fz", "Cz", "C3", "C4"))
     frequency = Axis("frequency", "frequency", np.arange(8) * 0.8, "Hz")
-    texts = [_place(frequency, np.eye(8)[peak], [channel, frequency]) for peak in (0, 1)]
+    texts = [spectra.place(frequency, np.eye(8)[peak], [channel, frequency]) for peak in (0, 1)]
     assert texts == ["slow, 0.0 Hz, perhaps an offset", "delta, 0.8 Hz"]
 
 
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
     component = collect_contents(model).components[0]
-    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
+    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19], means=[0.0, -1.0, 0.0, 0.04])
     assert strongest_class(rare, ["a", "b", "c", "d"]) == "no class"
-    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == "d, d +0.3"
+    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == "d +0.0 dB, d +0.3"
 
 
 def test_pictures_are_sound_svg(model, windows):

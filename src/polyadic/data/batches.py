@@ -92,7 +92,15 @@ class Samples:
             if bool(invalid.any()):
                 row = int(invalid.flatten(1).any(dim=1).nonzero()[0, 0])
                 number = (ids.start or 0) + row if isinstance(ids, slice) else int(ids[row])
-                kind = "NaN" if not missing and bool(torch.isnan(batch[row]).any()) else "infinity"
+                if missing:
+                    place = invalid[row].nonzero()[0].tolist()
+                    names = getattr(self.data, "channels", ())
+                    named = f"in channel {names[place[0]]!r}, " if names else ""
+                    raise PolyadicError(
+                        f"{self.name} must be finite or NaN, but sample {number} contains infinity ({named}"
+                        f"{self.name}{[number, *place]}): infinity is not taken as missing, so set it to NaN if it is"
+                    )
+                kind = "NaN" if bool(torch.isnan(batch[row]).any()) else "infinity"
                 raise PolyadicError(
                     f"{self.name} must be finite, but sample {number} contains {kind} "
                     f"(Input {self.name} contains NaN or infinity; remove or repair such samples first, or use "

@@ -257,7 +257,7 @@ class CPD(CPModel):
         >>> CPD(rank=2).fit_with_moments(windows, windows.subject)
         <Moments of stage 'core', 60 windows>
         """
-        if not self._collects or isinstance(X, SavedMoments | list):
+        if not self._collects or isinstance(X, SavedMoments | list) or chunks_of(X) is not None:
             raise PolyadicError("fit_with_moments needs a CPD and windows that it reads itself")
         names: list[str] = []
 
@@ -346,7 +346,7 @@ class CPD(CPModel):
 
         Parameters
         ----------
-        X : as for `fit`
+        X : as for `fit`, but not in chunks for Dask
         parts : masks (N,), one for each fit; of the groups, if X is `polyadic.scale.Moments`
         random_states : the seed of each fit
 
@@ -356,6 +356,10 @@ class CPD(CPModel):
         """
         check_is_fitted(self)
         source, objective, settings = self._begin(X, reset=False)
+        if isinstance(source, ChunkSource):
+            raise PolyadicError(
+                "parts of windows in Dask chunks cannot be fitted: pass a WindowStore or an array of the same windows"
+            )
         if isinstance(X, SavedMoments):
             collected = [X.of([name for name, inside in zip(X.groups, part, strict=True) if inside]) for part in parts]
         else:

@@ -112,8 +112,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     coef_, intercept_ : (K, F) and (K,), or (1, F) and (1,) for two classes, of the features as passed to `fit`
     validation_ : a list of dictionaries with C, scale, statistics and balanced_accuracy, one per candidate
     prior_ : the prior set by `with_prior`, or None
-    reason_ : one sentence on how the settings were chosen, what unlabelled rows gained, and which class frequencies
-        the probabilities assume
+    reason_ : one sentence on how the settings were chosen, what unlabelled rows gained, whether confidence was
+        calibrated, and which class frequencies the probabilities assume
 
     Examples
     --------
@@ -179,7 +179,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ]
         block = f", statistics with weight {self.statistics_:g}" if has_block else ""
         scale = "unscaled" if self.scale_ == "plain" else self.scale_
-        self.reason_ = f"C={self.C_:.3g}, {scale} features{block}: {reason}; {gain}{self._assumption()}"
+        left_out = f"calibrated on {len(np.unique(data.labelled()[2]))} left-out {data.unit}"
+        if self.temperature_ == TEMPERATURE:
+            left_out = "not calibrated, because labels or subjects are too few"
+        told = f"{gain}confidence {left_out}; {self._assumption()}"
+        self.reason_ = f"C={self.C_:.3g}, {scale} features{block}: {reason}; {told}"
         return self
 
     def _choose(self, data: _Data) -> tuple[Setting, dict[Setting, float], str]:

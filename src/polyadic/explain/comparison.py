@@ -17,13 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 from polyadic._util.checks import check_integer
 from polyadic.data.labels import known_labels
 from polyadic.errors import PolyadicError
-from polyadic.explain.expression import alike, expression, level
+from polyadic.explain.expression import alike, expression, level, shown
+from polyadic.explain.spectra import place
 
 __all__ = ["Comparison", "compare", "compare_subjects"]
 
 _FEWEST = 5  # minimum number of subjects in each group for a test
 _AT_A_TIME = 500
 _LEVEL, _MOST_NAMED = 0.05, 4
+_NEGLIGIBLE = 0.1  # dB, 2 % of the power: the smallest difference that the summary names
 _MORE = 9  # further permutations, times as many, for a p value near 5 %
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -41,12 +43,19 @@ class Comparison:
     mean: _Floats  # (k, V), mean over the subjects of each group, in dB
     effect: _Floats  # (k − 1, V), Hedges' g of each other group against the reference
     interval: _Floats  # (2, k − 1, V), 95 % bootstrap interval of the effect, over subjects; NaN as the statistic
+    interval_db: _Floats  # (2, k − 1, V), the same of the difference in dB
     statistic: _Floats  # (V,), Welch's t (for two groups or pairs) or F; NaN with fewer than 5 subjects in a group
     p: _Floats  # (V,), family-wise error over all V values, from permutations of subjects; NaN as the statistic
     paired: bool = False  # whether conditions are compared within subjects
     covariates: tuple[str, ...] = ()
     alike: tuple[tuple[int, int], ...] = ()  # components (from 1) whose relative expressions correlate above 0.8
     permutations: int = 0  # number of permutations of the subjects
+    where: tuple[str, ...] = ()  # (V,), channels and frequencies of each component, "" for the level; or not known
+
+    @property
+    def difference(self) -> _Floats:
+        """Difference of each other group from the reference, in dB: (k − 1, V)."""
+        return np.asarray(self.mean[1:] - self.mean[0])
 
     @property
     def tested(self) -> bool:
@@ -54,30 +63,40 @@ class Comparison:
         return not bool(np.isnan(self.p).all())
 
     def words(self) -> str:
-        """Return the result in sentences: number of subjects, and which rows differ in which direction.
+        """Return the result in sentences: number of subjects, and which rows differ, the largest difference first.
 
         Examples
         --------
-        >>> g, p = np.array([[0.9]]), np.array([0.01])
-        >>> found = Comparison(("rest", "task"), (9, 9), 90, ("level",), np.zeros((2, 1)), g, np.ones((2, 1, 1)), p, p)
-        >>> found.words()
-        '9 rest, 9 task subjects. With a family-wise error of 5 %: level higher in task (g +0.90, p 0.0100).'
+        >>> g, p, ends = np.array([[0.9]]), np.array([0.01]), np.array([[[1.0]], [[3.0]]])
+        >>> found = Comparison(("rest", "task"), (9, 9), 90, ("level",), np.array([[0], [2]]), g, ends, ends, p, p)
+        >>> print(found.words())
+        9 rest, 9 task subjects. With a family-wise error of 5 %: level higher in task (+2.00 dB, 95 % interval +1.00 to
+        +3.00, g +0.90, p 0.0100).
         """
         counts = ", ".join(f"{count} {name}" for name, count in zip(self.groups, self.n_subjects, strict=True))
         told = f"{self.n_subjects[0]} pairs." if self.paired else f"{counts} subjects."
         if not self.tested:
             return f"{told} Too few for a test or an interval: the table has effect sizes only, which are no findings."
-        largest = np.abs(self.effect).argmax(axis=0)
-        sizes = self.effect[largest, np.arange(len(self.names))]
+        group = np.abs(self.difference).argmax(axis=0)  # that differs most from the reference, for each row
+        sizes, effect, low, high = (
+            values[group, np.arange(len(self.names))] for values in (self.difference, self.effect, *self.interval_db)
+        )
+        order = [row for row in np.argsort(-np.abs(sizes), kind="stable").tolist() if self.p[row] <= _LEVEL]
         rows = [
-            f"{self.names[place]} {'higher' if sizes[place] > 0 else 'lower'} in {self.groups[1 + largest[place]]} "
-            f"(g {sizes[place]:+.2f}, p {self.p[place]:.4f}"
-            f"{', borderline' * bool(_is_near(self.p[place], self.permutations))})".replace("-", "−")
-            for place in np.argsort(-np.abs(sizes)).tolist()
-            if self.p[place] <= _LEVEL
+            f"{self._titles[row]}{',' * bool(self._where[row])} {'higher' if sizes[row] > 0 else 'lower'} in "
+            f"{self.groups[1 + group[row]]} "
+            + f"({sizes[row]:+.2f} dB, 95 % interval {low[row]:+.2f} to {high[row]:+.2f}, g {effect[row]:+.2f}, "
+            f"p {self.p[row]:.4f}{', borderline' * bool(_is_near(self.p[row], self.permutations))})".replace("-", "−")
+            for row in order
+            if abs(sizes[row]) >= _NEGLIGIBLE
         ]
-        more = f"; and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
-        told += f" With a family-wise error of 5 %: {'; '.join(rows[:_MOST_NAMED]) or 'no difference'}{more}."
+        more = [f"{len(rows) - _MOST_NAMED} more"] * (len(rows) > _MOST_NAMED)
+        more += [f"{len(order) - len(rows)} below {_NEGLIGIBLE} dB, negligible in size"] * (len(order) > len(rows))
+        told += f" With a family-wise error of 5 %: {'; '.join([*rows[:_MOST_NAMED], *more]) or 'no difference'}."
+        if any(order):  # of components
+            told += (
+                " Components are relative to the level, so they are not independent: a change in one shifts the others."
+            )
         return told + (" Some components vary together and are not separate findings." if self.alike and rows else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,30 +105,44 @@ class Comparison:
         rows = [
             {
                 "name": name,
-                "mean_db": self.mean[:, place].tolist(),
-                "hedges_g": self.effect[:, place].tolist(),
-                "interval_95": self.interval[:, :, place].T.tolist() if tested else None,
-                "statistic": float(self.statistic[place]) if tested else None,
-                "p_family_wise": float(self.p[place]) if tested else None,
+                "where": where,
+                "mean_db": self.mean[:, row].tolist(),
+                "difference_db": self.difference[:, row].tolist(),
+                "difference_interval_95": self.interval_db[:, :, row].T.tolist() if tested else None,
+                "hedges_g": self.effect[:, row].tolist(),
+                "interval_95": self.interval[:, :, row].T.tolist() if tested else None,
+                "statistic": float(self.statistic[row]) if tested else None,
+                "p_family_wise": float(self.p[row]) if tested else None,
             }
-            for place, name in enumerate(self.names)
+            for row, (name, where) in enumerate(zip(self.names, self._where, strict=True))
         ]
         about = {"groups": self.groups, "subjects": self.n_subjects, "windows": self.n_windows, "paired": self.paired}
         return {**about, "covariates": self.covariates, "alike": self.alike, "rows": rows}
+
+    @property
+    def _where(self) -> tuple[str, ...]:
+        return self.where or ("",) * len(self.names)
+
+    @property
+    def _titles(self) -> list[str]:
+        """Names of the rows, with what is known of where they are."""
+        return [", ".join(filter(None, row)) for row in zip(self.names, self._where, strict=True)]
 
     def __repr__(self) -> str:
         import pandas as pd
 
         columns = dict(zip(self.groups, self.mean, strict=True))
+        sizes = zip(self.groups[1:], self.difference, *self.interval_db, self.effect, strict=True)
+        for name, difference, low, high, effect in sizes:
+            columns |= {f"{name} − {self.groups[0]}": difference}
+            columns |= ({f"low {name}": low, f"high {name}": high} if self.tested else {}) | {f"g {name}": effect}
         if self.tested:
             columns |= {"F" if len(self.groups) > 2 else "t": self.statistic, "p": self.p}
-        for name, effect, low, high in zip(self.groups[1:], self.effect, *self.interval, strict=True):
-            columns |= {f"g {name}": effect} | ({f"low {name}": low, f"high {name}": high} if self.tested else {})
         formats = {"p": "{:.4f}".format}
-        table = pd.DataFrame(columns, self.names).to_string(float_format="{:.2f}".format, formatters=formats)
+        table = pd.DataFrame(columns, self._titles).to_string(float_format="{:z.2f}".format, formatters=formats)
         notes = ["components are relative to the level, g is Hedges' g"]
         if self.tested:
-            notes.append("with a 95 % interval for each row alone, p is family-wise")
+            notes.append("low and high are a 95 % interval of the difference for each row alone, p is family-wise")
             if self.permutations:
                 error = _standard_error(self.permutations)
                 notes.append(f"near 5 %, p is uncertain by ± {3 * error:.4f} ({self.permutations:,} permutations)")
@@ -118,7 +151,9 @@ class Comparison:
         if self.alike:
             pairs = ", ".join(f"{first} and {second}" for first, second in self.alike)
             notes.append(f"components that correlate above 0.8: {pairs}")
-        return f"{self.words()}\n{table}\nMeans in dB over {self.n_windows:,} windows; {'; '.join(notes)}."
+        return (
+            f"{self.words()}\n{table}\nMeans and differences in dB over {self.n_windows:,} windows; {'; '.join(notes)}."
+        )
 
 
 def compare(
@@ -175,6 +210,11 @@ def compare(
             raise PolyadicError(f"covariates must be known for all subjects, but some of {[*covariates]} are missing")
     if not paired and len(set(people.tolist())) < len(people):
         raise PolyadicError("some subjects have windows in several groups: use paired=True to compare within subjects")
+    axes, factors = model.axes(X if hasattr(X, "fs") else None)[:2], shown(model).factors_
+    places = [
+        ", ".join(place(axis, factor[:, r], axes) for axis, factor in zip(axes, factors, strict=False))
+        for r in range(relative.shape[1])
+    ]
     found = compare_subjects(averaged, codes, people if paired else None, nuisance, permutations, random_state)
     return Comparison(
         groups=tuple(names),
@@ -183,6 +223,7 @@ def compare(
         paired=paired,
         covariates=tuple(covariates or ()),
         alike=tuple(alike(relative)),
+        where=("", *places),
         **found,
     )
 
@@ -244,11 +285,13 @@ def compare_subjects(
         if _is_near(p, permutations).any():  # so that the decision depends less on the seed
             largest = np.concatenate([largest, permuted(_MORE * permutations)[2]])
             p, permutations = _p_values(score, largest), len(largest)
+    interval, interval_db = _intervals(adjusted, codes, pairs is not None, bootstrap, random)
     return {
         "n_subjects": sizes,
         "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
         "effect": _hedges(adjusted[None], codes)[0],
-        "interval": _interval(adjusted, codes, pairs is not None, bootstrap, random),
+        "interval": interval,
+        "interval_db": interval_db,
         "statistic": statistic,
         "p": p,
         "permutations": permutations,
@@ -385,15 +428,25 @@ def _hedges(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
     return np.stack(effects, axis=1)
 
 
-def _interval(values: _Floats, codes: NDArray[np.intp], paired: bool, samples: int, random: Any) -> _Floats:
-    """Return 95 % bootstrap intervals of Hedges' g: (2, k − 1, V); subjects are sampled within groups, pairs whole."""
+def _differences(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
+    """Return the mean of each group minus that of the first, of samples (B, n, V): (B, k − 1, V)."""
+    means = np.stack([samples[:, codes == code].mean(axis=1) for code in range(int(codes.max()) + 1)], axis=1)
+    return np.asarray(means[:, 1:] - means[:, :1])
+
+
+def _intervals(values: _Floats, codes: NDArray[np.intp], paired: bool, samples: int, random: Any) -> list[_Floats]:
+    """Return 95 % bootstrap intervals of Hedges' g, and of the difference in dB: (2, k − 1, V) each.
+
+    Subjects are sampled within groups, pairs whole.
+    """
     places = [np.flatnonzero(codes == code) for code in range(int(codes.max()) + 1)]
     if not samples:
-        return np.full((2, len(places) - 1, values.shape[1]), np.nan)
+        return [np.full((2, len(places) - 1, values.shape[1]), np.nan)] * 2
     drawn = [random.integers(len(rows), size=(samples, len(rows))) for rows in places]
     if paired:
         drawn = [drawn[0]] * len(places)
     chosen = np.concatenate([rows[draw] for rows, draw in zip(places, drawn, strict=True)], axis=1)
     sorted_codes = np.concatenate([codes[rows] for rows in places])
     with np.errstate(over="ignore"):
-        return np.asarray(np.percentile(_hedges(values[chosen], sorted_codes), [2.5, 97.5], axis=0))
+        sizes = (size(values[chosen], sorted_codes) for size in (_hedges, _differences))
+        return [np.asarray(np.percentile(size, [2.5, 97.5], axis=0)) for size in sizes]

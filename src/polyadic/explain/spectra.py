@@ -1,4 +1,4 @@
-"""Peaks, effect sizes and shares of components."""
+"""Peaks, effect sizes and shares of components, and where they are, in words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 from polyadic.core.tensorizer import Axis, tensors
 from polyadic.data.channels import match_signals
 from polyadic.data.windows import Windows
+from polyadic.explain.electrodes import positions
 
-__all__ = ["band", "count_peaks", "effect_sizes", "is_flat", "shares", "where_strongest"]
+__all__ = ["band", "count_peaks", "effect_sizes", "is_flat", "place", "shares", "where_strongest"]
 
 _FLAT = 0.75  # a profile is flat if at least this share of it is above half of its peak
+_RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0, "beta": 16.0, "gamma": 30.0}
+"""Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles, and slow the baseline."""
+_EVERYWHERE = {"frequency": "all frequencies", "time": "throughout"}
+_MOST_NAMED = 3
 _Floats = NDArray[np.float64]
 
 
@@ -75,6 +80,34 @@ def count_peaks(weights: NDArray[Any]) -> int:
     2
     """
     return int((np.diff(_above_half(weights).astype(int), prepend=0) > 0).sum())
+
+
+def place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> str:
+    """Describe the peak of a profile, its width and other peaks; of channels, those near the largest weight."""
+    if axis.kind == "channel":
+        sizes = np.abs(axis.by_part(weights)).max(axis=0)
+        if len(sizes) > 1 and is_flat(sizes):
+            weak = [name for name, size in zip(axis.labels, sizes, strict=True) if size < 0.5 * sizes.max()]
+            some = ", ".join(weak) if len(weak) <= _MOST_NAMED else f"{len(weak)} channels"
+            return f"all but {some}" if weak else "all channels"
+        order = np.argsort(-sizes, kind="stable")
+        near = [axis.labels[number] for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
+        more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
+        return ", ".join(near[:_MOST_NAMED]) + more
+    peak_and_ends = band(axis, weights)
+    if peak_and_ends is None:
+        return _EVERYWHERE.get(axis.kind, "flat")
+    steps = np.abs(np.diff(axis.positions))
+    # As many decimals as tell a position from its neighbours.
+    whole = not len(steps) or (axis.positions == np.rint(axis.positions)).all()
+    digits = 0 if whole else max(1, int(np.ceil(-np.log10(steps.min()))))
+    peak, low, high = (f"{value:.{digits}f}" for value in peak_and_ends)
+    others = count_peaks(weights) - 1
+    text = f"{peak} {axis.unit}".strip() + (f" ({low}–{high})" if low != high else "")
+    text += f" and {others} more" if others else ""
+    if axis.unit == "Hz" and positions(axes[0].labels):
+        text = f"{[name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]}, {text}"
+    return text + (", perhaps an offset" if axis.kind == "frequency" and peak_and_ends[0] == 0 else "")
 
 
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:

@@ -9,20 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
+from polyadic.explain.electrodes import positions
 from polyadic.explain.expression import alike
 from polyadic.explain.replicability import Replicability
-from polyadic.explain.spectra import band, count_peaks, effect_sizes, is_flat, shares
-from polyadic.plot.electrodes import positions
+from polyadic.explain.spectra import effect_sizes, place, shares
 
 __all__ = ["Component", "describe_components", "picture", "sentence", "strongest_class"]
 
 _EXPRESSING = 3
 _NOTABLE = 0.2
 """Cohen's d of a small effect; if all effects are smaller, no class is named."""
-_RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0, "beta": 16.0, "gamma": 30.0}
-"""Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles, and slow the baseline."""
-_EVERYWHERE = {"frequency": "all frequencies", "time": "throughout"}
-_MOST_NAMED = 3
 _WIDTH, _HEIGHT, _HEAD = 120, 36, 48
 _MOST_BARS = 64
 _PARTS = ("var(--part-1)", "var(--part-2)")
@@ -77,7 +73,7 @@ def describe_components(
             Component(
                 number=r + 1,
                 share=None if explained is None else float(explained[r]),
-                places=[_place(axis, factor[:, r], axes) for axis, factor in zip(axes, model.factors_, strict=True)],
+                places=[place(axis, factor[:, r], axes) for axis, factor in zip(axes, model.factors_, strict=True)],
                 means=[float(own[label == code].mean()) for code in codes],
                 effects=[] if label is None else effect_sizes(own, label).tolist(),
                 windows=np.argsort(-strength, kind="stable")[:_EXPRESSING],
@@ -116,40 +112,12 @@ def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
     return told + (f" Varies with {', '.join(map(str, component.alike))}." if component.alike else "")
 
 
-def strongest_class(component: Component, classes: list[str]) -> str:
-    """Return the class with the largest effect size, and this; "no class" if all are small."""
+def strongest_class(component: Component, classes: list[str], unit: str = "dB") -> str:
+    """Return the class with the largest effect size, its mean and this size; "no class" if all sizes are small."""
     if not component.effects or max(component.effects) < _NOTABLE:
         return "no class" if component.effects else ""
     best = int(np.argmax(component.effects))
-    return f"{classes[best]}, d {component.effects[best]:+.1f}"
-
-
-def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> str:
-    """Describe the peak of a profile, its width and other peaks; of channels, those near the largest weight."""
-    if axis.kind == "channel":
-        sizes = np.abs(axis.by_part(weights)).max(axis=0)
-        if len(sizes) > 1 and is_flat(sizes):
-            weak = [name for name, size in zip(axis.labels, sizes, strict=True) if size < 0.5 * sizes.max()]
-            some = ", ".join(weak) if len(weak) <= _MOST_NAMED else f"{len(weak)} channels"
-            return f"all but {some}" if weak else "all channels"
-        order = np.argsort(-sizes, kind="stable")
-        near = [axis.labels[number] for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
-        more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
-        return ", ".join(near[:_MOST_NAMED]) + more
-    peak_and_ends = band(axis, weights)
-    if peak_and_ends is None:
-        return _EVERYWHERE.get(axis.kind, "flat")
-    steps = np.abs(np.diff(axis.positions))
-    # As many decimals as tell a position from its neighbours.
-    whole = not len(steps) or (axis.positions == np.rint(axis.positions)).all()
-    digits = 0 if whole else max(1, int(np.ceil(-np.log10(steps.min()))))
-    peak, low, high = (f"{value:.{digits}f}" for value in peak_and_ends)
-    others = count_peaks(weights) - 1
-    text = f"{peak} {axis.unit}".strip() + (f" ({low}–{high})" if low != high else "")
-    text += f" and {others} more" if others else ""
-    if axis.unit == "Hz" and positions(axes[0].labels):
-        text = f"{[name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]}, {text}"
-    return text + (", perhaps an offset" if axis.kind == "frequency" and peak_and_ends[0] == 0 else "")
+    return f"{classes[best]} {component.means[best]:+z.1f} {unit}, d {component.effects[best]:+.1f}".replace(" -", " −")
 
 
 # -------------------------------------------------------------------------------------------------------- pictures

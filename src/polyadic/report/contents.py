@@ -57,7 +57,7 @@ class ReportContents:
     values: NDArray[Any] | None = None  # (n, rank), its relative expressions in dB, or standardised coefficients
     no_expression: str = ""  # why components have no expression, if so
     Z: NDArray[Any] | None = None  # (n, features), its features, after the readout
-    fit: float = float("nan")  # 1 − relative error of the model's bases on the first 1,024 windows of the sample
+    fit: float = float("nan")  # 1 − relative error of the model's bases on 1,024 windows of the sample, evenly spaced
     classes: list[str] = field(default_factory=list)  # names of the classes in the sample
     components: list[Component] = field(default_factory=list)  # in display order
     probe: ProbeResult | None = None
@@ -98,7 +98,8 @@ def collect_contents(
         contents.components = describe_components(people, contents.axes, checked=contents.checked)
         return contents
     sample = windows[thinned(np.arange(len(windows)), _SAMPLED)]
-    contents.total, contents.windows, contents.fit = len(windows), sample, model.score(sample[:_SCORED])
+    contents.total, contents.windows = len(windows), sample
+    contents.fit = model.score(sample[thinned(np.arange(len(sample)), _SCORED)])
     x = np.asarray(people.coefficients(sample), np.float64) if people.rank else None
     try:
         contents.level, contents.values = level(model, sample), expression(model, sample, relative=True)

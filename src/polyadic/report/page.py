@@ -25,8 +25,8 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
 from polyadic.explain import expression, level
 from polyadic.explain.comparison import Comparison
+from polyadic.explain.electrodes import positions
 from polyadic.explain.spectra import where_strongest
-from polyadic.plot.electrodes import positions
 from polyadic.plot.style import NEUTRAL, PALETTE, dots, new_figure, short
 from polyadic.report.components import Component, picture, sentence, strongest_class
 from polyadic.report.contents import ReportContents, collect_contents
@@ -160,7 +160,7 @@ def _row(contents: ReportContents, component: Component) -> dict[str, Any]:
         "of": component,
         "pictures": [picture(axis, factor) for axis, factor in zip(contents.axes, factors, strict=True)],
         "levels": [mean / largest for mean in component.means],
-        "strongest": strongest_class(component, contents.classes),
+        "strongest": strongest_class(component, contents.classes, contents.unit),
         "sentence": sentence(component, contents.classes, contents.unit),
     }
 
@@ -194,10 +194,11 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
     readout = getattr(model, "readout_", None)
     drawn: dict[str, Figure] = {}
     if compared is not None and compared.tested:
-        g, (low, high), (first, second, *_) = compared.effect[0], compared.interval[:, 0], map(short, compared.groups)
+        size, (low, high) = compared.difference[0], compared.interval_db[:, 0]
+        first, second, *_ = map(short, compared.groups)
         marks = np.where(compared.p <= 0.05, PALETTE[0], NEUTRAL).tolist()
-        ends = {"array": high - g, "arrayminus": g - low}
-        drawn["groups"] = dots(compared.names, g, marks, f"Hedges' g, {second} against {first}", **ends)
+        ends = {"array": high - size, "arrayminus": size - low}
+        drawn["groups"] = dots(compared.names, size, marks, f"{second} − {first} (dB)", **ends)
     if probe is not None and windows is not None:
         result = probe.result
         drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
