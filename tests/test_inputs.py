@@ -137,7 +137,7 @@ def call(method: str, X: Any, **settings: Any) -> Any:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("value", "word"), BAD_VALUES)
 def test_nan_and_infinity_are_refused_with_the_number_of_the_sample(method: str, value: float, word: str) -> None:
-    message = rf"X must be finite, but sample 13 contains {word}"
+    message = rf"X must be finite.*, but sample 13 contains {word}"
     if word == "NaN" and method == "transform":  # missing, of which the paper's models know nothing
         message = "X has missing values, but the model does not know the distribution of coefficients"
     with pytest.raises(PolyadicError, match=message):

@@ -6,7 +6,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _NAMED = 5
 """Maximum number of files with the same reason that are named, and of dead channels."""
+_TRIED = 8
+_SKIP = "\n(--on-error skip skips such recordings)"
 
 
 def counted(number: int, what: str) -> str:
@@ -139,7 +141,18 @@ def write_recordings(
         except DataError as error:
             if data.is_file() or common.on_error == "skip" or str(error).startswith(("No recordings", "no recording")):
                 raise
-            raise DataError(f"{data}: {error}\n(--on-error skip leaves out single recordings)") from error
+            skip = _any_can_be_read(data, reading, options.get("labels", True))
+            raise DataError(f"{data}: {error}{_SKIP if skip else ''}") from error
+
+
+def _any_can_be_read(data: Path, reading: Reading, labels: bool) -> bool:
+    """Whether one of a few recordings of a folder can be read, so that it helps to skip those that cannot."""
+    from polyadic.data.loading import FolderReader
+
+    with suppress(PolyadicError):
+        reader = FolderReader(data, reading, labels=labels, on_error="skip")
+        return any(reader.load(path) for path in reader.files[:: len(reader.files) // _TRIED + 1])
+    return False
 
 
 def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
