@@ -20,7 +20,7 @@ from polyadic.core import step as als
 from polyadic.core.algebra import contract, gram, initial_factors, khatri_rao, ridge_inverse
 from polyadic.core.solve import Settings, plain_sweep
 from polyadic.core.tensorizer import Layout
-from polyadic.data.batches import Samples, WindowSource
+from polyadic.data.batches import Samples, WindowSource, to_device
 from polyadic.scale.gpu import cuda_graphs, device_batches
 from polyadic.scale.gpu.kernels import signals, steps
 from polyadic.spectral import STFT
@@ -299,6 +299,12 @@ def test_a_default_fit_on_a_gpu_is_that_of_a_cpu():
     assert device.history_["loss"] == pytest.approx(host.history_["loss"], rel=1e-4)
     for found, expected in zip(device.factors_, host.factors_, strict=True):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-2)
+
+
+@on_gpu
+def test_large_batches_reach_a_gpu_unchanged():
+    batch = torch.randint(-(2**15), 2**15, (5001, 4, 1001), dtype=torch.int16)
+    assert torch.equal(to_device(batch, DEVICE).cpu(), batch)
 
 
 @on_gpu

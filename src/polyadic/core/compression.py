@@ -56,8 +56,11 @@ class ModeSums:
                 slices = T.flatten(2) if T.ndim > 2 else T[..., None]
                 product = torch.bmm(slices, slices.mT).sum(dim=0)
             elif mode == T.ndim - 2 and T.is_contiguous():
-                columns = T.flatten(0, -2)
-                product = columns.T @ columns
+                rows = T.flatten(1, -2)
+                if T.is_cuda and rows.shape[1] >= rows.shape[2]:  # one tall product would leave most of a GPU idle
+                    product = torch.bmm(rows.mT, rows).sum(dim=0)
+                else:
+                    product = rows.flatten(0, 1).T @ rows.flatten(0, 1)
             else:
                 rows = T.movedim(1 + mode, 0).flatten(1)
                 product = rows @ rows.T

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from polyadic._util.checks import Readable
 from polyadic._util.random_streams import permutation
-from polyadic._util.threads import in_pool, start
+from polyadic._util.threads import for_each, in_pool, start, thread_pool
 from polyadic.augment import Augmentation, WindowIndex, split_pairing
 from polyadic.core.tensorizer import Tensorizer, tensor_shape, tensors
 from polyadic.errors import PolyadicError
@@ -29,6 +29,8 @@ _AHEAD = 3
 _BLOCK_BYTES = {"cpu": 2**25, "cuda": 2**30}
 _KEPT_SHARE = 0.5
 """Share of the free GPU memory that raw windows may take between passes."""
+_STAGED_BYTES = 2**22
+"""Size of the page-locked pieces in which samples are copied to a GPU."""
 
 
 class Samples:
@@ -85,7 +87,7 @@ class Samples:
         self, batch: Tensor, ids: Tensor | slice, device: torch.device, dtype: torch.dtype, missing: bool = False
     ) -> Tensor:
         """Convert samples that were read to a floating-point batch on the device, finite or, with `missing`, NaN."""
-        batch = batch.to(device).to(dtype)
+        batch = to_device(batch, device).to(dtype)
         # A sum is finite only if all values are, but a sum of finite values may overflow: test the values then.
         if not math.isfinite(batch.sum().item()):
             invalid = torch.isinf(batch) if missing else ~torch.isfinite(batch)
@@ -277,6 +279,20 @@ class WindowSource:
     @cached_property
     def _index(self) -> WindowIndex:
         return WindowIndex.of(self.samples.data)
+
+
+def to_device(batch: Tensor, device: torch.device) -> Tensor:
+    """Copy samples (b, …) to the device, large batches to a GPU in page-locked pieces: several times as fast."""
+    if device.type != "cuda" or batch.is_cuda or batch.nbytes < 8 * _STAGED_BYTES:
+        return batch.to(device)
+    target = torch.empty_like(batch, device=device)
+    rows = max(1, len(batch) * _STAGED_BYTES // batch.nbytes)
+    with thread_pool():
+        for_each(
+            lambda piece: piece[0].copy_(piece[1].pin_memory()),
+            list(zip(torch.split(target, rows), torch.split(batch, rows), strict=True)),
+        )
+    return target
 
 
 def in_mode_order(buffer: Tensor, order: Sequence[int]) -> Tensor:
