@@ -353,9 +353,9 @@ class Moments:
         """Return what a readout needs of the coefficients at these bases; without bases, windows are coefficients."""
         size = self.compression.size
         rows, statistics, residuals = self._sample()
-        extract = torch.eye(size, dtype=torch.float64)
-        x = rows
-        if factors is not None:
+        if factors is None:
+            extract, x = torch.eye(size, dtype=torch.float64), rows
+        else:
             exact = [factor.double() for factor in factors]
             K, G = khatri_rao(self.compression.project(exact)), gram(exact)
             extract = K @ ridge_inverse(G, alpha)
