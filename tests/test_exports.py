@@ -140,6 +140,7 @@ KINDS = [
     ((3, 70), 3, {"readout": Readout(0.5, keep_flat=True)}),
     ((3, 100), 3, {"tensorize": STFT(25, 10, "rectangular", "log_re_im", mean="auto")}),
     ((20, 64), 3, {}),  # 490 statistics, as 64 axes
+    ((33, 64), 2, {}),  # too many channels for correlations
 ]
 
 

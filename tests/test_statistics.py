@@ -198,6 +198,15 @@ def test_names_match_columns_for_any_shape(channels, length, seed):
     assert len(set(names)) == len(names) == window_statistics(X).shape[1] == len(rounding(channels, length))
 
 
+@pytest.mark.parametrize(("channels", "correlations"), [(32, 496), (33, 0)])
+def test_more_than_32_channels_have_no_correlations(channels, correlations):
+    names = statistic_names([str(number) for number in range(channels)], 64)
+    assert sum(name.startswith("corr ") for name in names) == correlations
+    X = torch.randn(3, channels, 64)
+    for present in (None, torch.ones(3, channels, 64, dtype=torch.bool)):
+        assert window_statistics(X, present).shape == (3, len(names))
+
+
 # ------------------------------------------------------------------------------------- models
 
 

@@ -22,7 +22,7 @@ from polyadic._util.checks import check_number
 from polyadic._util.immutable import Immutable
 from polyadic._util.threads import thread_pool
 from polyadic.core.algebra import gram
-from polyadic.core.moments import Coefficients
+from polyadic.core.moments import Coefficients, leading_axes
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.statistics import window_statistics
 
@@ -178,12 +178,10 @@ def _standardisation(moments: Coefficients, rounding: Tensor | None, readout: Re
     scale = torch.where(scale > smallest, scale, 0.0)
     axes = torch.zeros(count, 0, dtype=torch.float64)
     if count > _MOST_STATISTICS:
-        inverse = torch.where(scale > 0, 1 / scale, 0.0)
-        values, vectors = torch.linalg.eigh(covariance * inverse[:, None] * inverse)
-        leading = vectors[:, -_AXES:].flip(1)
+        values, leading = leading_axes(covariance, scale, _AXES)
         # Unit variance in total, and a positive sum of each axis, which would otherwise be of either sign.
         signs = torch.where(leading.sum(dim=0) < 0, -1.0, 1.0).to(leading)
-        axes = leading * signs * values[-_AXES:].sum().clamp_min(_EPS).rsqrt()
+        axes = leading * signs * values.sum().clamp_min(_EPS).rsqrt()
     return mean, scale, axes
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from torch import Tensor
 
 from polyadic._util.threads import for_each
 
-__all__ = ["BANDS", "IN_UNITS", "STATISTICS", "Signals", "band_edges", "padded_length", "rounding"]
-__all__ += ["channels_of_statistics", "levels", "statistic_names", "window_statistics"]
+__all__ = ["BANDS", "IN_UNITS", "MOST_CORRELATED", "STATISTICS", "Signals", "band_edges", "correlated_pairs"]
+__all__ += ["channels_of_statistics", "levels", "padded_length", "rounding", "statistic_names", "window_statistics"]
 
 BANDS = 8
 """Maximum number of frequency bands; short windows have fewer."""
+MOST_CORRELATED = 32
+"""Maximum number of channels for correlations: of more, their number would dwarf that of all other statistics."""
 FLOOR = 1e-6
 """Amplitude below which a band is empty, relative to the deviation of its channel."""
 SILENT = 1e-12
@@ -142,11 +144,12 @@ def _band_powers(signals: Signals) -> Tensor:
 
 
 def _correlations(signals: Signals) -> Tensor:
-    """Correlation of each pair of channels; 0 if one is constant: (b, C · (C − 1) / 2)."""
-    count, length = signals.z.shape[1:]
-    first, second = torch.triu_indices(count, count, offset=1, device=signals.z.device)
+    """Correlation of each of the `correlated_pairs`; 0 if one channel is constant: (b, pairs)."""
+    first, second = correlated_pairs(signals.z.shape[1]).to(signals.z.device)
+    if not len(first):
+        return signals.deviation[:, :0]
     if signals.present is None:
-        return (torch.bmm(signals.z, signals.z.mT) / length)[:, first, second]
+        return (torch.bmm(signals.z, signals.z.mT) / signals.z.shape[2])[:, first, second]
     there = signals.present.to(signals.z.dtype)
     return (torch.bmm(signals.z, signals.z.mT) / torch.bmm(there, there.mT).clamp_min(1))[:, first, second]
 
@@ -169,6 +172,18 @@ STATISTICS: dict[str, Callable[[Signals], Tensor]] = {
 def padded_length(length: int) -> int:
     """Return the length that windows are padded to with zeros for band powers: the next power of two."""
     return 1 << max(length - 1, 0).bit_length()
+
+
+def correlated_pairs(n_channels: int) -> Tensor:
+    """Return the pairs of channels with a correlation, all or, of more than 32 channels, none: (2, pairs).
+
+    Examples
+    --------
+    >>> correlated_pairs(3).tolist(), correlated_pairs(33).shape
+    ([[0, 0, 1], [1, 2, 2]], torch.Size([2, 0]))
+    """
+    count = n_channels if n_channels <= MOST_CORRELATED else 0
+    return torch.triu_indices(count, count, offset=1)
 
 
 def band_edges(length: int) -> list[int]:
@@ -217,7 +232,7 @@ def _statistics_of(X: Tensor, present: Tensor | None = None) -> Tensor:
         return columns
     there = present.to(X.dtype)
     shares = torch.bmm(there, there.mT) / X.shape[2]
-    first, second = torch.triu_indices(X.shape[1], X.shape[1], offset=1, device=X.device)
+    first, second = correlated_pairs(X.shape[1]).to(X.device)
     channels = channels_of_statistics(X.shape[1], X.shape[2]).to(X.device)
     share = torch.cat([shares.diagonal(dim1=1, dim2=2)[:, channels], shares[:, first, second]], dim=1)
     return columns.masked_fill(share < FEWEST_SAMPLES, torch.nan)
@@ -255,7 +270,8 @@ def statistic_names(channels: Sequence[str], length: int, fs: float | None = Non
         if statistic == "power":
             names += [f"power {band} {channel}" for channel in channels for band in bands]
         elif statistic == "corr":
-            names += [f"corr {first} {second}" for first, second in combinations(channels, 2)]
+            pairs = correlated_pairs(len(channels)).T.tolist()
+            names += [f"corr {channels[first]} {channels[second]}" for first, second in pairs]
         else:
             names += [f"{statistic} {channel}" for channel in channels]
     return names

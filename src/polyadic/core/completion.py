@@ -25,7 +25,7 @@ from torch import Tensor
 from polyadic.core.algebra import components, gram, khatri_rao, project, reconstruct, ridge_inverse, squared_norms
 from polyadic.core.compression import Compression
 from polyadic.core.missing import Flatness, Seen, distinct_masks
-from polyadic.core.moments import Block, Coefficients, Incomplete, Moments
+from polyadic.core.moments import Block, Coefficients, Incomplete, Moments, leading_axes
 from polyadic.core.step import Objective, State
 from polyadic.errors import ModelFileError
 
@@ -80,10 +80,8 @@ class Prior:
         loadings = torch.zeros(rank, 0, dtype=torch.float64)
         if len(scale):
             deviation = torch.cat([own.diagonal().clamp_min(0).sqrt(), torch.from_numpy(np.array(scale))])
-            inverse = torch.where(deviation > 0, 1 / deviation, 0.0)
-            values, vectors = torch.linalg.eigh(covariance * inverse[:, None] * inverse)
-            count = min(AXES, len(values))
-            loadings = vectors[:, -count:].flip(1) * values[-count:].flip(0).clamp_min(0).sqrt()
+            values, axes = leading_axes(covariance, deviation, AXES)
+            loadings = axes * values.clamp_min(0).sqrt()
         flatness = torch.stack([*Flatness.of(*levels)]) if levels else torch.zeros(3, 0, dtype=torch.float64)
         noise = residuals.mean()[None].clamp_min(0) / (entries * moments.observed_share)
         return cls(*(part.numpy() for part in (moments.mean[:rank].clone(), own.clone(), noise, loadings, flatness)))

@@ -14,6 +14,7 @@ from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 import torch
 from torch import Tensor
 
@@ -23,7 +24,7 @@ from polyadic.core.algebra import gram, khatri_rao, nonnegative_rows, ridge_inve
 from polyadic.core.compression import Compression
 from polyadic.core.step import Objective, State, Term
 
-__all__ = ["SAMPLED", "Block", "Coefficients", "Incomplete", "Moments"]
+__all__ = ["SAMPLED", "Block", "Coefficients", "Incomplete", "Moments", "leading_axes"]
 
 SAMPLED = 4096
 """Maximum number of windows in the sample."""
@@ -430,6 +431,18 @@ class Moments:
         if "incomplete.ids" in arrays:
             stored = (torch.from_numpy(arrays[f"incomplete.{name}"].copy()) for name in Incomplete._fields)
             self.incomplete = [Incomplete(*stored)]
+
+
+def leading_axes(covariance: Tensor, deviation: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the largest eigenvalues of a correlation matrix (k,), largest first, and their eigenvectors (n, k).
+
+    A deviation of 0 stands for a constant, whose correlations are 0. k is `count`, or n if that is smaller.
+    """
+    inverse = torch.where(deviation > 0, 1 / deviation, 0.0)
+    correlation = (covariance * inverse[:, None] * inverse).numpy()
+    wanted = (max(len(correlation) - count, 0), len(correlation) - 1)
+    values, vectors = scipy.linalg.eigh(correlation, subset_by_index=wanted)
+    return torch.from_numpy(values[::-1].copy()), torch.from_numpy(vectors[:, ::-1].copy())
 
 
 def _block_pairs(width: int) -> list[tuple[slice, slice]]:

@@ -189,6 +189,7 @@ def c(
         "block": 1.0 if settled.n_axes else settled.readout.block_gain,
         "padded": statistics.padded_length(length),
         "bands": max(len(statistics.band_edges(length)) - 1, 0),
+        "pairs": statistics.correlated_pairs(export.shape[0]).shape[1],
         "fewest": math.ceil(statistics.FEWEST_SAMPLES * length - 1e-9),
         "masked": masked,
         **(masked.numbers if masked else {}),

@@ -117,7 +117,7 @@ def standardised_statistics(graph: Graph, inference: Inference, window: Any, sha
     readout = inference.readout
     z = ((values - readout.statistic_mean) * readout.statistic_gain).apply("Clip", -CLIP, CLIP)
     own = statistics.channels_of_statistics(channels, length).numpy() * (channels + 1)
-    rows, columns = np.triu_indices(channels, 1)
+    rows, columns = statistics.correlated_pairs(channels).numpy()
     counts = _pairs(graph, present).reshape(-1, channels * channels)
     counts = counts.take(np.concatenate([own, rows * channels + columns]), 1)
     known = counts >= statistics.FEWEST_SAMPLES * length - 1e-9
@@ -172,8 +172,8 @@ def _statistics(graph: Graph, window: Any, channels: int, length: int, present: 
         bands = graph.add("Concat", *(power.part(*band).sum(2) for band in pairwise(edges)), axis=2)
         logarithms = (bands * (2 / padded / in_columns(count)) + in_columns(floor * floor)).apply("Log")
         found.append(logarithms.reshape(-1, channels * (len(edges) - 1)))
-    if channels > 1:
-        rows, columns = np.triu_indices(channels, 1)
+    rows, columns = statistics.correlated_pairs(channels).numpy()
+    if len(rows):
         listed = (_pairs(graph, z) / _pairs(graph, present).apply("Max", 1.0)).reshape(-1, channels * channels)
         found.append(listed.take(rows * channels + columns, 1))
     return found
