@@ -60,6 +60,7 @@ def test_a_fit_to_merged_sums_is_the_fit_to_all_windows(windows, stages):
     Z, expected = merged.transform(windows), pooled.transform(windows)
     assert np.sqrt(np.mean((Z - expected) ** 2)) < 1e-4 * np.sqrt(np.mean(expected**2))
     assert (merged.fs_, merged.channel_names_, merged.units_) == (64.0, ("x", "y", "z"), ("uV",) * 3)
+    np.testing.assert_allclose(merged.prior_.noise, pooled.prior_.noise, rtol=1e-5)
 
 
 def test_statistics_of_a_channel_that_a_site_lacks_are_those_of_the_other_sites(windows, tmp_path):

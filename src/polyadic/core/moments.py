@@ -84,7 +84,7 @@ class Coefficients:
 
     rank, count : number of coefficients of a window, and of windows
     mean, covariance : (R + S,) and (R + S, R + S) float64, normalised by the number of windows
-    statistics, residuals : (n, S) and (n,), of the sample
+    statistics, residuals : (n, S) and (n,), of the sample; of moments without windows, the mean residual (1,)
     observed_share : share of the entries of all tensors that was observed; residuals are those of these entries
     """
 
@@ -353,6 +353,7 @@ class Moments:
     def coefficients(self, factors: Sequence[Tensor] | None = None, alpha: float = 0.0) -> Coefficients:
         """Return what a readout needs of the coefficients at these bases; without bases, windows are coefficients."""
         size = self.compression.size
+        centre = self.mean[:size]
         rows, statistics, residuals = self._sample()
         if factors is None:
             extract, x = torch.eye(size, dtype=torch.float64), rows
@@ -361,7 +362,12 @@ class Moments:
             K, G = khatri_rao(self.compression.project(exact)), gram(exact)
             extract = K @ ridge_inverse(G, alpha)
             x = rows @ extract
-            residuals = residuals - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
+            if len(rows):
+                residuals = residuals - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
+            else:
+                Y = self.scatter[:size, :size] @ extract + self.count * torch.outer(centre, centre @ extract)
+                fit = self.energy - 2 * (K * Y).sum() + ((extract.T @ Y) * G).sum()
+                residuals = fit[None] / self.count
         rank = extract.shape[1]
         known, pairs = ~torch.isnan(statistics), self.pairs
         statistics = statistics.where(known, self.mean[size:])
@@ -384,22 +390,23 @@ class Moments:
         return Coefficients(rank, self.count, mean, scatter / max(self.count, 1), statistics, residuals)
 
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return compressed windows (n, P), their statistics (n, S) and squared norms (n,), for quantiles.
+        """Return compressed windows (n, P), their statistics (n, S) and squared norms (n,).
 
-        If no window was kept, they are drawn from the normal distribution with the same mean and covariance.
+        If no window was kept, there are only statistics, drawn from the normal distribution with the same mean and
+        covariance.
         """
         if len(self.ids):
             return self.rows.double(), self.details[:, :-1], self.details[:, -1]
-        # Of the correlation matrix: units of statistics and compressed windows may differ by orders of magnitude.
-        deviation = (self.scatter.diagonal() / self.count).sqrt()
+        size = self.compression.size
+        # Of the correlation matrix: units of statistics may differ by orders of magnitude.
+        covariance = self.scatter[size:, size:] / self.count
+        deviation = covariance.diagonal().sqrt()
         unit = torch.where(deviation > 0, deviation, 1.0)
-        values, vectors = torch.linalg.eigh(self.scatter / self.count / torch.outer(unit, unit))
+        values, vectors = torch.linalg.eigh(covariance / torch.outer(unit, unit))
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(min(self.count, SAMPLED), len(values), dtype=torch.float64, generator=generator)
-        drawn = self.mean + unit * ((noise * values.clamp_min(0).sqrt()) @ vectors.T)
-        rows, statistics = drawn.split([self.compression.size, self.n_statistics], dim=1)
-        outside = (1 - self.kept_energy) * self.energy / self.count
-        return rows, statistics, rows.square().sum(dim=1) + outside
+        drawn = self.mean[size:] + unit * ((noise * values.clamp_min(0).sqrt()) @ vectors.T)
+        return self.rows.double(), drawn, drawn.new_zeros(0)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays, to save them between two blocks."""
