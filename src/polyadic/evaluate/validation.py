@@ -205,13 +205,13 @@ def cross_validate(
         classifier, chosen = WindowClassifier.of_parts(fitted, trained), np.flatnonzero((is_tested | in_order) & left)
         found, ordered = classifier.predict_proba(these[chosen]), in_order[chosen]
         columns = np.searchsorted(classes, trained.classes_)
-        cells = np.ix_([repeat], np.flatnonzero(test), columns)
+        cells = repeat, np.flatnonzero(test)[:, None], columns
         probability[cells] = smoothed[cells] = found[is_tested[chosen]]
         if trained.chain_ is not None:
             rows, places = chosen[ordered], np.flatnonzero((in_order & left)[is_tested])
             sequence, given_all = classifier.label_sequence(found[ordered], these[rows])
             path[repeat, places] = np.searchsorted(classes, sequence[is_tested[rows]])
-            smoothed[np.ix_([repeat], places, columns)] = given_all[is_tested[rows]]
+            smoothed[repeat, places[:, None], columns] = given_all[is_tested[rows]]
             used.append(trained.chain_.is_default)
         reasons.append(trained.reason_)
         if on_fold is not None:
