@@ -498,7 +498,7 @@ def test_prior_has_no_effect_along_the_recording(classifier, train):
 
 def test_damaged_chains_are_refused(classifier):
     content = classifier.chain_.to_dict()
-    for damage in ({"initial": [1.0, 0.0]}, {"kappa": 2.0}, {"transitions": [[1.0] * 3] * 3}, {"step": "x"}):
+    for damage in ({"initial": [1.0, 0.0]}, {"kappa": 2.0}, {"transitions": [[1.0] * 3] * 3}, {"step": 0}):
         with pytest.raises(ModelFileError, match="chain"):
             Chain.from_dict(content | damage, 3)
     arrays, header = Probe.of(classifier.probe_).pack()

@@ -169,7 +169,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def chain_(self) -> Chain | None:
-        return getattr(self.probe_, "chain_", None)
+        return self.probe_.chain_
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy on the windows that have a label; arguments are those of `fit`."""

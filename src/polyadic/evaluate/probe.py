@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -30,14 +31,12 @@ __all__ = ["AUTO", "PRIORS", "SCALES", "Probe", "averaged_softmax", "fixed_point
 
 AUTO = "auto"
 """The name of `Probe`, and of a setting that it chooses."""
-PRIORS = ("balanced", "training")
-"""Class frequencies that probabilities assume: all equal, or those of the training labels."""
-TEMPERATURE = 1.0
-"""Temperature without validation: on development subjects the best ones are on both sides, by up to a factor of 5."""
-
-_ASSUMPTIONS = {"balanced": "equally frequent classes", "training": "the class frequencies of the training labels"}
+PRIORS = {"balanced": "equally frequent classes", "training": "the class frequencies of the training labels"}
+"""Class frequencies that probabilities may assume."""
 _TOLERANCE = 1e-4
-_FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3  # fewest out-of-subject predictions and subjects to fit a temperature
+# Fewest out-of-subject predictions and subjects to fit a temperature. It is 1 without: on development subjects the best
+# ones are on both sides, by up to a factor of 5.
+_FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3
 _TEMPERATURE_SPREAD = 0.7  # standard deviation of the prior of the temperature's logarithm
 _MOST_VALIDATED = 2000  # maximum number of labels in the search for settings
 _UNSEEN = 20.0  # how far the log likelihood of a class that a fold lacks is below the others
@@ -84,6 +83,7 @@ class _Data(NamedTuple):
         return self.Z[:count], self.codes[:count], self.block[:count], self.fold[:count]
 
 
+@dataclass(eq=False, repr=False)
 class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression on features, with settings chosen to generalise to new groups (subjects).
 
@@ -112,6 +112,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     coef_, intercept_ : (K, F) and (K,), or (1, F) and (1,) for two classes, of the features as passed to `fit`
     validation_ : a list of dictionaries with C, scale, statistics and balanced_accuracy, one per candidate
     prior_ : the prior set by `with_prior`, or None
+    chain_ : the order of classes along a recording, if `WindowClassifier` has learned one, or None
     reason_ : one sentence on how the settings were chosen, what unlabelled rows gained, whether confidence was
         calibrated, and which class frequencies the probabilities assume
 
@@ -125,22 +126,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ('plain', 12, 1.0)
     """
 
-    chain_: Chain | None = None
-    """The order of classes along a recording, learned by `WindowClassifier`."""
-
-    def __init__(
-        self,
-        C: Any = AUTO,
-        scale: str = AUTO,
-        statistics: Any = AUTO,
-        unlabelled: Any = AUTO,
-        class_weight: Any = "balanced",
-    ) -> None:
-        self.C = C
-        self.scale = scale
-        self.statistics = statistics
-        self.unlabelled = unlabelled
-        self.class_weight = class_weight
+    C: Any = AUTO
+    scale: str = AUTO
+    statistics: Any = AUTO
+    unlabelled: Any = AUTO
+    class_weight: Any = "balanced"
 
     def fit(self, Z: Any, y: ArrayLike, groups: ArrayLike | None = None, statistic_columns: Any = None) -> Self:
         """Choose the settings and train on all rows.
@@ -169,7 +159,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._fold_of = dict(zip(names.tolist(), data.labelled()[3].tolist(), strict=True))
         self.coef_, self.intercept_ = fit.coef / self.temperature_, fit.intercept / self.temperature_
         self.unlabelled_ = 0 if graph is None else len(pool)
-        self.class_counts_, self.chain_ = fit.counts.tolist(), None
+        self.class_counts_: list[int] = fit.counts.tolist()
+        self.chain_: Chain | None = None
         self.prior_: str | None = None
         has_block = bool(data.is_statistic.any())
         self.C_, self.scale_, self.statistics_ = chosen.C, chosen.scale, float(chosen.weight) if has_block else None
@@ -180,7 +171,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         block = f", statistics with weight {self.statistics_:g}" if has_block else ""
         scale = "unscaled" if self.scale_ == "plain" else self.scale_
         left_out = f"calibrated on {len(np.unique(data.labelled()[2]))} left-out {data.unit}"
-        if self.temperature_ == TEMPERATURE:
+        if self.temperature_ == 1.0:
             left_out = "not calibrated, because labels or subjects are too few"
         told = f"{gain}confidence {left_out}; {self._assumption()}"
         self.reason_ = f"C={self.C_:.3g}, {scale} features{block}: {reason}; {told}"
@@ -230,7 +221,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._left_out = _train_without_folds(data, chosen, self.class_weight, graph) if blocks > 1 else []
         if blocks < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
             few = f"{pool:,} unlabelled windows used, too few labels or subjects to tell what they gain; "
-            return graph, TEMPERATURE, few if pool else ""
+            return graph, 1.0, few if pool else ""
         scores, said = _left_out_logits(data, self._left_out, len(self.classes_)), ""
         if graph is not None:
             fits = _train_without_folds(data, chosen, self.class_weight, None)
@@ -292,7 +283,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.prior_ or ("training" if self.class_weight is None else "balanced")
 
     def _assumption(self) -> str:
-        return f"probabilities assume {_ASSUMPTIONS[self._assumed_prior]}"
+        return f"probabilities assume {PRIORS[self._assumed_prior]}"
 
     def log_likelihoods(self, Z: Any) -> _Floats:
         """Return the logarithm of each class's probability over the frequency it assumes, up to a constant: (N, K)."""
@@ -395,8 +386,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(probe, f"{name}_", header[name])
         probe.classes_, probe.n_features_in_ = np.asarray(classes), features
         probe.coef_, probe.intercept_ = stored["coef"], stored["intercept"]
-        if header.get("chain") is not None:
-            probe.chain_ = Chain.from_dict(header["chain"], len(classes))
+        chain = header.get("chain")
+        probe.chain_ = None if chain is None else Chain.from_dict(chain, len(classes))
         return probe
 
 
@@ -480,7 +471,7 @@ def _some_rows(y: _Rows, most: int) -> _Rows:
 
 
 def _temperature(scores: _Floats, y: _Rows, class_weight: Any) -> float:
-    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards `TEMPERATURE`.
+    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards 0.
 
     Rows whose class the probe of their fold had not seen (a logit of −∞) say nothing about the final probe.
     """
@@ -488,13 +479,12 @@ def _temperature(scores: _Floats, y: _Rows, class_weight: Any) -> float:
     seen = np.isfinite(scores[np.arange(len(y)), y])
     scores, y, weight = scores[seen], y[seen], weight[seen]
     if len(y) < _FEWEST_PREDICTIONS:
-        return TEMPERATURE
+        return 1.0
     weight *= len(y) / weight.sum()
 
     def loss(logarithm: float) -> float:
         likelihood = log_softmax(scores * np.exp(-logarithm), axis=1)[np.arange(len(y)), y]
-        distance = (logarithm - np.log(TEMPERATURE)) / _TEMPERATURE_SPREAD
-        return float(-(weight * likelihood).sum() + distance**2 / 2)
+        return float(-(weight * likelihood).sum() + (logarithm / _TEMPERATURE_SPREAD) ** 2 / 2)
 
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
 
