@@ -97,7 +97,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise PolyadicError(
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
-        subjects = _groups_of(windows, groups)
+        known_subjects = getattr(windows, "subject", np.full(len(column), ""))
+        subjects = known_subjects if groups is None else as_column(groups, "groups", len(column))
         rows, in_probe, in_order = rows_to_transform(windows, known, ~known & (probe.unlabelled == AUTO), subjects)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z, columns = features_of(self.features_, _safe_indexing(windows, rows)), statistic_columns(self.features_)
@@ -315,10 +316,3 @@ def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
     if y is None and isinstance(windows, Windows):
         y = labels_of(windows)
     return windows, as_column(y, "y", len(windows))
-
-
-def _groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any]:
-    """Return the group of each window: as given, else the subject, "" if it is unknown: (N,)."""
-    if groups is not None:
-        return as_column(groups, "groups", len(windows))
-    return windows.subject if isinstance(windows, Windows) else np.full(len(windows), "")

@@ -145,7 +145,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         Z, codes, self.classes_ = self._check_input(Z, y)
-        group = _group_codes(groups, codes >= 0)
+        names, group = _names(groups, len(Z)), None
+        if (names[codes >= 0] != "").any():
+            column = as_column(groups, "groups", len(Z))
+            # Numbers are ordered as numbers, not as texts.
+            group = np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]
         pool = pool_rows(codes >= 0, group) if self.unlabelled == AUTO else np.empty(0, np.intp)
         pool = pool if len(pool) >= FEWEST else pool[:0]
         data = _Data.of(Z, codes, group, pool, statistic_columns)
@@ -153,10 +157,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             chosen, scores, reason = self._choose(data)
             graph, self.temperature_, gain = self._validate(data, chosen)
             fit = _train(data, chosen, self.class_weight, graph, _TOLERANCE)
-        self._fold_of = {}
-        if group is not None:
-            names = np.array(_names(groups, len(Z)))[codes >= 0]
-            self._fold_of = dict(zip(names.tolist(), data.labelled()[3].tolist(), strict=True))
+        folds = zip(names[codes >= 0].tolist(), data.labelled()[3].tolist(), strict=True)
+        self._fold_of = {} if group is None else dict(folds)
         self.coef_, self.intercept_ = fit.coef / self.temperature_, fit.intercept / self.temperature_
         self.unlabelled_ = 0 if graph is None else len(pool)
         self.class_counts_: list[int] = fit.counts.tolist()
@@ -244,7 +246,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         found, left_out = self.log_likelihoods(Z), self._left_out if self._fold_of else []
         Z = np.asarray(Z, np.float64)
-        fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in _names(groups, len(Z))], np.intp)
+        names = _names(groups, len(Z)).tolist()
+        fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in names], np.intp)
         for number, fit in enumerate(left_out):
             test = np.flatnonzero(fold == number)
             probabilities = log_softmax(fit.logits(Z[test], self.temperature_), axis=1)
@@ -489,18 +492,10 @@ def _temperature(scores: _Floats, y: _Rows, class_weight: Any) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
 
 
-def _names(groups: ArrayLike | None, count: int) -> list[str]:
-    """Return the group of each row as text, "" if it is unknown."""
-    return [""] * count if groups is None else [as_text(name) for name in as_column(groups, "groups", count).tolist()]
-
-
-def _group_codes(groups: ArrayLike | None, known: _Mask) -> _Rows | None:
-    """Return the groups of all rows as integers, or None if those of labelled rows are unknown ("", None, NaN, -1)."""
-    names = np.array(_names(groups, len(known)), np.str_)
-    if groups is None or not (names[known] != "").any():
-        return None
-    column = as_column(groups, "groups", len(known))
-    return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
+def _names(groups: ArrayLike | None, count: int) -> NDArray[np.str_]:
+    """Return the group of each row as text, (N,); "" if it is unknown (None, NaN, -1)."""
+    known = [] if groups is None else as_column(groups, "groups", count).tolist()
+    return np.array([as_text(name) for name in known] or [""] * count, np.str_)
 
 
 def features_of(model: Any, windows: Any) -> _Floats:
