@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -33,7 +34,7 @@ AUTO = "auto"
 """The name of `Probe`, and of a setting that it chooses."""
 PRIORS = {"balanced": "equally frequent classes", "training": "the class frequencies of the training labels"}
 """Class frequencies that probabilities may assume."""
-_TOLERANCE = 1e-4
+_TOLERANCE, _SEARCH_TOLERANCE = 1e-4, 1e-3
 # Fewest out-of-subject predictions and subjects to fit a temperature. It is 1 without: on development subjects the best
 # ones are on both sides, by up to a factor of 5.
 _FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3
@@ -156,7 +157,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with unthreaded(), thread_pool():
             chosen, scores, reason = self._choose(data)
             graph, self.temperature_, gain = self._validate(data, chosen)
-            fit = _train(data, chosen, self.class_weight, graph, _TOLERANCE)
+            (fit,) = _train(data, [chosen], self.class_weight, _TOLERANCE, graph)
         folds = zip(names[codes >= 0].tolist(), data.labelled()[3].tolist(), strict=True)
         self._fold_of = {} if group is None else dict(folds)
         self.coef_, self.intercept_ = fit.coef / self.temperature_, fit.intercept / self.temperature_
@@ -202,7 +203,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return fixed, {}, f"the fixed settings, because {few}"
         rows = _some_rows(y, _MOST_VALIDATED)
         fold = group_folds(y[rows], block[rows], FOLDS)
-        predicted = regression.left_out(Z[rows], y[rows], fold, settings, data.is_statistic, self.class_weight)
+        part = data._replace(Z=Z[rows], codes=y[rows], block=block[rows], fold=fold)
+        fits = zip(settings, _train_without_folds(part, settings, self.class_weight), strict=True)
+        predicted = {one: _left_out_logits(part, folds, len(self.classes_)).argmax(axis=1) for one, folds in fits}
         scores = {setting: float(balanced_accuracy_score(y[rows], guess)) for setting, guess in predicted.items()}
         chosen = max(scores, key=lambda setting: _preference(setting, scores[setting], fixed))
         right = 100 * (predicted[chosen] == y[rows])
@@ -220,13 +223,15 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pool, blocks = len(data.codes) - len(y), len(np.unique(block))
         subjects = data.block if data.unit == "subjects" else None
         graph = neighbour_graph(data.Z, data.is_statistic, subjects) if pool else None
-        self._left_out = _train_without_folds(data, chosen, self.class_weight, graph) if blocks > 1 else []
+        self._left_out: tuple[_Fit, ...] = ()
+        if blocks > 1:
+            (self._left_out,) = _train_without_folds(data, [chosen], self.class_weight, graph)
         if blocks < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
             few = f"{pool:,} unlabelled windows used, too few labels or subjects to tell what they gain; "
             return graph, 1.0, few if pool else ""
         scores, said = _left_out_logits(data, self._left_out, len(self.classes_)), ""
         if graph is not None:
-            fits = _train_without_folds(data, chosen, self.class_weight, None)
+            (fits,) = _train_without_folds(data, [chosen], self.class_weight)
             without = _left_out_logits(data, fits, len(self.classes_))
             ways = [float(balanced_accuracy_score(y, found.argmax(axis=1))) for found in (scores, without)]
             gain = f"{100 * (ways[0] - ways[1]):+.1f} points of balanced accuracy on {blocks} left-out {data.unit}"
@@ -244,7 +249,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Rows of groups without a label are in no fold, -1, and get the likelihoods of this probe; so do all rows if
         labels are from one group only.
         """
-        found, left_out = self.log_likelihoods(Z), self._left_out if self._fold_of else []
+        found, left_out = self.log_likelihoods(Z), self._left_out if self._fold_of else ()
         Z = np.asarray(Z, np.float64)
         names = _names(groups, len(Z)).tolist()
         fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in names], np.intp)
@@ -409,38 +414,42 @@ class _Fit(NamedTuple):
         return logits(Z, self.coef / temperature, self.intercept / temperature)
 
 
-def _train(data: _Data, chosen: Setting, class_weight: Any, graph: Any, tolerance: float) -> _Fit:
-    """Train on labelled rows and, with a graph, on spread labels."""
-    labelled, gain = data.codes >= 0, regression.gains(data.is_statistic, chosen.weight)
+def _train(
+    data: _Data, settings: Sequence[Setting], class_weight: Any, tolerance: float, graph: Any = None
+) -> list[_Fit]:
+    """Train a regression for each setting on labelled rows; with a graph, one setting also on spread labels."""
+    labelled, fits = data.codes >= 0, list[tuple[_Floats, _Floats]]()
     classes, codes, counts = np.unique(data.codes[labelled], return_inverse=True, return_counts=True)
     if len(classes) < 2:
-        return _Fit(classes, counts, np.zeros((1, len(gain))), np.zeros(1))
-    words = chosen.scale, [chosen.C], class_weight, tolerance, gain
-    (fit,) = regression.regressions(data.Z[labelled], codes, *words)
-    if graph is not None:
-        marked = np.full(len(data.codes), -1)
-        marked[labelled] = codes
-        spread, weight = trusted_labels(graph, marked, softmax(logits(data.Z, *fit), axis=1))
-        used = weight > 0
-        (fit,) = regression.regressions(data.Z[used], spread[used], *words, weight[used])
-    return _Fit(classes, counts, *fit)
+        return [_Fit(classes, counts, np.zeros((1, data.Z.shape[1])), np.zeros(1))] * len(settings)
+    for (scale, weight), group in groupby(settings, key=lambda setting: setting[1:]):
+        words = scale, [one.C for one in group], class_weight, tolerance, regression.gains(data.is_statistic, weight)
+        path = regression.regressions(data.Z[labelled], codes, *words)
+        if graph is not None:
+            marked = np.full(len(data.codes), -1)
+            marked[labelled] = codes
+            spread, trust = trusted_labels(graph, marked, softmax(logits(data.Z, *path[0]), axis=1))
+            used = trust > 0
+            path = regression.regressions(data.Z[used], spread[used], *words, trust[used])
+        fits += path
+    return [_Fit(classes, counts, *fit) for fit in fits]
 
 
-def _train_without_folds(data: _Data, chosen: Setting, class_weight: Any, graph: Any) -> list[_Fit]:
-    """Return for each fold a regression on the other rows."""
-    found = dict[int, _Fit]()
+def _train_without_folds(
+    data: _Data, settings: Sequence[Setting], class_weight: Any, graph: Any = None
+) -> list[tuple[_Fit, ...]]:
+    """Train as `_train` does, without one fold after the other: for each setting, one regression per fold."""
 
-    def leave_out(number: int) -> None:
+    def leave_out(number: int) -> list[_Fit]:
         kept = data.fold != number
         part = data._replace(Z=data.Z[kept], codes=data.codes[kept])
         edges = None if graph is None else graph[kept][:, kept]
-        found[number] = _train(part, chosen, class_weight, edges, 10 * _TOLERANCE)
+        return _train(part, settings, class_weight, _SEARCH_TOLERANCE, edges)
 
-    for_each(leave_out, range(int(data.fold.max()) + 1))
-    return [found[number] for number in sorted(found)]
+    return list(zip(*for_each(leave_out, range(int(data.fold.max()) + 1)), strict=True))
 
 
-def _left_out_logits(data: _Data, fits: list[_Fit], classes: int) -> _Floats:
+def _left_out_logits(data: _Data, fits: Sequence[_Fit], classes: int) -> _Floats:
     """Return logits (labelled rows, K) without the row's fold; those of a class that the others lack are −∞."""
     Z, _, _, fold = data.labelled()
     found = np.full((len(Z), classes), -np.inf)
