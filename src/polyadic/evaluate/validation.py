@@ -202,14 +202,14 @@ def cross_validate(
         people = these.subject
         trained = clone(unfitted).fit(Z[train], y[train], people[train], statistic_columns(fitted)).with_prior(prior)
         trained.chain_ = learn_chain(trained, Z[along], y[along], people[along], these[along])
-        classifier, chosen = WindowClassifier.of_parts(fitted, trained), np.flatnonzero((is_tested | in_order) & left)
+        classifier, chosen = WindowClassifier.of(fitted, trained), np.flatnonzero((is_tested | in_order) & left)
         found, ordered = classifier.predict_proba(these[chosen]), in_order[chosen]
         columns = np.searchsorted(classes, trained.classes_)
         cells = repeat, np.flatnonzero(test)[:, None], columns
         probability[cells] = smoothed[cells] = found[is_tested[chosen]]
         if trained.chain_ is not None:
             rows, places = chosen[ordered], np.flatnonzero((in_order & left)[is_tested])
-            sequence, given_all = classifier.label_sequence(found[ordered], these[rows])
+            sequence, given_all = classifier.predict_sequence(these[rows], found[ordered])
             path[repeat, places] = np.searchsorted(classes, sequence[is_tested[rows]])
             smoothed[repeat, places[:, None], columns] = given_all[is_tested[rows]]
             used.append(trained.chain_.is_default)
