@@ -501,7 +501,7 @@ def test_damaged_chains_are_refused(classifier):
     for damage in ({"initial": [1.0, 0.0]}, {"kappa": 2.0}, {"transitions": [[1.0] * 3] * 3}, {"step": 0}):
         with pytest.raises(ModelFileError, match="chain"):
             Chain.from_dict(content | damage, 3)
-    arrays, header = Probe.of(classifier.probe_).pack()
+    arrays, header = classifier.probe_.pack()
     del header["chain"]  # files of earlier versions have none
     assert Probe.unpack(arrays, header, classifier.probe_.n_features_in_).chain_ is None
 

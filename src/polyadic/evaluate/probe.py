@@ -355,14 +355,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ----------------------------------------------------------- model files
 
-    @classmethod
-    def of(cls, probe: Any) -> Probe:
-        """Return a fitted probe as it is; anything else raises, as only a `Probe` can be stored and exported."""
-        if not isinstance(probe, Probe):
-            raise PolyadicError(f"to be stored or exported, the probe must be a Probe, but is a {type(probe).__name__}")
-        check_is_fitted(probe)
-        return probe
-
     def pack(self) -> tuple[dict[str, _Floats], dict[str, Any]]:
         """Convert a fitted probe to arrays and JSON, for a model file: coefficients, classes, parameters, settings."""
         classes = self.classes_.tolist()
