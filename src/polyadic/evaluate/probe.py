@@ -18,13 +18,14 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from threadpoolctl import threadpool_limits
 
 from polyadic._util.threads import for_each, thread_pool
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
 from polyadic.data.splits import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import regression
-from polyadic.evaluate.regression import FEWEST_LABELS, FOLDS, SCALES, Setting, logits, unthreaded
+from polyadic.evaluate.regression import FEWEST_LABELS, FOLDS, SCALES, Setting, logits
 from polyadic.evaluate.sequences import Chain
 from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
 
@@ -154,7 +155,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pool = pool_rows(codes >= 0, group) if self.unlabelled == AUTO else np.empty(0, np.intp)
         pool = pool if len(pool) >= FEWEST else pool[:0]
         data = _Data.of(Z, codes, group, pool, statistic_columns)
-        with unthreaded(), thread_pool():
+        # In BLAS, threads slow down such small problems up to a hundredfold.
+        with threadpool_limits(limits=1), thread_pool():
             chosen, scores, reason = self._choose(data)
             graph, self.temperature_, gain = self._validate(data, chosen)
             (fit,) = _train(data, [chosen], self.class_weight, _TOLERANCE, graph)

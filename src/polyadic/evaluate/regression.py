@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
 __all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_WEIGHT", "FOLDS", "GRID", "SCALES", "WEIGHTS"]
-__all__ += ["Setting", "gains", "logits", "regressions", "settings_of", "unthreaded"]
+__all__ += ["Setting", "gains", "logits", "regressions", "settings_of"]
 
 SCALES = ("plain", "standardised")
 """Unscaled features, or features scaled to mean 0 and variance 1; also the names of the paper's two probes."""
@@ -41,11 +40,6 @@ class Setting(NamedTuple):
     C: float
     scale: str
     weight: float
-
-
-def unthreaded() -> Any:
-    """Limit the fitting of probes to one thread: in BLAS, threads slow down such small problems up to a hundredfold."""
-    return threadpool_limits(limits=1)
 
 
 def gains(is_statistic: _Mask, weight: float) -> _Floats:

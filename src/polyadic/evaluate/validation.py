@@ -140,7 +140,7 @@ def cross_validate(
     probe: Any = AUTO,
     transductive: bool = False,
     random_state: int = 0,
-    on_fold: Callable[[Fold], None] | None = None,
+    on_fold: Callable[[Fold], None] = lambda fold: None,
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
@@ -214,8 +214,7 @@ def cross_validate(
             smoothed[repeat, places[:, None], columns] = given_all[is_tested[rows]]
             used.append(trained.chain_.is_default)
         reasons.append(trained.reason_)
-        if on_fold is not None:
-            on_fold(Fold(number, len(tests), repeats, classifier, tested[test]))
+        on_fold(Fold(number, len(tests), repeats, classifier, tested[test]))
     codes, order = probability.argmax(axis=2), None
     predicted, path = classes[codes], classes[np.where(path < 0, codes, path)]
     if used:
