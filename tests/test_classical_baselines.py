@@ -184,7 +184,7 @@ def test_kernels_see_one_to_nine_channels_few_more_often() -> None:
         (MiniRocket(83), np.ones((2, 1, 20)), "n_kernels"),
         (MiniRocket(), np.ones((2, 1, 8)), "at least 9 samples"),
         (MiniRocket(), np.ones((2, 20)), "raw windows"),
-        (PCAFeatures(dim=1.5), np.ones((2, 3)), "dim"),  # type: ignore[arg-type]
+        (PCAFeatures(dim=1.5, tensorize=None), np.ones((2, 3)), "dim"),  # type: ignore[arg-type]
         (PCAFeatures(tensorize=3), np.ones((2, 3)), "tensorize"),  # type: ignore[arg-type]
     ],
 )

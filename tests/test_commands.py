@@ -220,7 +220,7 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     windows = open_windows(here / "w.npz")
     expected = cross_validate(model, windows, 3)
     assert outcome == json.loads(json.dumps({"model": "m.safetensors", "data": "w.npz", **expected.to_dict()}))
-    assert outcome["refitted"]
+    assert not outcome["transductive"]
     assert set(outcome["per_subject"]) == set(signals.subject.tolist())
     shown = " ".join(run(*words).stdout.split())
     for line in expected.summary().splitlines():

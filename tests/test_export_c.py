@@ -96,7 +96,7 @@ def test_random_models_agree_with_python(case, tmp_path_factory):
     if classes:
         y = np.array(["rest", "walk", "run", "fall", "swim"])[np.arange(len(X)) % classes]
         probe = Probe(C=1.0, scale="plain").fit(exact, y)
-    whole = model if probe is None else WindowClassifier.of_parts(model, probe)
+    whole = model if probe is None else WindowClassifier.of(model, probe)
     code = CLibrary(export.c(whole, tmp_path_factory.mktemp("c") / "model.c"))
     assert largest_difference(code.features(X), exact) < 1e-4
     assert code.selftest() == 0
@@ -237,7 +237,7 @@ def test_names_cannot_break_the_code(tmp_path):
     model = SALS(rank=2, max_sweeps=1).fit(Windows(X, fs=50.0, channels=["*/ x", "y\n/*\\"]))
     model.units_ = ("µV", "*/")
     probe = Probe(C=1.0, scale="plain").fit(np.asarray(model.transform(X), np.float64), y)
-    written = export.c(WindowClassifier.of_parts(model, probe), tmp_path / "model.c")
+    written = export.c(WindowClassifier.of(model, probe), tmp_path / "model.c")
     code = CLibrary(written, *STRICTER, "-Wtrigraphs", "-Wcomment")
     found = (ctypes.c_char_p * 4).in_dll(code.library, "polyadic_classes")
     assert [name.decode() for name in found] == sorted(names)

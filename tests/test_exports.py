@@ -57,7 +57,7 @@ def test_more_than_256_statistics_as_their_axes_and_long_windows(form, shape, op
     model = CPD(3, max_sweeps=2).fit(X.astype(np.float64))
     exact = np.asarray(model.transform(X.astype(np.float64)))
     probe = Probe(C=1.0, scale="plain").fit(exact, np.arange(60) % 3)
-    run = Exported(form, WindowClassifier.of_parts(model, probe), tmp_path, **options)
+    run = Exported(form, WindowClassifier.of(model, probe), tmp_path, **options)
     assert run.features(X).shape[1] == 3 + (64 if shape[0] == 20 else 31)
     assert largest_difference(run.features(X), exact) < (0.2 if options else 1e-4)
     if form == "c":

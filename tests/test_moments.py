@@ -226,7 +226,7 @@ def test_unknown_subjects_are_a_group_and_many_subjects_share_groups(windows, mo
 
 
 def test_windows_of_a_site_that_do_not_fit_are_refused(stages, windows):
-    with pytest.raises(PolyadicError, match="two groups"):
+    with pytest.raises(PolyadicError, match="fewer than two are known"):
         replicability(CPD(2).fit(stages["core"]["merged"]), stages["core"]["merged"])
     with pytest.raises(PolyadicError, match="64"):
         Moments.collect(recordings(fs=32), "axes", previous=stages["floor"]["merged"])

@@ -90,7 +90,7 @@ def test_probabilities_are_those_of_the_probe(labelled, classes, scale, tmp_path
     windows, model, Z = labelled
     y = np.array(["rest", "walk", "run", "fall"])[np.arange(len(Z)) % classes]
     probe = Probe(C=1.0, scale=scale).fit(Z, y)
-    export.onnx(WindowClassifier.of_parts(model, probe), tmp_path / "model.onnx")
+    export.onnx(WindowClassifier.of(model, probe), tmp_path / "model.onnx")
     run = Features(tmp_path / "model.onnx")
     found = run.probabilities(windows.X)
     assert run.classes == tuple(probe.classes_)
@@ -169,7 +169,7 @@ def alone(code, *words):
 def test_the_example_runs_on_a_device(labelled, tmp_path):
     windows, model, Z = labelled
     probe = Probe(C=1.0, scale="plain").fit(Z, windows.label)
-    export.onnx(WindowClassifier.of_parts(model, probe), tmp_path / "model.onnx")
+    export.onnx(WindowClassifier.of(model, probe), tmp_path / "model.onnx")
     np.save(tmp_path / "windows.npy", windows.X[:3])
     code = f"import runpy; sys.argv[0] = {str(EXAMPLE)!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
     said = alone(code, tmp_path / "model.onnx", tmp_path / "windows.npy")

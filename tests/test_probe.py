@@ -71,7 +71,7 @@ def slow_scores(Z, y, people, statistics, settings):
 def test_settings_have_the_scores_of_a_slow_search_and_the_best_is_chosen(
     parameters, columns, scales, count, monkeypatch
 ):
-    monkeypatch.setattr(regression, "_SEARCH_TOLERANCE", 1e-7)
+    monkeypatch.setattr(module, "_SEARCH_TOLERANCE", 1e-7)
     Z, y, people = example()
     probe = Probe(**parameters).fit(Z, y, groups=people, statistic_columns=columns)
     tried = [(row["C"], row["scale"], row["statistics"] or 1.0) for row in probe.validation_]

@@ -11,13 +11,14 @@ from problems import paper
 from polyadic import CPD, SALS, load
 from polyadic.core.solve import average_components
 from polyadic.data import Windows
+from polyadic.errors import PolyadicError
 from polyadic.explain import Replicability, match, replicability
 
 
 def _checked_model():
     X = np.random.default_rng(0).normal(size=(30, 3, 4))
     model = SALS(rank=2, tensorize=None, max_sweeps=2).fit(X)
-    model.replicability_ = Replicability(np.array([0.97, 0.5]), np.array([1.0, 0.25]), refits=4, halves=False)
+    model.replicability_ = Replicability(np.array([0.97, 0.5]), np.array([1.0, 0.25]), refits=4)
     return model, X
 
 
@@ -48,7 +49,6 @@ def test_planted_components_replicate_and_those_of_noise_do_not():
     X, people = _planted(noise=0.6)
     model = CPD(rank=3, tensorize=None, max_sweeps=40).fit(X)
     found = replicability(model, X, people, refits=6)
-    assert found.halves
     assert found.refits == 6
     planted = match(model, [A, B])
     assert (planted.similarity > 0.98).all()
@@ -78,16 +78,14 @@ def test_each_refit_is_of_one_half_of_the_subjects_and_the_figures_are_those_of_
     assert np.allclose(found.returned, (similarity >= 0.9).mean(axis=0))
 
 
-def test_subjects_come_from_the_windows_and_blocks_of_windows_take_their_place():
+def test_subjects_come_from_the_windows_and_are_needed():
     X, people = _planted()
     words = {"rank": 2, "tensorize": None, "batch_size": None, "max_sweeps": 5}
     named = Windows(X, fs=10.0, subject=[f"S{person}" for person in people])
     model = SALS(**words).fit(named)
-    assert replicability(model, named, refits=2).halves
     assert np.allclose(replicability(model, named, refits=2).match, replicability(model, X, people, refits=2).match)
-    unknown = replicability(model, X, refits=2)
-    assert not unknown.halves
-    assert "halves of the windows" in repr(unknown)
+    with pytest.raises(PolyadicError, match="fewer than two are known"):
+        replicability(model, X, refits=2)
 
 
 # ------------------------------------------------------------------- consensus

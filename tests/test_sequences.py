@@ -498,10 +498,10 @@ def test_prior_has_no_effect_along_the_recording(classifier, train):
 
 def test_damaged_chains_are_refused(classifier):
     content = classifier.chain_.to_dict()
-    for damage in ({"initial": [1.0, 0.0]}, {"kappa": 2.0}, {"transitions": [[1.0] * 3] * 3}, {"step": "x"}):
+    for damage in ({"initial": [1.0, 0.0]}, {"kappa": 2.0}, {"transitions": [[1.0] * 3] * 3}, {"step": 0}):
         with pytest.raises(ModelFileError, match="chain"):
             Chain.from_dict(content | damage, 3)
-    arrays, header = Probe.of(classifier.probe_).pack()
+    arrays, header = classifier.probe_.pack()
     del header["chain"]  # files of earlier versions have none
     assert Probe.unpack(arrays, header, classifier.probe_.n_features_in_).chain_ is None
 
@@ -520,13 +520,14 @@ def test_another_stride_is_refused_if_asked_for_and_else_predicted_by_itself(nig
 
 def test_tune_gives_both_scores_on_left_out_subjects_and_says_which_one_predict_uses(train):
     tuning = tune(lasting(6, 60), tries=1, folds=2, device="cpu")
-    assert tuning.along_score > tuning.recommended_score
-    assert f"Along the recording {100 * tuning.along_score:.1f} %, each window by itself" in tuning.summary()
+    along = tuning.used.along["balanced_accuracy"]
+    assert along > tuning.used.balanced_accuracy
+    assert f"Along the recording {100 * along:.1f} %, each window by itself" in tuning.summary()
     uses = "along the recording" if tuning.model.chain_.is_default else "each window by itself"
     assert f"predict labels {uses}." in tuning.summary()
-    assert tuning.to_dict()["nested_along"] == pytest.approx(tuning.along_score, abs=1e-6)
+    assert tuning.to_dict()["nested_along"] == pytest.approx(along, abs=1e-6)
     unordered = Windows(train.X[:240], 64.0, subject=train.subject[:240], label=train.label[:240])
-    assert np.isnan(tune(unordered, tries=1, folds=2, device="cpu").along_score)
+    assert tune(unordered, tries=1, folds=2, device="cpu").used.along is None
 
 
 def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):

@@ -15,7 +15,7 @@ from polyadic.data import Windows, synthetic
 from polyadic.data.labels import known_labels
 from polyadic.evaluate import Probe, WindowClassifier, cross_validate
 from polyadic.evaluate import probe as module
-from polyadic.evaluate.probe import TEMPERATURE, _temperature
+from polyadic.evaluate.probe import _temperature
 from polyadic.evaluate.unlabelled import FEWEST, MOST, neighbour_graph, pool_rows, spread, trusted_labels
 
 
@@ -182,9 +182,9 @@ def test_a_planted_temperature_is_recovered_from_many_predictions_and_shrunk_wit
     y = np.array([rng.choice(3, p=row) for row in softmax(logits, axis=1)])
     found = [_temperature(planted * logits[:count], y[:count], None) for count in (4000, 40, 29)]
     assert found[0] == pytest.approx(planted, rel=0.1)
-    low, high = sorted((planted, TEMPERATURE))
+    low, high = sorted((planted, 1.0))
     assert low * 0.6 <= found[1] <= high * 1.6
-    assert found[2] == TEMPERATURE
+    assert found[2] == 1
 
 
 def test_probabilities_of_a_planted_logistic_model_are_calibrated_however_strong_the_penalty():
@@ -326,7 +326,7 @@ def test_a_class_of_one_subject_does_not_spoil_the_temperature():
 def test_few_labels_or_subjects_get_the_fixed_temperature():
     Z, y = blobs(300)
     for rows, groups in ((29, 5), (300, 2)):
-        assert Probe().fit(Z[:rows], y[:rows], np.arange(rows) % groups).temperature_ == TEMPERATURE
+        assert Probe().fit(Z[:rows], y[:rows], np.arange(rows) % groups).temperature_ == 1
 
 
 def test_random_labels_give_chance_in_cross_validation_with_unlabelled_windows():

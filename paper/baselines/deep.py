@@ -145,8 +145,6 @@ class DeepBaseline(Baseline):
     batch_size: int = 128
     max_epochs: int = 100
     patience: int = 5
-    device: str | torch.device = "auto"
-    random_state: Any = 0
 
     @property
     def n_parameters_(self) -> int:
@@ -160,10 +158,9 @@ class DeepBaseline(Baseline):
     def _needs_views(self) -> bool:
         return True
 
-    def _learn(self, X: Any, y: Any) -> None:
+    def _learn(self, source: Any, y: Any) -> None:
         if self._needs_views() and self.augment is None:
             raise PolyadicError(f"{type(self).__name__} learns from windows and their views: pass augment")
-        source = self._source(X)
         codes = self._codes(y, source)
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed, which would also seed the generators of all GPUs.
@@ -180,9 +177,6 @@ class DeepBaseline(Baseline):
         with torch.no_grad():
             Z: Tensor = self._network.to(T.device)(T)
         return Z.to(T.dtype)
-
-    def _width(self) -> int:
-        return self._network.n_features
 
 
 @dataclass(eq=False, repr=False)

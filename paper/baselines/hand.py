@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,13 +33,7 @@ class HandFeatures(Baseline):
     (50, 43)
     """
 
-    n_parameters_ = 0
-    _: KW_ONLY
-    device: str | torch.device = "auto"
-    random_state: Any = 0
-
-    def _learn(self, X: Any, y: Any) -> None:
-        self._raw_windows(X, 2)
+    _least_samples = 2
 
     def _features(self, T: Tensor) -> Tensor:
         X = T.double()
@@ -60,9 +53,6 @@ class HandFeatures(Baseline):
         correlations = (z @ z.mT / z.shape[2])[:, first, second]
         parts = [torch.stack(statistics, dim=2).flatten(1), _log_powers(centred).flatten(1), correlations]
         return torch.cat(parts, dim=1).to(T.dtype)
-
-    def _width(self) -> int:
-        return int(self._features(torch.zeros(1, *self._sample_shape)).shape[1])
 
 
 def _log_powers(X: Tensor) -> Tensor:

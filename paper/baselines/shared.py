@@ -25,9 +25,6 @@ class SupervisedTensorBaseline(Baseline):
     def _features(self, T: Tensor) -> Tensor:
         return project(T, [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_])
 
-    def _width(self) -> int:
-        return int(self.factors_[0].shape[1])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True

@@ -50,11 +50,8 @@ class STL(ClassifierMixin, SupervisedTensorBaseline):  # type: ignore[misc]
     alpha: float = 1e-2
     max_iter: int = 500
     tol: float = 1e-3
-    device: str | torch.device = "auto"
-    random_state: Any = 0
 
-    def _learn(self, X: Any, y: Any) -> None:
-        source = self._source(X)
+    def _learn(self, source: Any, y: Any) -> None:
         self.classes_, codes = labels_of(y)
         mean, scale = _moments(lambda: self._tensors(source.samples))
         passes = self._passes(source.samples, lambda T: (T - mean.to(T)) / scale)

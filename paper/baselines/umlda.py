@@ -68,11 +68,8 @@ class UMLDA(SupervisedTensorBaseline):
     ridge: float = 1.0
     max_iter: int = 30
     tol: float = 1e-3
-    device: str | torch.device = "auto"
-    random_state: Any = 0
 
-    def _learn(self, X: Any, y: Any) -> None:
-        source = self._source(X)
+    def _learn(self, source: Any, y: Any) -> None:
         self.classes_, codes = labels_of(y)
         problem = _Fisher(self._passes(source.samples), np.eye(len(self.classes_))[codes], self.ridge)
         limit = min(max(problem.shape), len(codes) - 1)

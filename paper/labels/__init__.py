@@ -1,1 +1,1 @@
-"""Accuracy on unseen subjects against labels per class: `polyadic bench labels`."""
+"""Accuracy on unseen subjects against labels per class: `python -m paper labels`."""

@@ -73,7 +73,7 @@ def _score(folder: Path, name: str, split: int, draws: int, final: bool) -> list
             fitted = time.perf_counter()
             probabilities = classifier.predict_proba(test)
             predicted = time.perf_counter()
-            path, _ = classifier.label_sequence(probabilities, test)
+            path, _ = classifier.predict_sequence(test, probabilities)
             along_seconds = time.perf_counter() - predicted
             chain = classifier.chain_
             assert chain is not None
@@ -115,7 +115,7 @@ def _night(classifier: WindowClassifier) -> float:
     night = Windows(np.zeros((_NIGHT, 1, 1), np.float32), recording=["night"] * _NIGHT, start=start)
     probabilities = np.random.default_rng(0).dirichlet(np.ones(len(classifier.classes_)), _NIGHT)
     begun = time.perf_counter()
-    classifier.label_sequence(probabilities, night)
+    classifier.predict_sequence(night, probabilities)
     return time.perf_counter() - begun
 
 

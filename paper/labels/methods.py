@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
@@ -18,11 +17,10 @@ from paper.labels.people import LabelSet
 from paper.scoring import statistic_columns
 from polyadic import ATD, CPD, SALS
 from polyadic.augment import Jitter
-from polyadic.baselines import MiniRocket, PCAFeatures
+from polyadic.baselines import MiniRocket, PCAFeatures, StatisticsFeatures
 from polyadic.errors import PolyadicError
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
-from polyadic.statistics import window_statistics
 
 DEFAULT = "polyadic"
 """The method that all others are compared with: the library's defaults."""
@@ -129,18 +127,6 @@ def _pca(data: LabelSet, seed: int, device: str) -> Any:
     return PCAFeatures(size, tensorize=_frames(data), device=device, random_state=seed)
 
 
-class _Statistics(BaseEstimator):  # type: ignore[misc]
-    """The statistics of polyadic alone, for `Windows`."""
-
-    n_parameters_ = 0
-
-    def fit(self, windows: Any) -> _Statistics:
-        return self
-
-    def transform(self, windows: Any) -> NDArray[np.float64]:
-        return window_statistics(torch.from_numpy(np.asarray(windows.X, np.float32))).numpy()
-
-
 class _TangentSpace(BaseEstimator):  # type: ignore[misc]
     """Channel covariances projected to the tangent space at their mean, by pyRiemann, for `Windows`."""
 
@@ -166,7 +152,7 @@ METHODS: tuple[Method, ...] = (
     Method("hand features", "rivals", _hand, standardised=True),
     Method("MiniRocket", "rivals", _mini_rocket, most_seeds=1),
     Method("PCA-32", "rivals", _pca),
-    Method("statistics", "rivals", lambda *_: _Statistics(), standardised=True),
+    Method("statistics", "rivals", lambda _, seed, device: StatisticsFeatures(device=device), standardised=True),
     Method("tangent space", "rivals", lambda *_: _TangentSpace(), needs="pyriemann"),
     Method("the paper's ATD, plain probe", "paper", _paper(ATD), probe="plain"),
     Method("the paper's SALS, plain probe", "paper", _paper(SALS), probe="plain"),

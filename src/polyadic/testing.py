@@ -29,13 +29,17 @@ _FLOATS = (torch.float32, torch.float64)
 _GPU_TOLERANCE = 5e-3
 
 
-def _example_windows(shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
-    """Return windows (windows, channels, time), on the CPU: a slow wave, noise and an offset on each channel."""
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
-    phase, offset = torch.rand((2, *shape[:2], 1), generator=generator, dtype=torch.float64)
-    X: Tensor = torch.sin(torch.arange(shape[2], dtype=torch.float64) / 10 + 6 * phase) + 0.5 * noise + offset
-    return X.to(dtype)
+class _WindowContract:
+    shape: tuple[int, int, int]
+
+    def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Return the test batch, on the CPU: a slow wave, noise and an offset on each channel."""
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(self.shape, generator=generator, dtype=torch.float64)
+        phase, offset = torch.rand((2, *self.shape[:2], 1), generator=generator, dtype=torch.float64)
+        time = torch.arange(self.shape[2], dtype=torch.float64)
+        X: Tensor = torch.sin(time / 10 + 6 * phase) + 0.5 * noise + offset
+        return X.to(dtype)
 
 
 def _kinds(X: Tensor) -> dict[str, Tensor]:
@@ -45,7 +49,7 @@ def _kinds(X: Tensor) -> dict[str, Tensor]:
     return {"noise": X, "silence": 0 * X, "a constant": 0 * X + 3, "a spike": spike, "volts": 1e-6 * X}
 
 
-class AugmentationContract:
+class AugmentationContract(_WindowContract):
     """A base class of pytest tests; a subclass sets `augmentation`, as an attribute or a fixture.
 
     Attributes
@@ -66,10 +70,6 @@ class AugmentationContract:
 
     augmentation: Augmentation
     shape: tuple[int, int, int] = (16, 9, 160)
-
-    def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Return the test batch, on the CPU: (windows, channels, time)."""
-        return _example_windows(self.shape, dtype)
 
     def _apply(self, X: Tensor) -> Tensor:
         """Return the raw output of the augmentation, before validation."""
@@ -150,7 +150,7 @@ def _assert_close(result: Tensor, expected: Tensor, rounding_errors: int) -> Non
     )
 
 
-class TensorizerContract:
+class TensorizerContract(_WindowContract):
     """A base class of pytest tests; a subclass sets `tensorizer`, as an attribute or a fixture.
 
     Attributes
@@ -172,10 +172,6 @@ class TensorizerContract:
 
     tensorizer: Tensorizer
     shape: tuple[int, int, int] = (12, 3, 160)
-
-    def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Return the test batch, on the CPU: (windows, channels, time)."""
-        return _example_windows(self.shape, dtype)
 
     def calibrated(self) -> Tensorizer:
         """Return the tensorizer, calibrated as in a fit."""

@@ -6,26 +6,21 @@ without some of the subjects, and its choice is scored on these by `cross_valida
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Self
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic._util.checks import check_integer, check_number
-from polyadic._util.files import write_atomically
-from polyadic._util.version import __version__
 from polyadic.data import Windows
-from polyadic.data.batches import choose_device
 from polyadic.data.splits import refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
@@ -34,10 +29,9 @@ from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.probe import Probe, features_of, statistic_columns
 from polyadic.evaluate.scoring import balanced_weights, gain_over_subjects
 from polyadic.evaluate.validation import CrossValidation, cross_validate
-from polyadic.scale.checkpoints import differences
 from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 
-__all__ = ["Search", "Settings", "Try", "Tuning", "best_try", "choices", "score_subjects", "tune"]
+__all__ = ["Settings", "Try", "Tuning", "best_try", "choices", "score_subjects", "search", "tune"]
 
 _RANKS = (8, 16, 32, 64)
 _MOST_FRAMES = 32
@@ -47,10 +41,6 @@ _FEWEST_WINDOWS = 20
 """Minimum number of labelled windows; with fewer, any difference is noise."""
 _REFIT_SHARE = 0.1
 """Fraction of the time reserved for fitting the best settings to all windows."""
-_ROWS = 1024
-
-
-# ------------------------------------------------------------------------------------------------ one search
 
 
 @dataclass(frozen=True)
@@ -109,10 +99,11 @@ def choices(settings: Settings, length: int, recommended: Settings) -> Iterator[
 
 @dataclass(frozen=True, eq=False)
 class Try:
-    """Settings that were tried, the contribution of each subject to the score, and the time it took."""
+    """Settings that were tried, the model with them, what each subject contributes to the score, and the time."""
 
     settings: Settings
-    shares: NDArray[np.float64] = field(repr=False)
+    model: CPD
+    shares: NDArray[np.float64]  # (subjects,)
     seconds: float
 
     @property
@@ -150,64 +141,35 @@ def score_subjects(
     return np.asarray(np.bincount(np.unique(subject, return_inverse=True)[1], balanced_weights(y) * is_right), float)
 
 
-class Search:
-    """A search on some windows, until a deadline on the clock of `time.monotonic` or a number of different settings.
+def search(
+    windows: Windows,
+    recommended: Settings,
+    seed: int = 0,
+    device: Any = "auto",
+    until: float = math.inf,
+    most: int | None = None,
+    on_try: Callable[[Try], None] = lambda tried: None,
+) -> list[Try]:
+    """Try the recommended settings, then single changes of the best settings so far.
 
-    Features are fitted to all windows; those with labels and subjects are used for scoring. `known` has the tries of an
-    earlier, interrupted search.
+    The search ends when no change is left, after `most` tries, or if another try is likely to end after `until`, on the
+    clock of `time.monotonic`. Features are fitted to all windows; those with labels and subjects are used for scoring.
     """
-
-    def __init__(
-        self,
-        windows: Windows,
-        recommended: Settings,
-        seed: int,
-        device: Any,
-        until: float = math.inf,
-        max_tries: int | None = None,
-        known: dict[Settings, Try] | None = None,
-        on_try: Callable[[Try], None] = lambda tried: None,
-    ) -> None:
-        self.windows, self.recommended, self.until, self.max_tries = windows, recommended, until, max_tries
-        self.known, self.on_try, self.tries = known or {}, on_try, list[Try]()
-        self._seed, self._device, self._models = seed, device, dict[Settings, CPD]()
-
-    def run(self) -> Settings:
-        """Try single changes of the best settings so far, until the budget is spent or none is left to try."""
-        self._try(self.recommended)
-        while self._has_budget():
-            best, done = best_try(self.tries).settings, {tried.settings for tried in self.tries}
-            changes = choices(best, self.windows.shape[2], self.recommended)
-            fresh = next((settings for settings in changes if settings not in done), None)
-            if fresh is None:
-                break
-            self._try(fresh)
-        return best_try(self.tries).settings
-
-    def fitted(self, settings: Settings) -> CPD:
-        """Return a model with these settings, fitted to all windows."""
-        if settings not in self._models:
-            self._models[settings] = settings.estimator(self._seed, self._device).fit(self.windows)
-        return self._models[settings]
-
-    def _has_budget(self) -> bool:
-        """Return whether another try fits in the budget."""
-        expected = float(np.median([tried.seconds for tried in self.tries]))
-        within = self.max_tries is None or len(self.tries) < self.max_tries
-        return within and time.monotonic() + expected < self.until
-
-    def _try(self, settings: Settings) -> None:
-        tried = self.known.get(settings)
-        if tried is None:
-            begun, model = time.monotonic(), self.fitted(settings)
-            part = self.windows[np.flatnonzero((self.windows.label >= 0) & (self.windows.subject != ""))]
-            shares = score_subjects(features_of(model, part), labels_of(part), part.subject, statistic_columns(model))
-            tried = Try(settings, shares, time.monotonic() - begun)
-        self.tries.append(tried)
-        self.on_try(tried)
-
-
-# ------------------------------------------------------------------------------------------------ the result
+    labelled = windows[np.flatnonzero((windows.label >= 0) & (windows.subject != ""))]
+    y, tries = labels_of(labelled), list[Try]()
+    settings: Settings | None = recommended
+    while settings is not None:
+        begun, model = time.monotonic(), settings.estimator(seed, device).fit(windows)
+        shares = score_subjects(features_of(model, labelled), y, labelled.subject, statistic_columns(model))
+        tries.append(Try(settings, model, shares, time.monotonic() - begun))
+        on_try(tries[-1])
+        expected = float(np.median([tried.seconds for tried in tries]))
+        if len(tries) == most or time.monotonic() + expected >= until:
+            break
+        tried_settings = {tried.settings for tried in tries}
+        changes = choices(best_try(tries).settings, windows.shape[2], recommended)
+        settings = next((changed for changed in changes if changed not in tried_settings), None)
+    return tries
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,11 +184,8 @@ class Tuning:
     reason : one sentence on why they were chosen
     seconds : total time in seconds
     tries : all tries of the search on all subjects, whose scores are optimistic
-    nested : for each left-out subject, the balanced accuracy of the settings chosen without it and of the recommended
-        settings; empty if no subject could be left out
-    nested_score, recommended_score : the same over all windows of these subjects, as `cross_validate` computes it; NaN
-        if there are none
-    along_score : the same for predictions along the recording, of the settings in use; NaN if the order is not known
+    nested : scores on left-out subjects of the "recommended" settings, and of those "tuned" without these subjects;
+        empty if no subject could be left out
     """
 
     model: WindowClassifier
@@ -234,34 +193,35 @@ class Tuning:
     recommended: Settings
     reason: str
     seconds: float
-    tries: list[Try] = field(default_factory=list, repr=False)
-    nested: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)
-    nested_score: float = math.nan
-    recommended_score: float = math.nan
-    along_score: float = math.nan
+    tries: list[Try]
+    nested: dict[str, CrossValidation]
 
     @property
     def tuned(self) -> bool:
         """Whether the chosen settings differ from the recommended ones."""
         return self.settings != self.recommended
 
+    @property
+    def used(self) -> CrossValidation | None:
+        """Scores on left-out subjects of settings chosen as those in use; None if no subject could be left out."""
+        return self.nested.get("tuned" if self.tuned else "recommended")
+
     def summary(self) -> str:
         """Return the result in a few lines of text."""
         lines = [self.reason]
-        if self.nested:
+        if self.used is not None:
+            tuned, recommended = (100 * self.nested[name].balanced_accuracy for name in ("tuned", "recommended"))
             lines.append(
-                f"Balanced accuracy over all windows of {len(self.nested)} left-out subjects: "
-                f"{100 * self.nested_score:.1f} % with the settings that a search without them chose, "
-                f"{100 * self.recommended_score:.1f} % with the recommended settings."
+                f"Balanced accuracy over all windows of {self.used.subjects} left-out subjects: {tuned:.1f} % with the "
+                f"settings that a search without them chose, {recommended:.1f} % with the recommended settings."
             )
-        if not math.isnan(self.along_score):
-            alone = self.nested_score if self.tuned else self.recommended_score
-            chain = self.model.chain_
-            uses = "along the recording" if chain is not None and chain.is_default else "each window by itself"
-            lines.append(
-                f"Along the recording {100 * self.along_score:.1f} %, each window by itself {100 * alone:.1f} %; "
-                f"predict labels {uses}."
-            )
+            if self.used.along is not None:
+                chain = self.model.chain_
+                uses = "along the recording" if chain is not None and chain.is_default else "each window by itself"
+                lines.append(
+                    f"Along the recording {100 * self.used.along['balanced_accuracy']:.1f} %, each window by itself "
+                    f"{100 * self.used.balanced_accuracy:.1f} %; predict labels {uses}."
+                )
         changes = self.settings.changed_from(self.recommended)
         lines.append(f"Settings: {', '.join(f'{name}={value}' for name, value in changes.items()) or 'recommended'}.")
         if self.tries:
@@ -272,15 +232,23 @@ class Tuning:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the model, in types that JSON can store."""
-        found = {"nested": self.nested_score, "nested_recommended": self.recommended_score}
-        found["nested_along"] = self.along_score
+        scores = {name: result.balanced_accuracy for name, result in self.nested.items()}
+        if self.used is not None and self.used.along is not None:
+            scores["along"] = self.used.along["balanced_accuracy"]
+        rounded = {name: round(score, 6) for name, score in scores.items()}
+        subjects = {
+            subject: {name: result.per_subject[subject]["balanced_accuracy"] for name, result in self.nested.items()}
+            for subject in (() if self.used is None else self.used.per_subject)
+        }
         return {
             "settings": asdict(self.settings),
             "recommended": asdict(self.recommended),
             "tuned": self.tuned,
             "reason": self.reason,
-            **{name: None if math.isnan(score) else round(score, 6) for name, score in found.items()},
-            "subjects": self.nested,
+            "nested": rounded.get("tuned"),
+            "nested_recommended": rounded.get("recommended"),
+            "nested_along": rounded.get("along"),
+            "subjects": subjects,
             "seconds": self.seconds,
             "tries": [{**asdict(tried.settings), "score": round(tried.score, 6)} for tried in self.tries],
         }
@@ -294,8 +262,7 @@ def tune(
     folds: int = 3,
     random_state: int = 0,
     device: Any = "auto",
-    journal: Any = None,
-    on_try: Callable[[int, int, Try], None] | None = None,
+    on_try: Callable[[int, int, Try], None] = lambda number, count, tried: None,
 ) -> Tuning:
     """Search for the best settings for your windows, and fit a classifier with them.
 
@@ -311,7 +278,6 @@ def tune(
     folds : number of outer folds, groups of subjects that are left out in turn to evaluate the search
     random_state : random seed
     device : device to compute on
-    journal : file that records every try; an interrupted call with the same windows and options resumes from it
     on_try : called after every try with the index of the search, the number of searches, and the try
 
     Returns
@@ -345,62 +311,36 @@ def tune(
     people = np.unique(windows.subject[(windows.label >= 0) & (windows.subject != "")])
     count = min(int(folds), len(people)) + 1 if not cause else 1
     numbers, causes = iter(range(count)), list[str]()
-    written = None
-    if journal is not None and not cause:
-        options = {"folds": int(folds), "random_state": int(random_state), "device": choose_device(device).type}
-        written = _Journal(Path(journal), windows, options)
 
-    def new_search(part: Windows) -> Search:
-        """Return a search on a part of the windows; all that are to come have equal shares of the time."""
+    def search_on(part: Windows) -> list[Try]:
+        """Search on a part of the windows; all searches that are to come have equal shares of the time."""
         number, now = next(numbers), time.monotonic()
-
-        def on_each(tried: Try) -> None:
-            if written:
-                written.record(number, tried)
-            if on_try is not None:
-                on_try(number, count, tried)
-
-        until = now + (begun + 60 * minutes - now) * (1 - _REFIT_SHARE) / (count - number)
-        deadline, known = until if tries is None else math.inf, written.known.get(number, {}) if written else {}
-        return Search(part, recommended, random_state, device, deadline, tries, known, on_each)
+        share = (begun + 60 * minutes - now) * (1 - _REFIT_SHARE) / (count - number)
+        until = now + share if tries is None else math.inf
+        return search(part, recommended, random_state, device, until, tries, partial(on_try, number, count))
 
     def search_and_fit(part: Windows) -> CPD:
         """Return a model with the settings that a search on these windows chooses, or the recommended ones."""
-        search = new_search(part)
         causes.append(_why_not(part))
-        return search.fitted(recommended if causes[-1] else search.run())
+        return clone(plain).fit(part) if causes[-1] else best_try(search_on(part)).model
 
-    settings, nested = recommended, dict[str, CrossValidation]()
+    plain = recommended.estimator(random_state, device)
+    nested, tried = dict[str, CrossValidation](), list[Try]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if not cause:
-            plain = recommended.estimator(random_state, device)
             for name, estimator in (("recommended", plain), ("tuned", _Searched(search_and_fit))):
                 nested[name] = cross_validate(estimator, windows, count - 1, random_state=random_state)
             cause = f"without some of the subjects {causes[0]}" if all(causes) else ""
-        search = new_search(windows)
         if cause:
             nested, reason = {}, f"Kept the recommended settings: a search cannot be validated, because {cause}."
+            settings, features = recommended, plain.fit(windows)
         else:
-            settings, reason = _choose(search, nested)
-        model = WindowClassifier(search.fitted(settings)).fit(windows)
-    used = nested.get("recommended" if settings == recommended else "tuned")
-    score = {name: result.balanced_accuracy for name, result in nested.items()}
-    return Tuning(
-        model=model,
-        settings=settings,
-        recommended=recommended,
-        reason=reason,
-        seconds=time.monotonic() - begun,
-        tries=search.tries,
-        nested={
-            subject: {name: result.per_subject[subject]["balanced_accuracy"] for name, result in nested.items()}
-            for subject in (used.per_subject if used is not None else ())
-        },
-        nested_score=score.get("tuned", math.nan),
-        recommended_score=score.get("recommended", math.nan),
-        along_score=math.nan if used is None or used.along is None else used.along["balanced_accuracy"],
-    )
+            tried = search_on(windows)
+            chosen, reason = _choose(tried, windows, nested)
+            settings, features = chosen.settings, chosen.model
+        model = WindowClassifier(features).fit(windows)
+    return Tuning(model, settings, recommended, reason, time.monotonic() - begun, tried, nested)
 
 
 class _Searched(BaseEstimator):  # type: ignore[misc]
@@ -418,15 +358,15 @@ class _Searched(BaseEstimator):  # type: ignore[misc]
         return self.model_.transform(windows)
 
 
-def _choose(search: Search, nested: dict[str, CrossValidation]) -> tuple[Settings, str]:
-    """Search, and return the settings to use, and why."""
-    best = search.run()
-    if len(search.tries) == 1:
+def _choose(tries: list[Try], windows: Windows, nested: dict[str, CrossValidation]) -> tuple[Try, str]:
+    """Return which try of a search on all windows has the settings to use, and why."""
+    best, recommended = best_try(tries), tries[0]
+    if len(tries) == 1:
         return best, "Kept the recommended settings: the search ended before any other was tried."
-    if best == search.recommended:
+    if best == recommended:
         return best, "Kept the recommended settings: in the search on all subjects, no other promised a gain."
     before, after = (nested[name] for name in ("recommended", "tuned"))
-    tested = search.windows[before.rows]
+    tested = windows[before.rows]
     gain, error = gain_over_subjects(labels_of(tested), before.predicted[0], after.predicted[0], tested.subject)
     measured = (
         f"on subjects left out of the search, its choice scored {round(100 * gain, 1) + 0.0:+.1f} ± {100 * error:.1f} "
@@ -434,7 +374,7 @@ def _choose(search: Search, nested: dict[str, CrossValidation]) -> tuple[Setting
     )
     if gain > error:
         return best, f"Changed the recommended settings: {measured}."
-    return search.recommended, f"Kept the recommended settings: {measured}{', within noise' if gain > 0 else ''}."
+    return recommended, f"Kept the recommended settings: {measured}{', within noise' if gain > 0 else ''}."
 
 
 def _why_not(windows: Windows) -> str:
@@ -450,53 +390,3 @@ def _why_not(windows: Windows) -> str:
     if len(label) < _FEWEST_WINDOWS:
         return f"only {len(label)} windows have a label, and at least {_FEWEST_WINDOWS} are needed"
     return ""
-
-
-def _short(value: Any) -> str:
-    return str(joblib.hash(value))[:12]
-
-
-class _Journal:
-    """The tries of all searches of a call of `tune`, in a file with one line of JSON per try.
-
-    Its first line describes everything that a score depends on; a journal of other data or options is refused.
-    """
-
-    def __init__(self, path: Path, windows: Windows, options: dict[str, Any]) -> None:
-        self.path, self.known = path, dict[int, dict[Settings, Try]]()
-        parts = (np.arange(first, min(first + _ROWS, len(windows))) for first in range(0, len(windows), _ROWS))
-        now = {
-            "version": __version__,
-            "shape": list(windows.shape),
-            "fs": windows.fs,
-            "channels": list(windows.channels),
-            "samples": _short([_short(windows.read(rows)) for rows in parts]),
-            "labels": _short([list(windows.classes), windows.label.tolist()]),
-            "subjects": _short(windows.subject.tolist()),
-            "recordings": _short([windows.recording.tolist(), windows.start.tolist()]),
-            **options,
-        }
-        self._lines = [json.dumps(now)]
-        if not path.exists():
-            return
-        try:
-            self._lines = path.read_text("utf-8").splitlines()
-            then, *entries = map(json.loads, self._lines)
-            changed = [f"{name} was {old} and is {new} now" for name, old, new in differences(dict(then), now)]
-            for search, settings, shares, seconds in entries:
-                tried = Try(Settings(**settings), np.array(shares), seconds)
-                self.known.setdefault(search, {})[tried.settings] = tried
-        except (ValueError, TypeError) as error:
-            raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name") from error
-        if changed:
-            raise PolyadicError(
-                f"{path.name} is the journal of another search ({'; '.join(changed)}): use the same data and options "
-                "to resume it, choose another name, or remove it"
-            )
-
-    def record(self, search: int, tried: Try) -> None:
-        """Add a try of one of the searches, unless it is known, and write the file."""
-        if tried.settings not in self.known.setdefault(search, {}):
-            self.known[search][tried.settings] = tried
-            self._lines.append(json.dumps([search, asdict(tried.settings), tried.shares.tolist(), tried.seconds]))
-            write_atomically(self.path, "".join(f"{line}\n" for line in self._lines).encode())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -22,14 +23,21 @@ __all__ = ["Baseline"]
 _KEPT_BYTES = 2**30
 
 
+@dataclass(eq=False, repr=False)
 class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
     """A feature extractor for windows to compare with; it has no model files.
 
-    A subclass stores its parameters (`device`, `random_state` and its own, `tensorize` unless it takes raw windows),
-    and implements `_learn`, `_features`, `_width` and `n_parameters_`.
+    A subclass is a dataclass of its own parameters, with `tensorize` unless it takes raw windows. It implements
+    `_features` and, if anything is learned, `_learn` and `n_parameters_`.
     """
 
-    tensorize: Any = None
+    _: KW_ONLY
+    device: str | torch.device = "auto"
+    random_state: Any = 0
+
+    tensorize = None  # raw windows; without annotation it is no parameter
+    _least_samples: ClassVar[int] = 0
+    """Minimum length of raw windows; 0 for baselines that take tensors."""
 
     @plain_torch()
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -46,8 +54,14 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
             self.history_ = {}
             if y is not None and self.__sklearn_tags__().target_tags.required:
                 X, y = labelled_windows(X, y)
-            self._learn(X, y)
-            self._n_features_out = self._width()
+            source, least = self._source(X), self._least_samples
+            if least and (len(self._sample_shape) != 2 or self._sample_shape[1] < least):
+                raise PolyadicError(
+                    f"X must hold raw windows (N, channels, time) of at least {least} samples, but has shape "
+                    f"{source.samples.shape}"
+                )
+            self._learn(source, y)
+            self._n_features_out = int(self._features(tensors(self.tensorize_, source.example())).shape[1])
         return self
 
     @plain_torch()
@@ -58,34 +72,19 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         return samples.like_input(torch.cat([self._features(T) for T in self._tensors(samples)]))
 
     @property
-    @abstractmethod
     def n_parameters_(self) -> int:
         """Number of learned parameters."""
+        return 0
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
 
-    @abstractmethod
-    def _learn(self, X: Any, y: Any) -> None:
-        """Fit the baseline; `self._source(X)` provides validated batches."""
+    def _learn(self, source: WindowSource, y: Any) -> None:
+        """Fit the baseline to the batches of a source."""
 
     @abstractmethod
     def _features(self, T: Tensor) -> Tensor:
         """Map tensors (b, I, J, …) to features (b, features)."""
-
-    @abstractmethod
-    def _width(self) -> int:
-        """Return the number of features."""
-
-    def _raw_windows(self, X: Any, least: int) -> WindowSource:
-        """Return the source of raw windows, which must have at least this many samples."""
-        source = self._source(X)
-        if len(self._sample_shape) != 2 or self._sample_shape[1] < least:
-            raise PolyadicError(
-                f"X must hold raw windows (N, channels, time) of at least {least} samples, but has shape "
-                f"{source.samples.shape}"
-            )
-        return source
 
     def _passes(
         self, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None

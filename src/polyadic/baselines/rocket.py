@@ -6,6 +6,7 @@ compilers and restrict numpy versions.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -28,6 +29,7 @@ _GOLDEN = (5**0.5 + 1) / 2
 _CHUNK_BYTES = 32 * 2**20
 
 
+@dataclass(eq=False, repr=False)
 class MiniRocket(Baseline):
     """MiniRocket features: the fraction of each window in which a convolution exceeds a bias.
 
@@ -56,20 +58,11 @@ class MiniRocket(Baseline):
     (20, 420)
     """
 
-    def __init__(
-        self,
-        n_kernels: int = 10_000,
-        *,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.n_kernels = n_kernels
-        self.device = device
-        self.random_state = random_state
+    n_kernels: int = 10_000
+    _least_samples = _LENGTH
 
-    def _learn(self, X: Any, y: Any) -> None:
+    def _learn(self, source: WindowSource, y: Any) -> None:
         check_integer("n_kernels", self.n_kernels, len(_KERNELS))
-        source = self._raw_windows(X, _LENGTH)
         self.dilations_, self.counts_ = _plan(self._sample_shape[1], int(self.n_kernels))
         generator = torch.Generator().manual_seed(integer_seed(self.seed_, 0x20C7))
         shape = (len(self.dilations_), len(_KERNELS))
@@ -78,10 +71,6 @@ class MiniRocket(Baseline):
 
     @property
     def n_parameters_(self) -> int:
-        """Number of learned parameters: the biases."""
-        return int(self.biases_.size)
-
-    def _width(self) -> int:
         return int(self.biases_.size)
 
     def _biases(self, source: WindowSource, generator: torch.Generator) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer
 from polyadic.baselines.base import Baseline
+from polyadic.data.batches import WindowSource
 from polyadic.errors import PolyadicError
 from polyadic.statistics import window_statistics
 
@@ -19,6 +21,7 @@ _EXACT_ENTRIES = 1024
 _OVERSAMPLING, _PASSES = 10, 6
 
 
+@dataclass(eq=False, repr=False)
 class PCAFeatures(Baseline):
     """Principal components of the flattened tensors, by default the same spectra as those of `CPD`, batch by batch.
 
@@ -48,22 +51,12 @@ class PCAFeatures(Baseline):
     (50, 3)
     """
 
-    def __init__(
-        self,
-        dim: int = 32,
-        *,
-        tensorize: Any = "auto",
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.dim = dim
-        self.tensorize = tensorize
-        self.device = device
-        self.random_state = random_state
+    dim: int = 32
+    _: KW_ONLY
+    tensorize: Any = "auto"
 
-    def _learn(self, X: Any, y: Any) -> None:
+    def _learn(self, source: WindowSource, y: Any) -> None:
         check_integer("dim", self.dim, 1)
-        source = self._source(X)
         passes = self._passes(source.samples)
         total, count = torch.zeros(1, dtype=torch.float64), 0
         for T in passes():
@@ -102,15 +95,11 @@ class PCAFeatures(Baseline):
 
     @property
     def n_parameters_(self) -> int:
-        """Number of learned parameters: the components and the mean."""
         return int(self.components_.size + self.mean_.size)
 
     def _features(self, T: Tensor) -> Tensor:
         mean, components = (torch.as_tensor(array).to(T) for array in (self.mean_, self.components_))
         return (T - mean).flatten(1) @ components.flatten(1).T
-
-    def _width(self) -> int:
-        return len(self.components_)
 
 
 def _spread(passes: Callable[[], Iterable[Tensor]], mean: Tensor, basis: Tensor) -> Tensor:
@@ -122,6 +111,7 @@ def _spread(passes: Callable[[], Iterable[Tensor]], mean: Tensor, basis: Tensor)
     return product
 
 
+@dataclass(eq=False, repr=False)
 class StatisticsFeatures(Baseline):
     """The statistics of raw windows that `CPD` adds to its components, alone; nothing is learned.
 
@@ -140,17 +130,7 @@ class StatisticsFeatures(Baseline):
     (50, 31)
     """
 
-    n_parameters_ = 0
-
-    def __init__(self, *, device: str | torch.device = "auto", random_state: Any = 0) -> None:
-        self.device = device
-        self.random_state = random_state
-
-    def _learn(self, X: Any, y: Any) -> None:
-        self._raw_windows(X, 2)
+    _least_samples = 2
 
     def _features(self, T: Tensor) -> Tensor:
         return window_statistics(T).to(T.dtype)
-
-    def _width(self) -> int:
-        return int(self._features(torch.zeros(1, *self._sample_shape)).shape[1])

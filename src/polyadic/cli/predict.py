@@ -72,7 +72,7 @@ def predict(
         check_out_file(out, model, data, endings=label_files.LABEL_ENDINGS, force=common.force)
         label_files.check_label_file(out, data)
     as_table = not as_folder and out.suffix.lower() == ".csv"
-    classifier = WindowClassifier.of(open_model(model, common.device), model.name)
+    classifier = WindowClassifier.of(open_model(model, common.device), name=model.name)
     if prior is not None:
         classifier.probe_ = classifier.probe_.with_prior(prior)
     classes = [str(name) for name in classifier.classes_.tolist()]
@@ -104,7 +104,7 @@ def predict(
         ordered = chain is not None and (chain.is_default if along is None else along)
         if ordered:
             try:
-                path, probabilities = classifier.label_sequence(probabilities, windows)
+                path, probabilities = classifier.predict_sequence(windows, probabilities)
                 labels = path.astype(str).tolist()
             except PolyadicError as error:  # windows that overlap, or without positions
                 if along:

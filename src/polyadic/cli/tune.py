@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 from polyadic.cli.files import check_out_file
-from polyadic.cli.options import Common, Data, ModelOut, option, resumable, with_options
+from polyadic.cli.options import Common, Data, ModelOut, option, with_options
 from polyadic.cli.windows import describe, opened
-from polyadic.errors import PolyadicError
 
 EXAMPLES = """
-Search for ten minutes, or with a fixed number of tries, for reproducible results; resume an interrupted search:
+Search for ten minutes, or with a fixed number of tries, for reproducible results:
   polyadic tune recordings --seconds 30 --minutes 10 -o model.safetensors
   polyadic tune windows.npz --tries 30
-  polyadic tune my.store --minutes 30 --resume
 """
 
 
@@ -26,13 +24,11 @@ def tune(
     minutes: Annotated[float, option("Time limit for everything.", min=0.0, metavar="X")] = 10.0,
     tries: Annotated[int | None, option("Number of settings to try, instead of --minutes.", min=1, metavar="N")] = None,
     folds: Annotated[int, option("Number of groups of subjects to score the choice on.", min=2, metavar="N")] = 3,
-    resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
 ) -> None:
     """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
     Tries frame lengths, the rank (number of components) and signs of the profiles. Writes the model and, next to it,
     the result with all tries (.tuning.json). The reported score is from subjects that took no part in the choice.
-    Ctrl-C keeps the tries, and --resume resumes.
     """
     from polyadic._util.files import write_json
     from polyadic._util.progress import stage_bar
@@ -40,17 +36,10 @@ def tune(
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.tuning import tune as run
 
-    result, journal = out.with_suffix(".tuning.json"), out.with_suffix(".tries.jsonl")
-    if journal.exists() and not resume:
-        raise PolyadicError(
-            f"{journal.name} has the tries of a search that still runs or was interrupted. If it runs, wait for it or "
-            "choose another -o; if not, resume it with --resume, or remove the file"
-        )
-    if resume and not journal.exists():
-        raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
+    result = out.with_suffix(".tuning.json")
     for path, ending in ((out, ".safetensors"), (result, ".json")):
         check_out_file(path, data, endings=(ending,), force=common.force)
-    with resumable(journal, "the tries so far are"), opened(data, common) as windows:
+    with opened(data, common) as windows:
         describe(windows, common.hidden)
         with stage_bar("tuning", common.hidden, "searches") as show:
             found = run(
@@ -60,7 +49,6 @@ def tune(
                 folds=folds,
                 random_state=common.seed,
                 device=common.device,
-                journal=journal,
                 on_try=lambda number, count, tried: show(number, count, f"{100 * tried.score:.1f} %"),
             )
         # predict flags windows unlike these as unusual.

@@ -47,9 +47,7 @@ def arrays_and_header(model: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]
     for part in (readout, getattr(model, "prior_", None), components):
         arrays |= {} if part is None else part.arrays()
     if hasattr(model, "probe_"):
-        from polyadic.evaluate.probe import Probe
-
-        packed, probe = Probe.of(model.probe_).pack()
+        packed, probe = model.probe_.pack()
         arrays |= packed
     parameters = {name: persist.encode(value) for name, value in model.get_params(deep=False).items()}
     header = {

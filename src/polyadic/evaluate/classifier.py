@@ -97,7 +97,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise PolyadicError(
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
-        subjects = _groups_of(windows, groups)
+        known_subjects = getattr(windows, "subject", np.full(len(column), ""))
+        subjects = known_subjects if groups is None else as_column(groups, "groups", len(column))
         rows, in_probe, in_order = rows_to_transform(windows, known, ~known & (probe.unlabelled == AUTO), subjects)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z, columns = features_of(self.features_, _safe_indexing(windows, rows)), statistic_columns(self.features_)
@@ -139,37 +140,35 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Z, covariance, missing = self.features_.features_and_spread(windows, self.probe_.coef_)
         return self.probe_.predict_proba(Z, covariance if missing.any() else None), missing.mean(axis=1)
 
-    def predict_sequence(self, X: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def predict_sequence(self, X: Any, probabilities: Any = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Predict along each recording: the labels (N,), and the probability of each class (N, classes).
 
         The labels are the most probable sequence (Viterbi), for a hypnogram, bouts and durations. The probabilities are
         those of each window given its whole recording (forward-backward); their argmax has the fewest wrong windows.
         Classes are assumed to be equally frequent; `prior` has no effect.
 
-        X are `Windows` or a store, with the recording and the start of every window, in order of time. A gap of n steps
-        is n transitions; after more than 20 steps, and in the next recording, everything starts anew. Raises if the
-        order of the windows is not known, now or in training.
+        Parameters
+        ----------
+        X : `Windows` or a store, with the recording and the start of every window, in order of time. A gap of n steps
+            is n transitions; after more than 20 steps, and in the next recording, everything starts anew. Raises if the
+            order of the windows is not known, now or in training
+        probabilities : (N, classes), as from `predict_proba(X)`, if they are known already
         """
-        windows = X.windows if isinstance(X, WindowStore) else X
-        return self.label_sequence(self.predict_proba(X), windows)
-
-    def label_sequence(
-        self, probabilities: NDArray[np.float64], windows: Windows
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Return what `predict_sequence` does, from the output of `predict_proba` (N, classes) for these windows."""
         check_is_fitted(self)
         if self.chain_ is None:
             raise PolyadicError(
                 "the classifier does not know the order of windows: train it on windows with the recording and the "
                 "start of each, in order of time"
             )
-        likelihoods = self.probe_.likelihoods_of(np.log(np.maximum(probabilities, np.finfo(float).tiny)))
+        windows = X.windows if isinstance(X, WindowStore) else X
+        given = self.predict_proba(X) if probabilities is None else probabilities
+        likelihoods = self.probe_.likelihoods_of(np.log(np.maximum(given, np.finfo(float).tiny)))
         path = self.chain_.path(likelihoods, windows)
         return np.asarray(self.classes_[path]), self.chain_.smooth(likelihoods, windows)
 
     @property
     def chain_(self) -> Chain | None:
-        return getattr(self.probe_, "chain_", None)
+        return self.probe_.chain_
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy on the windows that have a label; arguments are those of `fit`."""
@@ -215,18 +214,17 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a classifier from a model file with a probe; raises ModelFileError if it is damaged or has none."""
-        return cls.of(load(path), os.path.basename(path))  # noqa: PTH119
+        return cls.of(load(path), name=os.path.basename(path))  # noqa: PTH119
 
     @classmethod
-    def of(cls, model: CPD, name: str = "the model") -> Self:
-        """Return a fitted model with a probe, `model.probe_`, as a classifier; an error message calls it `name`."""
-        if not hasattr(model, "probe_"):
+    def of(cls, features: Any, probe: Probe | None = None, name: str = "the model") -> Self:
+        """Return fitted features and a probe trained on them, by default `features.probe_`, as a classifier.
+
+        If there is none, an error message calls the features `name`.
+        """
+        probe = getattr(features, "probe_", None) if probe is None else probe
+        if probe is None:
             raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
-        return cls.of_parts(model, model.probe_)
-
-    @classmethod
-    def of_parts(cls, features: Any, probe: Probe) -> Self:
-        """Return fitted features and a probe that was trained on them as a classifier."""
         classifier = cls(features, clone(probe), probe.prior_)
         classifier.features_, classifier.probe_, classifier.classes_ = features, probe, probe.classes_
         return classifier
@@ -315,10 +313,3 @@ def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
     if y is None and isinstance(windows, Windows):
         y = labels_of(windows)
     return windows, as_column(y, "y", len(windows))
-
-
-def _groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any]:
-    """Return the group of each window: as given, else the subject, "" if it is unknown: (N,)."""
-    if groups is not None:
-        return as_column(groups, "groups", len(windows))
-    return windows.subject if isinstance(windows, Windows) else np.full(len(windows), "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,13 +18,14 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from threadpoolctl import threadpool_limits
 
 from polyadic._util.threads import for_each, thread_pool
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
 from polyadic.data.splits import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import regression
-from polyadic.evaluate.regression import FEWEST_LABELS, FOLDS, SCALES, Setting, logits, unthreaded
+from polyadic.evaluate.regression import FEWEST_LABELS, FOLDS, SCALES, Setting, logits
 from polyadic.evaluate.sequences import Chain
 from polyadic.evaluate.unlabelled import FEWEST, neighbour_graph, pool_rows, trusted_labels
 
@@ -30,14 +33,12 @@ __all__ = ["AUTO", "PRIORS", "SCALES", "Probe", "averaged_softmax", "fixed_point
 
 AUTO = "auto"
 """The name of `Probe`, and of a setting that it chooses."""
-PRIORS = ("balanced", "training")
-"""Class frequencies that probabilities assume: all equal, or those of the training labels."""
-TEMPERATURE = 1.0
-"""Temperature without validation: on development subjects the best ones are on both sides, by up to a factor of 5."""
-
-_ASSUMPTIONS = {"balanced": "equally frequent classes", "training": "the class frequencies of the training labels"}
-_TOLERANCE = 1e-4
-_FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3  # fewest out-of-subject predictions and subjects to fit a temperature
+PRIORS = {"balanced": "equally frequent classes", "training": "the class frequencies of the training labels"}
+"""Class frequencies that probabilities may assume."""
+_TOLERANCE, _SEARCH_TOLERANCE = 1e-4, 1e-3
+# Fewest out-of-subject predictions and subjects to fit a temperature. It is 1 without: on development subjects the best
+# ones are on both sides, by up to a factor of 5.
+_FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3
 _TEMPERATURE_SPREAD = 0.7  # standard deviation of the prior of the temperature's logarithm
 _MOST_VALIDATED = 2000  # maximum number of labels in the search for settings
 _UNSEEN = 20.0  # how far the log likelihood of a class that a fold lacks is below the others
@@ -84,6 +85,7 @@ class _Data(NamedTuple):
         return self.Z[:count], self.codes[:count], self.block[:count], self.fold[:count]
 
 
+@dataclass(eq=False, repr=False)
 class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression on features, with settings chosen to generalise to new groups (subjects).
 
@@ -112,6 +114,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     coef_, intercept_ : (K, F) and (K,), or (1, F) and (1,) for two classes, of the features as passed to `fit`
     validation_ : a list of dictionaries with C, scale, statistics and balanced_accuracy, one per candidate
     prior_ : the prior set by `with_prior`, or None
+    chain_ : the order of classes along a recording, if `WindowClassifier` has learned one, or None
     reason_ : one sentence on how the settings were chosen, what unlabelled rows gained, whether confidence was
         calibrated, and which class frequencies the probabilities assume
 
@@ -125,22 +128,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ('plain', 12, 1.0)
     """
 
-    chain_: Chain | None = None
-    """The order of classes along a recording, learned by `WindowClassifier`."""
-
-    def __init__(
-        self,
-        C: Any = AUTO,
-        scale: str = AUTO,
-        statistics: Any = AUTO,
-        unlabelled: Any = AUTO,
-        class_weight: Any = "balanced",
-    ) -> None:
-        self.C = C
-        self.scale = scale
-        self.statistics = statistics
-        self.unlabelled = unlabelled
-        self.class_weight = class_weight
+    C: Any = AUTO
+    scale: str = AUTO
+    statistics: Any = AUTO
+    unlabelled: Any = AUTO
+    class_weight: Any = "balanced"
 
     def fit(self, Z: Any, y: ArrayLike, groups: ArrayLike | None = None, statistic_columns: Any = None) -> Self:
         """Choose the settings and train on all rows.
@@ -155,21 +147,25 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         Z, codes, self.classes_ = self._check_input(Z, y)
-        group = _group_codes(groups, codes >= 0)
+        names, group = _names(groups, len(Z)), None
+        if (names[codes >= 0] != "").any():
+            column = as_column(groups, "groups", len(Z))
+            # Numbers are ordered as numbers, not as texts.
+            group = np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]
         pool = pool_rows(codes >= 0, group) if self.unlabelled == AUTO else np.empty(0, np.intp)
         pool = pool if len(pool) >= FEWEST else pool[:0]
         data = _Data.of(Z, codes, group, pool, statistic_columns)
-        with unthreaded(), thread_pool():
+        # In BLAS, threads slow down such small problems up to a hundredfold.
+        with threadpool_limits(limits=1), thread_pool():
             chosen, scores, reason = self._choose(data)
             graph, self.temperature_, gain = self._validate(data, chosen)
-            fit = _train(data, chosen, self.class_weight, graph, _TOLERANCE)
-        self._fold_of = {}
-        if group is not None:
-            names = np.array(_names(groups, len(Z)))[codes >= 0]
-            self._fold_of = dict(zip(names.tolist(), data.labelled()[3].tolist(), strict=True))
+            (fit,) = _train(data, [chosen], self.class_weight, _TOLERANCE, graph)
+        folds = zip(names[codes >= 0].tolist(), data.labelled()[3].tolist(), strict=True)
+        self._fold_of = {} if group is None else dict(folds)
         self.coef_, self.intercept_ = fit.coef / self.temperature_, fit.intercept / self.temperature_
         self.unlabelled_ = 0 if graph is None else len(pool)
-        self.class_counts_, self.chain_ = fit.counts.tolist(), None
+        self.class_counts_: list[int] = fit.counts.tolist()
+        self.chain_: Chain | None = None
         self.prior_: str | None = None
         has_block = bool(data.is_statistic.any())
         self.C_, self.scale_, self.statistics_ = chosen.C, chosen.scale, float(chosen.weight) if has_block else None
@@ -180,7 +176,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         block = f", statistics with weight {self.statistics_:g}" if has_block else ""
         scale = "unscaled" if self.scale_ == "plain" else self.scale_
         left_out = f"calibrated on {len(np.unique(data.labelled()[2]))} left-out {data.unit}"
-        if self.temperature_ == TEMPERATURE:
+        if self.temperature_ == 1.0:
             left_out = "not calibrated, because labels or subjects are too few"
         told = f"{gain}confidence {left_out}; {self._assumption()}"
         self.reason_ = f"C={self.C_:.3g}, {scale} features{block}: {reason}; {told}"
@@ -209,7 +205,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return fixed, {}, f"the fixed settings, because {few}"
         rows = _some_rows(y, _MOST_VALIDATED)
         fold = group_folds(y[rows], block[rows], FOLDS)
-        predicted = regression.left_out(Z[rows], y[rows], fold, settings, data.is_statistic, self.class_weight)
+        part = data._replace(Z=Z[rows], codes=y[rows], block=block[rows], fold=fold)
+        fits = zip(settings, _train_without_folds(part, settings, self.class_weight), strict=True)
+        predicted = {one: _left_out_logits(part, folds, len(self.classes_)).argmax(axis=1) for one, folds in fits}
         scores = {setting: float(balanced_accuracy_score(y[rows], guess)) for setting, guess in predicted.items()}
         chosen = max(scores, key=lambda setting: _preference(setting, scores[setting], fixed))
         right = 100 * (predicted[chosen] == y[rows])
@@ -227,13 +225,15 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pool, blocks = len(data.codes) - len(y), len(np.unique(block))
         subjects = data.block if data.unit == "subjects" else None
         graph = neighbour_graph(data.Z, data.is_statistic, subjects) if pool else None
-        self._left_out = _train_without_folds(data, chosen, self.class_weight, graph) if blocks > 1 else []
+        self._left_out: tuple[_Fit, ...] = ()
+        if blocks > 1:
+            (self._left_out,) = _train_without_folds(data, [chosen], self.class_weight, graph)
         if blocks < _FEWEST_SUBJECTS or len(y) < _FEWEST_PREDICTIONS:
             few = f"{pool:,} unlabelled windows used, too few labels or subjects to tell what they gain; "
-            return graph, TEMPERATURE, few if pool else ""
+            return graph, 1.0, few if pool else ""
         scores, said = _left_out_logits(data, self._left_out, len(self.classes_)), ""
         if graph is not None:
-            fits = _train_without_folds(data, chosen, self.class_weight, None)
+            (fits,) = _train_without_folds(data, [chosen], self.class_weight)
             without = _left_out_logits(data, fits, len(self.classes_))
             ways = [float(balanced_accuracy_score(y, found.argmax(axis=1))) for found in (scores, without)]
             gain = f"{100 * (ways[0] - ways[1]):+.1f} points of balanced accuracy on {blocks} left-out {data.unit}"
@@ -251,9 +251,10 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Rows of groups without a label are in no fold, -1, and get the likelihoods of this probe; so do all rows if
         labels are from one group only.
         """
-        found, left_out = self.log_likelihoods(Z), self._left_out if self._fold_of else []
+        found, left_out = self.log_likelihoods(Z), self._left_out if self._fold_of else ()
         Z = np.asarray(Z, np.float64)
-        fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in _names(groups, len(Z))], np.intp)
+        names = _names(groups, len(Z)).tolist()
+        fold = np.array([self._fold_of.get(name, -1) if left_out else -1 for name in names], np.intp)
         for number, fit in enumerate(left_out):
             test = np.flatnonzero(fold == number)
             probabilities = log_softmax(fit.logits(Z[test], self.temperature_), axis=1)
@@ -292,7 +293,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.prior_ or ("training" if self.class_weight is None else "balanced")
 
     def _assumption(self) -> str:
-        return f"probabilities assume {_ASSUMPTIONS[self._assumed_prior]}"
+        return f"probabilities assume {PRIORS[self._assumed_prior]}"
 
     def log_likelihoods(self, Z: Any) -> _Floats:
         """Return the logarithm of each class's probability over the frequency it assumes, up to a constant: (N, K)."""
@@ -356,14 +357,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ----------------------------------------------------------- model files
 
-    @classmethod
-    def of(cls, probe: Any) -> Probe:
-        """Return a fitted probe as it is; anything else raises, as only a `Probe` can be stored and exported."""
-        if not isinstance(probe, Probe):
-            raise PolyadicError(f"to be stored or exported, the probe must be a Probe, but is a {type(probe).__name__}")
-        check_is_fitted(probe)
-        return probe
-
     def pack(self) -> tuple[dict[str, _Floats], dict[str, Any]]:
         """Convert a fitted probe to arrays and JSON, for a model file: coefficients, classes, parameters, settings."""
         classes = self.classes_.tolist()
@@ -395,8 +388,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(probe, f"{name}_", header[name])
         probe.classes_, probe.n_features_in_ = np.asarray(classes), features
         probe.coef_, probe.intercept_ = stored["coef"], stored["intercept"]
-        if header.get("chain") is not None:
-            probe.chain_ = Chain.from_dict(header["chain"], len(classes))
+        chain = header.get("chain")
+        probe.chain_ = None if chain is None else Chain.from_dict(chain, len(classes))
         return probe
 
 
@@ -415,38 +408,42 @@ class _Fit(NamedTuple):
         return logits(Z, self.coef / temperature, self.intercept / temperature)
 
 
-def _train(data: _Data, chosen: Setting, class_weight: Any, graph: Any, tolerance: float) -> _Fit:
-    """Train on labelled rows and, with a graph, on spread labels."""
-    labelled, gain = data.codes >= 0, regression.gains(data.is_statistic, chosen.weight)
+def _train(
+    data: _Data, settings: Sequence[Setting], class_weight: Any, tolerance: float, graph: Any = None
+) -> list[_Fit]:
+    """Train a regression for each setting on labelled rows; with a graph, one setting also on spread labels."""
+    labelled, fits = data.codes >= 0, list[tuple[_Floats, _Floats]]()
     classes, codes, counts = np.unique(data.codes[labelled], return_inverse=True, return_counts=True)
     if len(classes) < 2:
-        return _Fit(classes, counts, np.zeros((1, len(gain))), np.zeros(1))
-    words = chosen.scale, [chosen.C], class_weight, tolerance, gain
-    (fit,) = regression.regressions(data.Z[labelled], codes, *words)
-    if graph is not None:
-        marked = np.full(len(data.codes), -1)
-        marked[labelled] = codes
-        spread, weight = trusted_labels(graph, marked, softmax(logits(data.Z, *fit), axis=1))
-        used = weight > 0
-        (fit,) = regression.regressions(data.Z[used], spread[used], *words, weight[used])
-    return _Fit(classes, counts, *fit)
+        return [_Fit(classes, counts, np.zeros((1, data.Z.shape[1])), np.zeros(1))] * len(settings)
+    for (scale, weight), group in groupby(settings, key=lambda setting: setting[1:]):
+        words = scale, [one.C for one in group], class_weight, tolerance, regression.gains(data.is_statistic, weight)
+        path = regression.regressions(data.Z[labelled], codes, *words)
+        if graph is not None:
+            marked = np.full(len(data.codes), -1)
+            marked[labelled] = codes
+            spread, trust = trusted_labels(graph, marked, softmax(logits(data.Z, *path[0]), axis=1))
+            used = trust > 0
+            path = regression.regressions(data.Z[used], spread[used], *words, trust[used])
+        fits += path
+    return [_Fit(classes, counts, *fit) for fit in fits]
 
 
-def _train_without_folds(data: _Data, chosen: Setting, class_weight: Any, graph: Any) -> list[_Fit]:
-    """Return for each fold a regression on the other rows."""
-    found = dict[int, _Fit]()
+def _train_without_folds(
+    data: _Data, settings: Sequence[Setting], class_weight: Any, graph: Any = None
+) -> list[tuple[_Fit, ...]]:
+    """Train as `_train` does, without one fold after the other: for each setting, one regression per fold."""
 
-    def leave_out(number: int) -> None:
+    def leave_out(number: int) -> list[_Fit]:
         kept = data.fold != number
         part = data._replace(Z=data.Z[kept], codes=data.codes[kept])
         edges = None if graph is None else graph[kept][:, kept]
-        found[number] = _train(part, chosen, class_weight, edges, 10 * _TOLERANCE)
+        return _train(part, settings, class_weight, _SEARCH_TOLERANCE, edges)
 
-    for_each(leave_out, range(int(data.fold.max()) + 1))
-    return [found[number] for number in sorted(found)]
+    return list(zip(*for_each(leave_out, range(int(data.fold.max()) + 1)), strict=True))
 
 
-def _left_out_logits(data: _Data, fits: list[_Fit], classes: int) -> _Floats:
+def _left_out_logits(data: _Data, fits: Sequence[_Fit], classes: int) -> _Floats:
     """Return logits (labelled rows, K) without the row's fold; those of a class that the others lack are −∞."""
     Z, _, _, fold = data.labelled()
     found = np.full((len(Z), classes), -np.inf)
@@ -480,7 +477,7 @@ def _some_rows(y: _Rows, most: int) -> _Rows:
 
 
 def _temperature(scores: _Floats, y: _Rows, class_weight: Any) -> float:
-    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards `TEMPERATURE`.
+    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards 0.
 
     Rows whose class the probe of their fold had not seen (a logit of −∞) say nothing about the final probe.
     """
@@ -488,29 +485,20 @@ def _temperature(scores: _Floats, y: _Rows, class_weight: Any) -> float:
     seen = np.isfinite(scores[np.arange(len(y)), y])
     scores, y, weight = scores[seen], y[seen], weight[seen]
     if len(y) < _FEWEST_PREDICTIONS:
-        return TEMPERATURE
+        return 1.0
     weight *= len(y) / weight.sum()
 
     def loss(logarithm: float) -> float:
         likelihood = log_softmax(scores * np.exp(-logarithm), axis=1)[np.arange(len(y)), y]
-        distance = (logarithm - np.log(TEMPERATURE)) / _TEMPERATURE_SPREAD
-        return float(-(weight * likelihood).sum() + distance**2 / 2)
+        return float(-(weight * likelihood).sum() + (logarithm / _TEMPERATURE_SPREAD) ** 2 / 2)
 
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
 
 
-def _names(groups: ArrayLike | None, count: int) -> list[str]:
-    """Return the group of each row as text, "" if it is unknown."""
-    return [""] * count if groups is None else [as_text(name) for name in as_column(groups, "groups", count).tolist()]
-
-
-def _group_codes(groups: ArrayLike | None, known: _Mask) -> _Rows | None:
-    """Return the groups of all rows as integers, or None if those of labelled rows are unknown ("", None, NaN, -1)."""
-    names = np.array(_names(groups, len(known)), np.str_)
-    if groups is None or not (names[known] != "").any():
-        return None
-    column = as_column(groups, "groups", len(known))
-    return np.unique(column if column.dtype.kind in "iu" else names, return_inverse=True)[1]  # numbers in their order
+def _names(groups: ArrayLike | None, count: int) -> NDArray[np.str_]:
+    """Return the group of each row as text, (N,); "" if it is unknown (None, NaN, -1)."""
+    known = [] if groups is None else as_column(groups, "groups", count).tolist()
+    return np.array([as_text(name) for name in known] or [""] * count, np.str_)
 
 
 def features_of(model: Any, windows: Any) -> _Floats:

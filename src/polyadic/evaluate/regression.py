@@ -1,21 +1,17 @@
-"""Logistic regressions along a path of C, and predictions for left-out folds: what `Probe` and `tune` search with."""
+"""Logistic regressions along a path of C, and the settings that `Probe` searches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
-from polyadic._util.threads import for_each
-
-__all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_WEIGHT", "FOLDS", "GRID", "MOST_ITERATIONS", "SCALES", "WEIGHTS"]
-__all__ += ["Setting", "gains", "left_out", "logits", "regressions", "settings_of", "unthreaded"]
+__all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_WEIGHT", "FOLDS", "GRID", "SCALES", "WEIGHTS"]
+__all__ += ["Setting", "gains", "logits", "regressions", "settings_of"]
 
 SCALES = ("plain", "standardised")
 """Unscaled features, or features scaled to mean 0 and variance 1; also the names of the paper's two probes."""
@@ -31,9 +27,8 @@ FOLDS = 5
 """Maximum number of folds."""
 FEWEST_LABELS = 100
 """Minimum number of labels for validation; with fewer, the fixed settings were better on development subjects."""
-MOST_ITERATIONS = 1000
 
-_SEARCH_TOLERANCE = 1e-3
+_MOST_ITERATIONS = 1000
 
 _Floats = NDArray[np.float64]
 _Mask = NDArray[np.bool_]
@@ -45,11 +40,6 @@ class Setting(NamedTuple):
     C: float
     scale: str
     weight: float
-
-
-def unthreaded() -> Any:
-    """Limit the fitting of probes to one thread: in BLAS, threads slow down such small problems up to a hundredfold."""
-    return threadpool_limits(limits=1)
 
 
 def gains(is_statistic: _Mask, weight: float) -> _Floats:
@@ -116,7 +106,7 @@ def regressions(
     for C in Cs:
         penalty = 1 / (total * (C if scale == "standardised" else C * spread))
         # The same method and tolerances as scikit-learn's LogisticRegression, whose overhead is several times as long.
-        options = {"maxiter": MOST_ITERATIONS, "maxls": 50, "gtol": tolerance, "ftol": 64 * np.finfo(float).eps}
+        options = {"maxiter": _MOST_ITERATIONS, "maxls": 50, "gtol": tolerance, "ftol": 64 * np.finfo(float).eps}
         solution = minimize(loss, solution, penalty, jac=True, method="L-BFGS-B", options=options).x
         *slopes, intercept = solution.reshape(F.shape[1] + 1, -1)
         coef = (np.transpose(slopes) if basis is None else np.transpose(slopes) @ basis.T) * factor
@@ -146,35 +136,3 @@ def _loss(F: _Floats, codes: NDArray[np.intp], share: _Floats) -> tuple[Callable
         return float(share @ misfit + penalty / 2 * (matrix[:-1] ** 2).sum()), gradient.ravel()
 
     return loss, np.zeros(rows.shape[1] * scored)
-
-
-def left_out(
-    Z: _Floats,
-    y: NDArray[Any],
-    fold: NDArray[np.intp],
-    settings: Iterable[Setting],
-    is_statistic: _Mask,
-    class_weight: Any = "balanced",
-) -> dict[Setting, NDArray[Any]]:
-    """Predict each row (n,) with regressions trained without its fold; folds run in parallel in a `thread_pool`.
-
-    If the other folds have only one class, that class is predicted.
-    """
-    predicted = {setting: np.empty_like(y) for setting in settings}
-
-    def leave_out(number: int) -> None:
-        test, train = fold == number, fold != number
-        classes = np.unique(y[train])
-        if len(classes) == 1:
-            for guess in predicted.values():
-                guess[test] = classes[0]
-            return
-        for (scale, weight), group in groupby(predicted, key=lambda setting: setting[1:]):
-            path, gain = list(group), gains(is_statistic, weight)
-            Cs = [setting.C for setting in path]
-            fits = regressions(Z[train], y[train], scale, Cs, class_weight, _SEARCH_TOLERANCE, gain)
-            for setting, fit in zip(path, fits, strict=True):
-                predicted[setting][test] = classes[logits(Z[test], *fit).argmax(axis=1)]
-
-    for_each(leave_out, range(fold.max() + 1))
-    return predicted

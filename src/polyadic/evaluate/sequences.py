@@ -330,12 +330,9 @@ class Chain:
     @classmethod
     def from_dict(cls, content: dict[str, Any], classes: int) -> Self:
         """Build the chain of this many classes from the output of `to_dict`."""
-        try:
-            arrays = {name: np.array(content[name], np.float64) for name in ("transitions", "initial")}
-            chain, shapes = cls(**content | arrays), [array.shape for array in arrays.values()]
-            valid = shapes == [(classes, classes), (classes,)] and 0 < chain.kappa <= 1 and int(chain.step) >= 1
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"the file's probe has an invalid chain: {error}") from error
+        arrays = {name: np.array(content[name], np.float64) for name in ("transitions", "initial")}
+        chain, shapes = cls(**content | arrays), [array.shape for array in arrays.values()]
+        valid = shapes == [(classes, classes), (classes,)] and 0 < chain.kappa <= 1 and chain.step >= 1
         if not (valid and all((rows >= 0).all() and np.allclose(rows.sum(axis=-1), 1) for rows in arrays.values())):
             raise ModelFileError(f"the file's probe must have a chain of {classes} classes, in probabilities")
         return chain

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,13 +18,7 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
-from polyadic.evaluate.classifier import (
-    WindowClassifier,
-    labels_of,
-    learn_chain,
-    make_probe,
-    rows_to_transform,
-)
+from polyadic.evaluate.classifier import WindowClassifier, labels_of, learn_chain, make_probe, rows_to_transform
 from polyadic.evaluate.probe import AUTO, features_of, statistic_columns
 from polyadic.evaluate.scoring import MEASURES, calibration, scores
 
@@ -67,11 +60,9 @@ class CrossValidation:
     confusion: NDArray[np.float64]  # (K, K), windows by true (rows) and predicted class (columns), mean over repeats
     chance: float  # balanced accuracy of guessing, 1 / number of classes
     majority: float  # accuracy of always predicting the most frequent class
-    refitted: bool  # whether features were refitted in every fold, without the test subjects
     transductive: bool  # whether features or probe may have seen windows of test subjects (but never their labels)
     folds: int  # a number also for "loso"
     repeats: int
-    random_state: int
     subjects: int  # number of tested subjects
     windows: int  # number of tested windows
     left_out: int  # number of labelled windows of unknown subjects, used neither to train nor to test
@@ -136,9 +127,9 @@ class CrossValidation:
     @property
     def features(self) -> str:
         """One sentence on what the features were learned from."""
-        if self.refitted:
-            return "Features were refitted in every fold, without the test subjects."
-        return "Transductive: features were not refitted and, like probes, may have seen windows of test subjects."
+        if self.transductive:
+            return "Transductive: features were not refitted and, like probes, may have seen windows of test subjects."
+        return "Features were refitted in every fold, without the test subjects."
 
 
 def cross_validate(
@@ -149,7 +140,7 @@ def cross_validate(
     probe: Any = AUTO,
     transductive: bool = False,
     random_state: int = 0,
-    on_fold: Callable[[Fold], None] | None = None,
+    on_fold: Callable[[Fold], None] = lambda fold: None,
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
@@ -177,8 +168,8 @@ def cross_validate(
     >>> from polyadic.spectral import STFT
     >>> model = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
     >>> result = cross_validate(model, synthetic(120, n_channels=2), folds=3)
-    >>> result.refitted, result.balanced_accuracy > result.chance
-    (True, True)
+    >>> result.transductive, result.balanced_accuracy > result.chance
+    (False, True)
     """
     unfitted = make_probe(probe)  # raises before the features are learned
     whole = windows.windows if isinstance(windows, WindowStore) else windows
@@ -194,9 +185,8 @@ def cross_validate(
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
     classes, y = np.unique(labels), np.where(is_tested, labels_of(these), "")
     repeats = tests[-1][0] + 1  # one with "loso"
-    predicted = np.empty((repeats, len(tested)), labels.dtype)
-    confidence, path = np.empty(predicted.shape), predicted.copy()
-    probability, smoothed = np.zeros((2, len(tested), len(classes)))
+    probability = np.zeros((repeats, len(tested), len(classes)))
+    smoothed, path = probability.copy(), np.full((repeats, len(tested)), -1)
     reasons, used = list[str](), list[bool]()
     fitted, Z = model, features_of(model, these) if transductive else None
     prior = getattr(getattr(model, "probe_", None), "prior_", None)
@@ -212,45 +202,39 @@ def cross_validate(
         people = these.subject
         trained = clone(unfitted).fit(Z[train], y[train], people[train], statistic_columns(fitted)).with_prior(prior)
         trained.chain_ = learn_chain(trained, Z[along], y[along], people[along], these[along])
-        classifier, chosen = WindowClassifier.of_parts(fitted, trained), np.flatnonzero((is_tested | in_order) & left)
-        found = classifier.predict_proba(these[chosen])
-        own, ordered = found[is_tested[chosen]], in_order[chosen]
-        places, columns = np.flatnonzero(test), np.searchsorted(classes, trained.classes_)
-        predicted[repeat, places] = path[repeat, places] = trained.classes_[own.argmax(axis=1)]
-        confidence[repeat, places] = own.max(axis=1)
-        if repeat == 0:
-            probability[places[:, None], columns] = smoothed[places[:, None], columns] = own
+        classifier, chosen = WindowClassifier.of(fitted, trained), np.flatnonzero((is_tested | in_order) & left)
+        found, ordered = classifier.predict_proba(these[chosen]), in_order[chosen]
+        columns = np.searchsorted(classes, trained.classes_)
+        cells = repeat, np.flatnonzero(test)[:, None], columns
+        probability[cells] = smoothed[cells] = found[is_tested[chosen]]
         if trained.chain_ is not None:
             rows, places = chosen[ordered], np.flatnonzero((in_order & left)[is_tested])
-            sequence, given_all = classifier.label_sequence(found[ordered], these[rows])
-            path[repeat, places] = sequence[is_tested[rows]]
-            if repeat == 0:
-                smoothed[places[:, None], columns] = given_all[is_tested[rows]]
+            sequence, given_all = classifier.predict_sequence(these[rows], found[ordered])
+            path[repeat, places] = np.searchsorted(classes, sequence[is_tested[rows]])
+            smoothed[repeat, places[:, None], columns] = given_all[is_tested[rows]]
             used.append(trained.chain_.is_default)
         reasons.append(trained.reason_)
-        if on_fold is not None:
-            on_fold(Fold(number, len(tests), repeats, classifier, tested[test]))
-    order = None
+        on_fold(Fold(number, len(tests), repeats, classifier, tested[test]))
+    codes, order = probability.argmax(axis=2), None
+    predicted, path = classes[codes], classes[np.where(path < 0, codes, path)]
     if used:
         recall = {str(name): float(np.mean(path[:, labels == name] == name)) for name in classes}
-        order = {"recall": recall, "used": float(np.mean(used)), "predicted": path, "probability": smoothed}
+        order = {"recall": recall, "used": float(np.mean(used)), "predicted": path, "probability": smoothed[0]}
         order = _means(labels, path) | order
     return CrossValidation(
         **_means(labels, predicted),
         **_by_class_and_subject(labels, predicted, subject),
-        refitted=not transductive,
         transductive=transductive,
         folds=len(tests) // repeats,
         repeats=repeats,
-        random_state=int(random_state),
         windows=len(labels),
         left_out=int(((whole.label >= 0) & (whole.subject == "")).sum()),
         reasons=tuple(reasons),
         rows=tested,
         predicted=predicted,
         correct=predicted == labels,
-        confidence=confidence,
-        probability=probability,
+        confidence=probability.max(axis=2),
+        probability=probability[0],
         along=order,
     )
 
@@ -318,10 +302,7 @@ def _tested(model: Any, windows: Windows, transductive: bool) -> _Rows:
     if why:
         raise PolyadicError(why)
     if transductive:
-        try:
-            check_is_fitted(model)
-        except NotFittedError as error:
-            raise PolyadicError("transductive=True keeps features, but the model is not fitted") from error
+        check_is_fitted(model)
     return known
 
 
@@ -333,10 +314,10 @@ def _tests(
     check_integer("random_state", seed, 0)
     subject, label = windows.subject[tested], windows.label[tested]
     people, member = np.unique(subject, return_inverse=True)
-    if isinstance(folds, str) and folds == "auto":
+    if folds == "auto":
         folds = "loso" if repeats is None and len(people) <= _MOST_LEFT_OUT_ALONE else min(_FOLDS, len(people))
         repeats = repeats or _REPEATS
-    if isinstance(folds, str) and folds == "loso":
+    if folds == "loso":
         assignments = [member]
     else:
         check_integer("folds", folds, 2)

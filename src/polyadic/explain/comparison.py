@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from polyadic._util.checks import check_integer
 from polyadic.data.labels import known_labels
 from polyadic.errors import PolyadicError
+from polyadic.evaluate.classifier import labels_of
 from polyadic.explain.expression import alike, expression, level, shown
 from polyadic.explain.spectra import place
 
@@ -40,6 +41,7 @@ class Comparison:
     n_subjects: tuple[int, ...]  # number of subjects in each; for pairs, the number of pairs
     n_windows: int
     names: tuple[str, ...]  # (V,), "level", "component 1", …
+    where: tuple[str, ...]  # (V,), channels and frequencies of each component, "" for the level
     mean: _Floats  # (k, V), mean over the subjects of each group, in dB
     effect: _Floats  # (k − 1, V), Hedges' g of each other group against the reference
     interval: _Floats  # (2, k − 1, V), 95 % bootstrap interval of the effect, over subjects; NaN as the statistic
@@ -49,8 +51,6 @@ class Comparison:
     paired: bool = False  # whether conditions are compared within subjects
     covariates: tuple[str, ...] = ()
     alike: tuple[tuple[int, int], ...] = ()  # components (from 1) whose relative expressions correlate above 0.8
-    permutations: int = 0  # number of permutations of the subjects
-    where: tuple[str, ...] = ()  # (V,), channels and frequencies of each component, "" for the level; or not known
 
     @property
     def difference(self) -> _Floats:
@@ -68,8 +68,8 @@ class Comparison:
         Examples
         --------
         >>> g, p, ends = np.array([[0.9]]), np.array([0.01]), np.array([[[1.0]], [[3.0]]])
-        >>> found = Comparison(("rest", "task"), (9, 9), 90, ("level",), np.array([[0], [2]]), g, ends, ends, p, p)
-        >>> print(found.words())
+        >>> numbers = (np.array([[0], [2]]), g, ends, ends, p, p)
+        >>> print(Comparison(("rest", "task"), (9, 9), 90, ("level",), ("",), *numbers).words())
         9 rest, 9 task subjects. With a family-wise error of 5 %: level higher in task (+2.00 dB, 95 % interval +1.00 to
         +3.00, g +0.90, p 0.0100).
         """
@@ -77,27 +77,31 @@ class Comparison:
         told = f"{self.n_subjects[0]} pairs." if self.paired else f"{counts} subjects."
         if not self.tested:
             return f"{told} Too few for a test or an interval: the table has effect sizes only, which are no findings."
-        group = np.abs(self.difference).argmax(axis=0)  # that differs most from the reference, for each row
-        sizes, effect, low, high = (
-            values[group, np.arange(len(self.names))] for values in (self.difference, self.effect, *self.interval_db)
-        )
-        order = [row for row in np.argsort(-np.abs(sizes), kind="stable").tolist() if self.p[row] <= _LEVEL]
-        rows = [
-            f"{self._titles[row]}{',' * bool(self._where[row])} {'higher' if sizes[row] > 0 else 'lower'} in "
-            f"{self.groups[1 + group[row]]} "
-            + f"({sizes[row]:+.2f} dB, 95 % interval {low[row]:+.2f} to {high[row]:+.2f}, g {effect[row]:+.2f}, "
-            f"p {self.p[row]:.4f}{', borderline' * bool(_is_near(self.p[row], self.permutations))})".replace("-", "−")
-            for row in order
-            if abs(sizes[row]) >= _NEGLIGIBLE
-        ]
-        more = [f"{len(rows) - _MOST_NAMED} more"] * (len(rows) > _MOST_NAMED)
-        more += [f"{len(order) - len(rows)} below {_NEGLIGIBLE} dB, negligible in size"] * (len(order) > len(rows))
-        told += f" With a family-wise error of 5 %: {'; '.join([*rows[:_MOST_NAMED], *more]) or 'no difference'}."
-        if any(order):  # of components
+        sizes = np.abs(self.difference).max(axis=0)
+        found = [row for row in np.argsort(-sizes, kind="stable").tolist() if self.p[row] <= _LEVEL]
+        notable = [row for row in found if sizes[row] >= _NEGLIGIBLE]
+        phrases = [self._phrase(row) for row in notable[:_MOST_NAMED]]
+        if len(notable) > _MOST_NAMED:
+            phrases.append(f"{len(notable) - _MOST_NAMED} more")
+        if len(found) > len(notable):
+            phrases.append(f"{len(found) - len(notable)} below {_NEGLIGIBLE} dB, negligible in size")
+        told += f" With a family-wise error of 5 %: {'; '.join(phrases) or 'no difference'}."
+        if any(found):  # of components
             told += (
                 " Components are relative to the level, so they are not independent: a change in one shifts the others."
             )
-        return told + (" Some components vary together and are not separate findings." if self.alike and rows else "")
+        return told + (
+            " Some components vary together and are not separate findings." if self.alike and notable else ""
+        )
+
+    def _phrase(self, row: int) -> str:
+        """Say where a row is, and how the group that differs most from the reference does so."""
+        group = np.abs(self.difference[:, row]).argmax()
+        size, effect, low, high = (values[group, row] for values in (self.difference, self.effect, *self.interval_db))
+        numbers = f"({size:+.2f} dB, 95 % interval {low:+.2f} to {high:+.2f}, g {effect:+.2f}, p {self.p[row]:.4f})"
+        place = f"{self._titles[row]}," if self.where[row] else self._titles[row]
+        direction = "higher" if size > 0 else "lower"
+        return f"{place} {direction} in {self.groups[1 + group]} {numbers.replace('-', '−')}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, with None for tests that were not made."""
@@ -114,19 +118,15 @@ class Comparison:
                 "statistic": float(self.statistic[row]) if tested else None,
                 "p_family_wise": float(self.p[row]) if tested else None,
             }
-            for row, (name, where) in enumerate(zip(self.names, self._where, strict=True))
+            for row, (name, where) in enumerate(zip(self.names, self.where, strict=True))
         ]
         about = {"groups": self.groups, "subjects": self.n_subjects, "windows": self.n_windows, "paired": self.paired}
         return {**about, "covariates": self.covariates, "alike": self.alike, "rows": rows}
 
     @property
-    def _where(self) -> tuple[str, ...]:
-        return self.where or ("",) * len(self.names)
-
-    @property
     def _titles(self) -> list[str]:
         """Names of the rows, with what is known of where they are."""
-        return [", ".join(filter(None, row)) for row in zip(self.names, self._where, strict=True)]
+        return [", ".join(filter(None, row)) for row in zip(self.names, self.where, strict=True)]
 
     def __repr__(self) -> str:
         import pandas as pd
@@ -143,9 +143,6 @@ class Comparison:
         notes = ["components are relative to the level, g is Hedges' g"]
         if self.tested:
             notes.append("low and high are a 95 % interval of the difference for each row alone, p is family-wise")
-            if self.permutations:
-                error = _standard_error(self.permutations)
-                notes.append(f"near 5 %, p is uncertain by ± {3 * error:.4f} ({self.permutations:,} permutations)")
         if self.covariates:
             notes.append(f"adjusted for {', '.join(self.covariates)} (Freedman-Lane permutations, approximate)")
         if self.alike:
@@ -193,7 +190,7 @@ def compare(
     if given is None:
         raise PolyadicError("subjects are compared, but the subject of each window is not known: pass subject")
     if by is None and hasattr(X, "classes"):
-        by = np.array([*X.classes, ""])[X.label]
+        by = labels_of(X)
     count = len(np.asarray(given))
     rows = np.flatnonzero(known_labels(by, count, "by")[0] & known_labels(given, count, "subject")[0])
     if not len(rows):
@@ -220,10 +217,10 @@ def compare(
         groups=tuple(names),
         n_windows=len(rows),
         names=("level", *(f"component {number + 1}" for number in range(relative.shape[1]))),
+        where=("", *places),
         paired=paired,
         covariates=tuple(covariates or ()),
         alike=tuple(alike(relative)),
-        where=("", *places),
         **found,
     )
 
@@ -237,7 +234,7 @@ def compare_subjects(
     random_state: int = 0,
     bootstrap: int = 2000,
 ) -> dict[str, Any]:
-    """Compare values of subjects: what a `Comparison` has, from `n_subjects` to `p`, and `permutations`.
+    """Compare values of subjects: what a `Comparison` has, from `n_subjects` to `p`.
 
     Parameters
     ----------
@@ -282,35 +279,24 @@ def compare_subjects(
 
         statistic, score, largest = permuted(permutations)
         p = _p_values(score, largest)
-        if _is_near(p, permutations).any():  # so that the decision depends less on the seed
-            largest = np.concatenate([largest, permuted(_MORE * permutations)[2]])
-            p, permutations = _p_values(score, largest), len(largest)
-    interval, interval_db = _intervals(adjusted, codes, pairs is not None, bootstrap, random)
+        # Within 3 standard errors of 5 %, more permutations, so that the decision depends less on the seed.
+        if (np.abs(p - _LEVEL) < 3 * np.sqrt(_LEVEL * (1 - _LEVEL) / permutations)).any():
+            p = _p_values(score, np.concatenate([largest, permuted(_MORE * permutations)[2]]))
+    interval_db, interval = _intervals(adjusted, codes, pairs is not None, bootstrap, random)
     return {
         "n_subjects": sizes,
         "mean": np.stack([adjusted[codes == code].mean(axis=0) for code in range(count)]),
-        "effect": _hedges(adjusted[None], codes)[0],
+        "effect": _sizes(adjusted[None], codes)[1, 0],
         "interval": interval,
         "interval_db": interval_db,
         "statistic": statistic,
         "p": p,
-        "permutations": permutations,
     }
 
 
 def _p_values(score: _Floats, largest: _Floats) -> _Floats:
     """Return the family-wise p of each score (V,), from the largest scores of permutations (P,)."""
     return np.asarray((1 + (largest[:, None] >= score * (1 - 1e-12)).sum(axis=0)) / (1 + len(largest)))
-
-
-def _standard_error(permutations: int) -> float:
-    """Return the standard error of a p of 5 % from this number of permutations."""
-    return float(np.sqrt(_LEVEL * (1 - _LEVEL) / max(permutations, 1)))
-
-
-def _is_near(p: Any, permutations: int) -> Any:
-    """Return whether p is so near to 5 % that other permutations may decide otherwise: within 3 standard errors."""
-    return (permutations > 0) & (np.abs(p - _LEVEL) < 3 * _standard_error(permutations))
 
 
 def _subject_means(
@@ -411,42 +397,37 @@ def _flipped(differences: _Floats, permutations: int, random: Any) -> tuple[_Flo
     return statistic, np.abs(statistic), np.abs(t(signs)).max(axis=1)
 
 
-def _hedges(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
-    """Return Hedges' g of each group against the first, of samples (B, n, V): (B, k − 1, V).
+def _sizes(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
+    """Return the mean of each group minus that of the first, and Hedges' g, of samples (B, n, V): (2, B, k − 1, V).
 
-    The difference of means over the pooled standard deviation, times 1 − 3 / (4 (n − 2) − 1), which removes the bias of
+    g is the difference over the pooled standard deviation, times 1 − 3 / (4 (n − 2) − 1), which removes the bias of
     small samples. For pairs, too, the deviation is that of the two conditions, so that both designs compare.
     """
-    effects = []
+    sizes = []
     first = samples[:, codes == 0]
     for code in range(1, int(codes.max()) + 1):
         other = samples[:, codes == code]
         freedom = max(first.shape[1] + other.shape[1] - 2, 1)
         squares = sum(((part - part.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for part in (first, other))
         pooled = np.sqrt(np.maximum(squares / freedom, _TINY))
-        effects.append((1 - 3 / (4 * freedom - 1)) * (other.mean(axis=1) - first.mean(axis=1)) / pooled)
-    return np.stack(effects, axis=1)
+        difference = other.mean(axis=1) - first.mean(axis=1)
+        sizes.append([difference, (1 - 3 / (4 * freedom - 1)) * difference / pooled])
+    return np.stack(sizes, axis=2)
 
 
-def _differences(samples: _Floats, codes: NDArray[np.intp]) -> _Floats:
-    """Return the mean of each group minus that of the first, of samples (B, n, V): (B, k − 1, V)."""
-    means = np.stack([samples[:, codes == code].mean(axis=1) for code in range(int(codes.max()) + 1)], axis=1)
-    return np.asarray(means[:, 1:] - means[:, :1])
-
-
-def _intervals(values: _Floats, codes: NDArray[np.intp], paired: bool, samples: int, random: Any) -> list[_Floats]:
-    """Return 95 % bootstrap intervals of Hedges' g, and of the difference in dB: (2, k − 1, V) each.
+def _intervals(values: _Floats, codes: NDArray[np.intp], paired: bool, samples: int, random: Any) -> _Floats:
+    """Return 95 % bootstrap intervals of both `_sizes`: (2, 2, k − 1, V), the limits in the second axis.
 
     Subjects are sampled within groups, pairs whole.
     """
     places = [np.flatnonzero(codes == code) for code in range(int(codes.max()) + 1)]
     if not samples:
-        return [np.full((2, len(places) - 1, values.shape[1]), np.nan)] * 2
+        return np.full((2, 2, len(places) - 1, values.shape[1]), np.nan)
     drawn = [random.integers(len(rows), size=(samples, len(rows))) for rows in places]
     if paired:
         drawn = [drawn[0]] * len(places)
     chosen = np.concatenate([rows[draw] for rows, draw in zip(places, drawn, strict=True)], axis=1)
     sorted_codes = np.concatenate([codes[rows] for rows in places])
     with np.errstate(over="ignore"):
-        sizes = (size(values[chosen], sorted_codes) for size in (_hedges, _differences))
-        return [np.asarray(np.percentile(size, [2.5, 97.5], axis=0)) for size in sizes]
+        ends = np.percentile(_sizes(values[chosen], sorted_codes), [2.5, 97.5], axis=1)
+    return np.asarray(ends.swapaxes(0, 1))

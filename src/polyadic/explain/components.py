@@ -21,11 +21,10 @@ from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.step import Objective, State
-from polyadic.data.labels import known_labels
-from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.errors import ModelFileError
 from polyadic.estimators import CPD
 from polyadic.explain.expression import profiles, with_bases
-from polyadic.explain.replicability import Replicability, match, replicability
+from polyadic.explain.replicability import SAME, Replicability, match, replicability, subjects_of
 from polyadic.scale.moments import Moments
 from polyadic.spectral import STFT
 
@@ -133,7 +132,9 @@ def components(
     >>> found.rank, [profile.sum(axis=0).round(6).max() for profile in found.profiles]
     (2, [np.float64(1.0), np.float64(1.0), np.float64(1.0)])
     """
-    moments = source if isinstance(source, Moments) else _collect(source, groups)
+    moments = source
+    if not isinstance(source, Moments):
+        moments = Moments.collect(source, groups=subjects_of(source, groups))
     whole, noise = moments.of(), _noise_tensors(moments)
     tried: dict[int, int] = {}
 
@@ -160,17 +161,6 @@ def components(
     return Components(None, 0, 0, tried, len(moments.groups), None)
 
 
-def _collect(windows: Any, groups: ArrayLike | None) -> Moments:
-    """Collect the moments of each subject."""
-    subjects = getattr(windows, "subject", None) if groups is None else groups
-    known = () if subjects is None else known_labels(subjects, len(np.asarray(subjects)), "groups")[1]
-    if len(np.unique(known)) < 2:
-        raise PolyadicError(
-            "components must replicate in other subjects, but fewer than two are known: pass groups, or --subject"
-        )
-    return Moments.collect(windows, groups=subjects)
-
-
 def _consensus(
     moments: Moments, whole: Any, noise: torch.Tensor | None, rank: int, restarts: int, seed: int
 ) -> tuple[CPD, NDArray[np.bool_]]:
@@ -190,7 +180,7 @@ def _consensus(
 def distinct_components(bases: Sequence[NDArray[Any]], checked: Replicability) -> list[int]:
     """Return the components that replicate, without near-copies of stronger ones that do."""
     unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300) for basis in bases]
-    alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= checked.threshold
+    alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= SAME
     counted: list[int] = []
     for component in np.flatnonzero(checked.replicates):
         if not alike[component, counted].any():

@@ -20,15 +20,13 @@ from torch import Tensor
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.algebra import khatri_rao
 from polyadic.core.missing import Seen, Tally, without_gaps
-from polyadic.data.batches import Samples, choose_device
-from polyadic.data.channels import match_signals
+from polyadic.data.batches import choose_device
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
 __all__ = ["alike", "expression", "level", "profiles", "shown", "with_bases"]
 
 _DECIBELS = 20 / math.log(10)
-_BATCH_BYTES = 2**25
 _ALIKE = 0.8
 
 _Floats = NDArray[np.float64]
@@ -83,31 +81,21 @@ def _expressed(model: Any, X: Any) -> _Floats:
     """Return the expression of the components and, in the last column, of uniform profiles: (N, R + 1)."""
     model = shown(model)
     stft = _checked_stft(model)
-    samples = Samples(match_signals(X, model.fs_, model.channel_names_, units=model.units_))
-    if samples.shape[1:] != model._sample_shape:
-        raise PolyadicError(
-            f"X must have shape (N, {', '.join(map(str, model._sample_shape))}) as in fit, but has shape "
-            f"{samples.shape}"
-        )
-    factors = [np.column_stack([factor, np.ones(len(factor))]) for factor in model.factors_]
+    samples, quiet, tally, result = model._samples(X), stft.quiet(), Tally(), []
     device, dtype = choose_device(model.device, samples.data), samples.dtype
-    weights = khatri_rao([torch.as_tensor(profiles(factor), dtype=dtype, device=device) for factor in factors])
+    factors = [profiles(np.column_stack([factor, np.ones(len(factor))])) for factor in model.factors_]
+    weights = khatri_rao([torch.as_tensor(factor, dtype=dtype, device=device) for factor in factors])
     baseline = torch.as_tensor(stft.baseline, dtype=dtype, device=device)[:, :, None]
-    rows = max(1, _BATCH_BYTES // (max(len(weights), math.prod(samples.shape[1:])) * dtype.itemsize))
-    quiet, result, tally = stft.quiet(), np.empty((len(samples), weights.shape[1])), Tally()
     limits, keep_flat = (model.prior_.limits, model._keeps_flat) if hasattr(model, "prior_") else (None, True)
-    for first in range(0, len(samples), rows):
-        # Not by `Samples.take`, which refuses NaN.
-        part, data = np.arange(first, min(first + rows, len(samples))), samples.data
-        raw = torch.as_tensor(data.read(part) if hasattr(data, "read") else data[first : first + rows])
-        windows, lacking, present, dead = without_gaps(raw.to(device, dtype), model.fs_, limits, keep_flat)
+    for _, raw in model._raw_batches(samples, missing=True):
+        windows, lacking, present, dead = without_gaps(raw, model.fs_, limits, keep_flat)
         if lacking is not None and present is not None:  # NaN makes every frame that it touches NaN
             windows[lacking] = windows[lacking].masked_fill(~present, torch.nan)
         T = quiet.transform(windows) - baseline
         tally.add(Seen(windows, T, dead=dead))
-        result[part] = _weighted_mean(T.flatten(1), weights).cpu().numpy()
+        result.append(_weighted_mean(T.flatten(1), weights).double().cpu().numpy())
     tally.warn(model._channel_labels(), samples.data)
-    return _DECIBELS * result
+    return _DECIBELS * np.concatenate(result)
 
 
 def _weighted_mean(T: Tensor, weights: Tensor) -> Tensor:
@@ -163,7 +151,7 @@ def profiles(factor: NDArray[Any]) -> _Floats:
 def _checked_stft(model: Any) -> STFT:
     """Return the STFT of a model whose components have an expression in dB; raise if they have none."""
     check_is_fitted(model)
-    stft, why = getattr(model, "tensorize_", None), ""
+    stft = getattr(model, "tensorize_", None)
     if not isinstance(stft, STFT) or stft.parts != "log_amplitude" or not hasattr(model, "factors_"):
         parts = "none" if stft is None else getattr(stft, "parts", type(stft).__name__)
         why = f"needs log amplitudes of an STFT, but the model has {parts}"
@@ -171,6 +159,6 @@ def _checked_stft(model: Any) -> STFT:
         why = "needs profiles that are not negative, but this model was fitted with nonnegative=False"
     elif stft.baseline is None:
         why = "needs the typical level of the windows of the fit: fit the model again with mean='auto', the default"
-    if why or not isinstance(stft, STFT):
-        raise PolyadicError(f"expression in dB {why}. model.coefficients(X) exists for every model, without a unit")
-    return stft
+    else:
+        return stft
+    raise PolyadicError(f"expression in dB {why}. model.coefficients(X) exists for every model, without a unit")

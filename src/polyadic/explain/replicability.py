@@ -26,14 +26,14 @@ from polyadic._util.random_streams import integer_seed
 from polyadic.core.solve import pair_components
 from polyadic.data.batches import Samples
 from polyadic.data.labels import known_labels
-from polyadic.data.splits import contiguous_blocks, group_folds
+from polyadic.data.splits import group_folds
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.scale.moments import Moments
 
-__all__ = ["Match", "Replicability", "match", "replicability"]
+__all__ = ["SAME", "Match", "Replicability", "match", "replicability", "subjects_of"]
 
-_THRESHOLD = 0.9  # minimum match, a common criterion for the same component (Lorenzo-Seva and ten Berge, 2006)
-_BLOCKS = 20  # number of blocks of windows that take the place of unknown subjects
+SAME = 0.9
+"""Minimum match of the same component, a common criterion (Lorenzo-Seva and ten Berge, 2006)."""
 
 _Floats = NDArray[np.float64]
 
@@ -115,10 +115,8 @@ class Replicability:
     """
 
     match: _Floats  # (R,), median over the refits of the factor match of each component, from 0 to 1
-    returned: _Floats  # (R,), fraction of refits in which a component is found with a match of at least `threshold`
+    returned: _Floats  # (R,), fraction of refits in which a component is found with a match of at least 0.9
     refits: int
-    threshold: float = _THRESHOLD
-    halves: bool = True  # whether refits are on halves of the subjects, not of the windows
 
     @property
     def replicates(self) -> NDArray[np.bool_]:
@@ -133,7 +131,7 @@ class Replicability:
     def __repr__(self) -> str:
         return (
             f"Replicability: {int(self.replicates.sum())} of {len(self.match)} components replicate in {self.refits} "
-            f"refits on halves of the {'subjects' if self.halves else 'windows'}, mean match {self.score:.2f}"
+            f"refits on halves of the subjects, mean match {self.score:.2f}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,14 +141,10 @@ class Replicability:
     @classmethod
     def from_dict(cls, values: Any, rank: int) -> Replicability:
         """Build from the output of `to_dict` for a model of this rank; raise ModelFileError if it is invalid."""
-        try:
-            columns = np.array([values["match"], values["returned"]], np.float64)
-            found = cls(**{**values, "match": columns[0], "returned": columns[1]})
-        except (LookupError, TypeError, ValueError) as error:
-            raise ModelFileError(f"the file's replicability is damaged: {error}") from error
+        columns = np.array([values["match"], values["returned"]], np.float64)
         if columns.shape != (2, rank) or not ((columns >= 0) & (columns <= 1)).all():
             raise ModelFileError(f"the file's replicability does not fit rank {rank}: {values!r}")
-        return found
+        return cls(columns[0], columns[1], int(values["refits"]))
 
 
 def replicability(
@@ -159,9 +153,8 @@ def replicability(
     """Check which components of a model are found again in refits to halves of the subjects, each with another seed.
 
     Subjects are split at random into two halves with about the same number of windows, and a model with the same
-    settings is fitted to each half; this is repeated with other splits. If fewer than two subjects are known,
-    contiguous blocks of windows are split instead. `model.replicability_ = replicability(model, X)` stores the result
-    with the model.
+    settings is fitted to each half; this is repeated with other splits. To store the result with the model, set
+    `model.replicability_`.
 
     Parameters
     ----------
@@ -183,9 +176,10 @@ def replicability(
     """
     check_is_fitted(model)
     check_integer("refits", refits, 1)
+    groups = X.groups if isinstance(X, Moments) else groups
     count = len(X.groups if isinstance(X, Moments) else Samples(X))
-    rows, members, halves = _members(X, groups, count)
-    parts = []
+    known, members = known_labels(subjects_of(X, groups), count, "groups")
+    rows, parts = np.flatnonzero(known), []
     for number in range(refits):  # both halves of a split, one split after the other
         fold = group_folds(np.zeros(len(members)), members, 2, seed=(random_state, number // 2))
         parts.append(np.isin(np.arange(count), rows[fold == number % 2]))
@@ -201,25 +195,18 @@ def replicability(
         for row, bases in zip(similarity, refitted, strict=True):
             pairs = match(model, bases)
             row[pairs.a] = np.minimum(pairs.similarity, 1.0)
-    returned = (similarity >= _THRESHOLD).mean(axis=0)
-    return Replicability(np.median(similarity, axis=0), returned, int(refits), halves=halves)
+    return Replicability(np.median(similarity, axis=0), (similarity >= SAME).mean(axis=0), int(refits))
 
 
-def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.intp], NDArray[Any], bool]:
-    """Return the rows to refit, the group of each, and whether groups are subjects."""
-    if count < 2:
-        raise PolyadicError(f"X must have two windows, or moments of two groups, to be halved, but has {count}")
-    rows = np.arange(count)
-    if isinstance(X, Moments):
-        return rows, np.array(X.groups), True
-    given = getattr(X, "subject", None) if groups is None else groups
-    if given is not None:
-        known, subjects = known_labels(given, count, "groups")
-        if len(np.unique(subjects)) > 1:
-            return rows[known], subjects, True
-        if groups is not None:
-            raise PolyadicError("groups must name two subjects or more: leave it out to halve the windows")
-    return rows, contiguous_blocks(np.zeros(count), min(_BLOCKS, count)), False
+def subjects_of(windows: Any, groups: ArrayLike | None) -> Any:
+    """Return the subject of each window, as given or as the windows have it; raise if fewer than two are known."""
+    subjects = getattr(windows, "subject", None) if groups is None else groups
+    known = () if subjects is None else known_labels(subjects, len(np.asarray(subjects)), "groups")[1]
+    if len(np.unique(known)) < 2:
+        raise PolyadicError(
+            "components must replicate in other subjects, but fewer than two are known: pass groups, or --subject"
+        )
+    return subjects
 
 
 def _refitted(model: Any, X: Any, part: NDArray[np.bool_], seed: int) -> Any:

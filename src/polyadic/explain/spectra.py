@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from polyadic.core.tensorizer import Axis, tensors
 from polyadic.data.channels import match_signals
 from polyadic.data.windows import Windows
 from polyadic.explain.electrodes import positions
 
-__all__ = ["band", "count_peaks", "effect_sizes", "is_flat", "place", "shares", "where_strongest"]
+__all__ = ["effect_sizes", "place", "shares", "where_strongest"]
 
 _FLAT = 0.75  # a profile is flat if at least this share of it is above half of its peak
 _RHYTHMS = {"slow": 0.0, "delta": 0.5, "theta": 4.0, "alpha": 8.0, "sigma": 12.0, "beta": 16.0, "gamma": 30.0}
@@ -38,76 +39,47 @@ def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
     return places
 
 
-def _above_half(weights: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where a profile (n,) is above half of its peak, which may be negative."""
-    peak = weights[np.abs(weights).argmax()]
-    return np.asarray(weights * np.sign(peak) >= 0.5 * abs(peak))
-
-
-def is_flat(weights: NDArray[Any]) -> bool:
-    """Return whether a profile is above half of its maximum almost everywhere, so that its peak is not informative.
-
-    Examples
-    --------
-    >>> is_flat(np.array([1.0, 0.98, 1.0])), is_flat(np.array([0.1, 1.0, 0.1]))
-    (True, False)
-    """
-    return float(_above_half(weights).mean()) >= _FLAT
-
-
-def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None:
-    """Return the peak of a profile and the limits of its full width at half maximum, or None if the profile is flat.
-
-    Examples
-    --------
-    >>> band(Axis("frequency", "frequency", np.arange(5.0), "Hz"), np.array([0.0, 0.6, 1.0, 0.6, 0.0]))
-    (2.0, 1.0, 3.0)
-    """
-    if is_flat(weights):
-        return None
-    peak, high = axis.peak(weights), _above_half(weights)
-    low = np.flatnonzero(~high)
-    first, last = max(low[low < peak], default=-1) + 1, min(low[low > peak], default=len(high)) - 1
-    return float(axis.positions[peak]), float(axis.positions[first]), float(axis.positions[last])
-
-
-def count_peaks(weights: NDArray[Any]) -> int:
-    """Return the number of separate ranges of a profile with at least half the weight of its peak.
-
-    Examples
-    --------
-    >>> count_peaks(np.array([0.0, 1.0, 0.9, 0.1, 0.7, 0.2]))
-    2
-    """
-    return int((np.diff(_above_half(weights).astype(int), prepend=0) > 0).sum())
-
-
 def place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> str:
-    """Describe the peak of a profile, its width and other peaks; of channels, those near the largest weight."""
+    """Describe the peak of a profile, its full width at half maximum, and how many other ranges are as high.
+
+    Of channels, those near the largest weight are named. A profile above half of its peak almost everywhere is flat.
+
+    Examples
+    --------
+    >>> axis = Axis("frequency", "frequency", np.arange(7.0), "Hz")
+    >>> place(axis, np.array([0.0, 0.6, 1.0, 0.6, 0.0, 0.7, 0.2]), [Axis("channel", "channel", np.arange(2.0))])
+    '2 Hz (1–3) and 1 more'
+    """
     if axis.kind == "channel":
-        sizes = np.abs(axis.by_part(weights)).max(axis=0)
-        if len(sizes) > 1 and is_flat(sizes):
-            weak = [name for name, size in zip(axis.labels, sizes, strict=True) if size < 0.5 * sizes.max()]
-            some = ", ".join(weak) if len(weak) <= _MOST_NAMED else f"{len(weak)} channels"
-            return f"all but {some}" if weak else "all channels"
-        order = np.argsort(-sizes, kind="stable")
-        near = [axis.labels[number] for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
-        more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
-        return ", ".join(near[:_MOST_NAMED]) + more
-    peak_and_ends = band(axis, weights)
-    if peak_and_ends is None:
+        return _channels(axis, np.abs(axis.by_part(weights)).max(axis=0))
+    peak = int(np.abs(weights).argmax())
+    high = weights * np.sign(weights[peak]) >= 0.5 * abs(weights[peak])
+    if high.mean() >= _FLAT:
         return _EVERYWHERE.get(axis.kind, "flat")
+    numbers, count = ndimage.label(high)  # of connected ranges
+    width = axis.positions[numbers == numbers[peak]]
     steps = np.abs(np.diff(axis.positions))
     # As many decimals as tell a position from its neighbours.
     whole = not len(steps) or (axis.positions == np.rint(axis.positions)).all()
     digits = 0 if whole else max(1, int(np.ceil(-np.log10(steps.min()))))
-    peak, low, high = (f"{value:.{digits}f}" for value in peak_and_ends)
-    others = count_peaks(weights) - 1
-    text = f"{peak} {axis.unit}".strip() + (f" ({low}–{high})" if low != high else "")
-    text += f" and {others} more" if others else ""
+    at, first, last = (f"{value:.{digits}f}" for value in (axis.positions[peak], width[0], width[-1]))
+    text = f"{at} {axis.unit}".strip() + (f" ({first}–{last})" if first != last else "")
+    text += f" and {count - 1} more" if count > 1 else ""
     if axis.unit == "Hz" and positions(axes[0].labels):
-        text = f"{[name for name, lowest in _RHYTHMS.items() if peak_and_ends[0] >= lowest][-1]}, {text}"
-    return text + (", perhaps an offset" if axis.kind == "frequency" and peak_and_ends[0] == 0 else "")
+        text = f"{[name for name, lowest in _RHYTHMS.items() if axis.positions[peak] >= lowest][-1]}, {text}"
+    return text + (", perhaps an offset" if axis.kind == "frequency" and axis.positions[peak] == 0 else "")
+
+
+def _channels(axis: Axis, sizes: NDArray[Any]) -> str:
+    """Name the channels near the largest weight (n,), or those without much if the others have about the same."""
+    low = [name for name, size in zip(axis.labels, sizes, strict=True) if size < 0.5 * sizes.max()]
+    if len(sizes) > 1 and len(low) <= (1 - _FLAT) * len(sizes):
+        some = ", ".join(low) if len(low) <= _MOST_NAMED else f"{len(low)} channels"
+        return f"all but {some}" if low else "all channels"
+    order = np.argsort(-sizes, kind="stable")
+    near = [axis.labels[number] for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
+    more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
+    return ", ".join(near[:_MOST_NAMED]) + more
 
 
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
