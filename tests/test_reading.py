@@ -279,7 +279,7 @@ def test_tables_that_fit_into_memory_are_parsed_once_with_the_same_windows(tmp_p
     assert np.bincount(store.index.label).tolist() == [8, 8, 8]
 
 
-def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(tmp_path):
+def test_slow_channels_are_skipped_with_a_note_unless_they_are_named(tmp_path):
     only = tmp_path / "only"
     only.mkdir()
     trees.night(only, "SC4001E0", [("Sleep stage W", 4)], 4)
@@ -287,9 +287,9 @@ def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(tmp_p
     without = folder(only, tmp_path / "s", seconds=30)
     assert without.channels == ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG horizontal")
     assert "left out slow channels: Resp oro-nasal (1 Hz)" in without.notes[0]
-    assert "--keep-slow hold" in without.notes[0]
-    kept = folder(only, tmp_path / "v", seconds=30, keep_slow="hold")
-    assert len(kept.channels) == 7
+    assert "name channels with --channel and resample (--resample)" in without.notes[0]
+    kept = folder(only, tmp_path / "v", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"], resample="hold")
+    assert kept.channels == ("EEG Fpz-Cz", "Temp rectal")
     with pytest.raises(DataError, match="--resample hold repeats samples"):
         folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
     held = folder(only, tmp_path / "t", seconds=30, resample="hold")

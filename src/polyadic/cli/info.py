@@ -197,7 +197,6 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
 def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     import numpy as np
 
-    from polyadic.data import read_recording
     from polyadic.data.loading import open_signals
     from polyadic.data.readers.common import is_table, stem_of
     from polyadic.data.readers.edf import EdfFile
@@ -211,13 +210,13 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
         columns = {"label": reading.label, "subject": reading.subject_column}
     else:
         file = open_signals(path)
-        rates = {} if file is None else file.rates
+        rates = file.rates
         if isinstance(file, EdfFile) and not rates:
             return {"kind": "annotations", "annotations": dict(Counter(note.text for note in file.annotations))}
         several = set(rates.values())
         whole = all(max(several) % rate == 0 for rate in several)
         how = given.get("resample", ("hold" if whole else "polyphase") if len(several) > 1 else None)
-        parts = [read_recording(path, channels=given.get("channels"), resample=how, keep_slow=how)]
+        parts = [file.read(given.get("channels"), resample=how).in_memory()]
     found, samples = parts[0], sum(part.signal.shape[1] for part in parts)
     constant = [np.fmin.reduce(part.signal, axis=1) == np.fmax.reduce(part.signal, axis=1) for part in parts]
     units = zip(found.channels, found.units, strict=True)

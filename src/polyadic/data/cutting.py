@@ -91,18 +91,18 @@ def write_store(
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
-    survey, loaded = _Survey(reader), dict[Path, list[tuple[Recording, str]]]()
-    if labels or reading.channels is None or reader.reading.subject_column is not None:
+    survey, loaded = _Survey(reader), dict[Path, list[Recording]]()
+    if labels or reading.channels is None or reading.subject_column is not None:
         loaded = survey.read_all()
     channels = survey.choose_channels(reading, check_classes)
-    known = reader.reading
     if labels:
-        reading = known = _with_classes(reading, survey, check_classes)
+        reading = _with_classes(reading, survey, check_classes)
+    known = reading if labels else reading.without_labels()
     done = 0
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
-            for recording, subject_from in loaded.pop(path) if path in loaded else reader.load(path):
+            for recording in loaded.pop(path) if path in loaded else reader.load(path):
                 # An OSError here, such as a full disk, is not the fault of the recording.
                 with reader.skipping(recording.name, PolyadicError):
                     length = samples_in(known.seconds, recording.fs)
@@ -121,7 +121,7 @@ def write_store(
                         )
                         writer = stack.enter_context(StoreWriter(store, header, force=force))
                     survey.partly += int(((classes < 0) & (label(_TOUCHED) >= 0)).sum())
-                    writer.add(recording, starts, classes, subject_from=subject_from)
+                    writer.add(recording, starts, classes)
             done += path.stat().st_size if path.exists() else 0
             if progress is not None:
                 progress(reader.name_of(path), number, len(reader.files), writer.n_windows if writer else 0, done)
@@ -237,30 +237,31 @@ class _Survey:
     lasting: set[str] = field(default_factory=set)
     partly: int = 0
 
-    def read_all(self) -> dict[Path, list[tuple[Recording, str]]]:
+    def read_all(self) -> dict[Path, list[Recording]]:
         """Add all recordings, and return those that are in memory by file, as long as there is room for them."""
         kept, room = {}, float(_KEPT_BYTES)
         for path in self.reader.files:
             found = self.reader.load(path)
             with self.reader.skipping(self.reader.name_of(path), PolyadicError):
-                for recording, _ in found:
-                    self.add(recording, self.reader.reading)
-            signals = [recording.signal for recording, _ in found]
+                for recording in found:
+                    self.add(recording)
+            signals = [recording.signal for recording in found]
             size = sum(signal.nbytes if isinstance(signal, np.ndarray) else np.inf for signal in signals)
             if size <= room:
                 kept[path] = found
                 room -= size
         return kept
 
-    def add(self, recording: Recording, reading: Reading) -> None:
-        """Add one recording."""
+    def add(self, recording: Recording) -> None:
+        """Add one recording, and its annotations if labels are read."""
+        reading = self.reader.reading
         if not self.channels or self.channels.keys() & set(recording.channels):
             self.recordings += 1
             self.channels.update(recording.channels)
             for channel, unit in zip(recording.channels, recording.units, strict=True):
                 self.units[channel] = self.units.get(channel) or unit
         texts = dict.fromkeys(one.text for one in recording.annotations)
-        if not texts:
+        if not texts or not self.reader.labels:
             return
         length = samples_in(reading.seconds, recording.fs)
         starts = _starts(recording, reading, length)

@@ -59,9 +59,6 @@ class Reading:
     resample: _Method | None = _option(
         "Resample recordings or channels of different rates to one rate: repeat samples, or filter."
     )
-    keep_slow: _Method | None = _option(
-        "Keep channels at a quarter of the fastest rate or less (left out by default): repeat samples, or filter."
-    )
     missing: float | None = _option(
         "Value of missing samples, such as -32.768, in addition to empty cells and to the marks of the format.", "VALUE"
     )
@@ -96,9 +93,8 @@ class Reading:
             raise PolyadicError(f"missing must be a finite number, but is {self.missing!r}")
         if self.min_share is not None and not (_is_number(self.min_share) and 0 < self.min_share <= 1):
             raise PolyadicError(f"min_share must be above 0 and at most 1, but is {self.min_share!r}")
-        for name in ("resample", "keep_slow"):
-            if getattr(self, name) not in (None, "hold", "polyphase"):
-                raise PolyadicError(f"{name} must be 'hold', 'polyphase' or None, but is {getattr(self, name)!r}")
+        if self.resample not in (None, "hold", "polyphase"):
+            raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {self.resample!r}")
         if self.channels is not None:
             given: Any = self.channels
             names = () if isinstance(given, str) else tuple(given)

@@ -7,7 +7,7 @@ Samples are float32, NaN where they are missing. They are in memory, or stay in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
@@ -75,6 +75,7 @@ class Recording:
     annotations : annotations in order of onset
     segments : parts between gaps, in order; the first begins at sample 0
     began : start date and time in ISO 8601, or only the time; "" if unknown
+    subject_from : where the subject was found; see `polyadic.data.subjects`
     """
 
     name: str
@@ -86,6 +87,7 @@ class Recording:
     annotations: tuple[Annotation, ...] = ()
     segments: tuple[Segment, ...] = (Segment(0, 0.0),)
     began: str = ""
+    subject_from: str = ""
 
     def __post_init__(self) -> None:
         shape, dtype = self.signal.shape, self.signal.dtype
@@ -294,26 +296,19 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
     return changed if isinstance(recording.signal, Unread) else changed.in_memory()
 
 
-def at_one_rate(
-    file: str, channels: Sequence[Recording], fs: float | None, how: str | Mapping[str, str | None] | None
-) -> Recording:
-    """Join recordings of one channel each to one at the rate `fs`, by default that of the fastest.
-
-    `how` is "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ.
-    """
-    target = float(max(one.fs for one in channels) if fs is None else fs)
-    rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
-    rows = []
-    for one in channels:
-        way = how.get(one.channels[0]) if isinstance(how, Mapping) else how
-        rows.append(resample_recording(one, target, way, f"{file} ({rates}) has a channel that"))
-    size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
-    return replace(
-        rows[0],
-        channels=tuple(row.channels[0] for row in rows),
-        units=tuple(row.units[0] for row in rows),
-        signal=Unread((len(rows), size), lambda first, stop: np.concatenate([row.read(first, stop) for row in rows])),
+def join_channels(parts: Sequence[Recording], channels: Sequence[str]) -> Recording:
+    """Join recordings of the same time and rate to one with their channels in this order."""
+    names = [name for part in parts for name in part.channels]
+    size = min(part.signal.shape[1] for part in parts)  # rates in odd ratios may differ by a sample at the end
+    joined = replace(
+        parts[0],
+        channels=tuple(names),
+        units=tuple(unit for part in parts for unit in part.units),
+        signal=Unread(
+            (len(names), size), lambda first, stop: np.concatenate([part.read(first, stop) for part in parts])
+        ),
     )
+    return joined.with_channels([names.index(channel) for channel in channels]) if len(parts) > 1 else parts[0]
 
 
 # --------------------------------------------------------------------------------------------------------- start times

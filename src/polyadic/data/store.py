@@ -280,15 +280,7 @@ class StoreWriter:
                 self._file.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def add(
-        self,
-        recording: Recording,
-        starts: NDArray[Any],
-        labels: NDArray[Any],
-        part: str = "",
-        *,
-        subject_from: str = "",
-    ) -> int:
+    def add(self, recording: Recording, starts: NDArray[Any], labels: NDArray[Any], part: str = "") -> int:
         """Write the windows of one recording that begin at `starts`, and return how many have a sample and are written.
 
         Channels are matched by name, in any order, and converted to the units of the store. Channels of the store that
@@ -298,9 +290,8 @@ class StoreWriter:
         ----------
         starts, labels : (n,), first samples and classes (-1 where unknown)
         part : part of a published split that the recording belongs to
-        subject_from : where the subject was found; see `polyadic.data.subjects`
         """
-        entry = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from, "part": part}
+        entry = {name: getattr(recording, name) for name in ("name", "subject", "subject_from")} | {"part": part}
         if recording.began:
             entry["began"] = recording.began
         batches = self._cut_batches(self._with_channels(recording), np.asarray(starts, np.int64), labels)

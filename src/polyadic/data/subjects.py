@@ -32,12 +32,12 @@ class Subject(NamedTuple):
     source: str
 
 
-def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subject:
+def find_subject(path: str, pattern: str | None = None, root: str = "", label: str = "") -> Subject:
     """Find the subject of a recording in its path.
 
     `path` is relative to the folder that is read, whose name is `root`, which may itself be the BIDS folder of a
     subject. `pattern` is a regular expression with one group; by default the subject is a BIDS entity such as `sub-01`
-    anywhere in the path, else the folder that contains the file, else the file name.
+    anywhere in the path, else the folder that contains the file (except that of a `label`), else the file name.
 
     Examples
     --------
@@ -54,7 +54,9 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     if entities:
         return Subject(entities[0], ENTITY)
     *folders, name = path.split("/")
-    return Subject(folders[-1], FOLDER) if folders else Subject(name.removesuffix(".gz").rpartition(".")[0], FILE)
+    if above := [folder for folder in folders if folder != label]:
+        return Subject(above[-1], FOLDER)
+    return Subject(name.removesuffix(".gz").rpartition(".")[0], FILE)
 
 
 def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:

@@ -25,7 +25,8 @@ from polyadic.data.channels import split_unit
 from polyadic.data.labels import as_text, is_unknown
 from polyadic.data.readers.common import check_file, choose_channels, ending_of
 from polyadic.data.reading import Reading, close_match, listed
-from polyadic.data.recordings import Annotation, Recording, Segment, clock_time
+from polyadic.data.recordings import Annotation, Recording, Segment, clock_time, resample_recording
+from polyadic.data.subjects import COLUMN
 from polyadic.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -308,7 +309,8 @@ def recordings_in(
     for who in filter(is_unknown, people):
         raise DataError(f"{file}, line {people[who].index[0] + 2}: the column {by!r} must name a subject")
     names = {who: name if len(people) == 1 else f"{name}/{who}" for who in people}
-    return [_recording(rows, reading, by, file, names[who], who) for who, rows in people.items()]
+    found = [_recording(rows, reading, by, file, names[who], who) for who, rows in people.items()]
+    return [replace(recording, subject_from=COLUMN) for recording in found]
 
 
 def _recording(frame: pd.DataFrame, reading: Reading, by: str | None, file: str, name: str, who: str) -> Recording:
@@ -343,7 +345,8 @@ def _recording(frame: pd.DataFrame, reading: Reading, by: str | None, file: str,
     names, units = zip(*map(split_unit, channels), strict=True) if channels else ((), ())
     names = names if len(set(names)) == len(names) else channels
     recording = Recording(name, who, float(fs), names, units, signal, segments=segments, began=began)
-    return recording if labels is None else _labelled(recording, labels)
+    recording = recording if labels is None else _labelled(recording, labels)
+    return recording if reading.fs is None else resample_recording(recording, reading.fs, resample, file)
 
 
 def _labelled(recording: Recording, labels: NDArray[np.str_]) -> Recording:
