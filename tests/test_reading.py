@@ -312,17 +312,8 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert (store.index.label >= 0).all()
     moved = folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
     assert (moved.index.label < 0).any()
-    assert any("no label. To label more: shorter windows" in note for note in moved.notes)
     half = folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
     assert any("% of the windows have no label" in note for note in half.notes)
-
-
-def test_empty_cells_give_no_advice_on_how_to_label_more(tmp_path):
-    path = tmp_path / "in" / "p01.csv"
-    people.table(path, ["walk", "rest", "rest", "rest", "run"], 0)
-    path.write_text(path.read_text().replace(",rest", ","))
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
-    assert "60.0 % of the windows have no label" in store.notes
 
 
 def test_the_error_for_recordings_without_any_sample_says_so(tmp_path):

@@ -135,7 +135,7 @@ def write_recordings(
                 reading,
                 on_error=common.on_error,
                 force=force,
-                progress=lambda name, done, total, *_: show(done, total, name),
+                progress=lambda name, done, total: show(done, total, name),
                 **options,
             )
         except DataError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,23 +20,23 @@ from polyadic.data.loading import FolderReader, OnError
 from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
-from polyadic.data.store import Header, OnRecording, StoreWriter, WindowStore, check_new_store
+from polyadic.data.store import Header, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["folder", "samples_in", "windows_of_frame", "write_store"]
+__all__ = ["OnFile", "folder", "windows_of_frame", "write_store"]
+
+OnFile = Callable[[str, int, int], None]
+"""Called after each file with its name, the number of files done, and that of all files."""
 
 _MOST_CLASSES = 50
 """Maximum number of annotation texts used as classes, unless classes are given."""
 
 _MOSTLY = 0.5
 """Share of recordings that must have a channel."""
-
-_TOUCHED = 1e-9
-"""Share of a window that a class covers, if it covers any of it."""
 
 _KEPT_BYTES = 256 * 2**20
 """Maximum size of the tables that are kept in memory from the survey of a folder until their windows are cut."""
@@ -51,7 +52,7 @@ def folder(
     *,
     on_error: OnError = "raise",
     force: bool = False,
-    progress: OnRecording | None = None,
+    progress: OnFile | None = None,
     **options: Any,
 ) -> WindowStore:
     """Write a store from your own recordings: one file, or all files of a folder in any format that polyadic reads.
@@ -65,7 +66,7 @@ def folder(
     store : folder of the store
     on_error : what to do if a recording cannot be read: "raise", or "skip" it and list it in the store
     force : whether to replace an existing store, once the new one is complete
-    progress : called after each file with its name, files done, total files, windows so far, bytes read so far
+    progress : called after each file with its name, the number of files done, and that of all files
     """
     return write_store(root, store, Reading(**options), on_error=on_error, force=force, progress=progress)
 
@@ -79,7 +80,7 @@ def write_store(
     check_classes: bool = True,
     on_error: OnError = "raise",
     force: bool = False,
-    progress: OnRecording | None = None,
+    progress: OnFile | None = None,
 ) -> WindowStore:
     """Write a store of windows that are cut from recordings as a `Reading` describes.
 
@@ -98,17 +99,13 @@ def write_store(
     if labels:
         reading = _with_classes(reading, survey, check_classes)
     known = reading if labels else reading.without_labels()
-    done = 0
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
             for recording in loaded.pop(path) if path in loaded else reader.load(path):
                 # An OSError here, such as a full disk, is not the fault of the recording.
                 with reader.skipping(recording.name, PolyadicError):
-                    length = samples_in(known.seconds, recording.fs)
-                    starts = _starts(recording, known, length)
-                    label = partial(label_windows, recording, starts, length, known.class_numbers)
-                    classes = label(known.min_share, by_moments=survey.by_moments)
+                    length, starts = _place(recording, known)
                     if writer is None:  # the first recording sets the sampling rate
                         units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
                         header = Header(
@@ -120,11 +117,11 @@ def write_store(
                             settings={"reading": reading.to_json()},
                         )
                         writer = stack.enter_context(StoreWriter(store, header, force=force))
-                    survey.partly += int(((classes < 0) & (label(_TOUCHED) >= 0)).sum())
-                    writer.add(recording, starts, classes)
-            done += path.stat().st_size if path.exists() else 0
+                    classes, share = known.class_numbers, known.min_share
+                    label = label_windows(recording, starts, length, classes, share, by_moments=survey.by_moments)
+                    writer.add(recording, starts, label)
             if progress is not None:
-                progress(reader.name_of(path), number, len(reader.files), writer.n_windows if writer else 0, done)
+                progress(reader.name_of(path), number, len(reader.files))
         if writer is None:
             name, reason = next(iter(reader.skipped.items()))
             if len(reader.files) == 1:
@@ -139,8 +136,15 @@ def write_store(
     return written
 
 
-def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
-    """Return the number of samples in a window, or in a stride."""
+def _place(recording: Recording, reading: Reading) -> tuple[int, NDArray[np.int64]]:
+    """Return the length of the windows of a recording in samples, and their first samples: (n,)."""
+    length = _samples_in(reading.seconds, recording.fs)
+    step = None if reading.stride is None else _samples_in(reading.stride, recording.fs, "--stride")
+    phase = scored_phase(recording, length, step) if reading.offset is None else None
+    return length, window_starts(recording, length, step, reading.offset, phase)
+
+
+def _samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
     samples = round(seconds * fs)
     if samples > _LONGEST:
         raise PolyadicError(f"{option} {seconds:g} s is too long: it must have at most {_LONGEST} samples")
@@ -151,12 +155,6 @@ def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
             f"choose another length ({option}), or give the exact sampling rate (--fs)"
         )
     return samples
-
-
-def _starts(recording: Recording, reading: Reading, length: int) -> NDArray[np.int64]:
-    step = None if reading.stride is None else samples_in(reading.stride, recording.fs, "--stride")
-    phase = scored_phase(recording, length, step) if reading.offset is None else None
-    return window_starts(recording, length, step, reading.offset, phase)
 
 
 def windows_of_frame(
@@ -185,8 +183,7 @@ def windows_of_frame(
     owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
     pieces, tables = [], []
     for piece in recordings_in(table, reading, "the data frame", "", by):
-        length = samples_in(reading.seconds, piece.fs)
-        starts = _starts(piece, reading, length)
+        length, starts = _place(piece, reading)
         classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
         numbers = label_windows(piece, starts, length, classes, reading.min_share)
         people = owners.get(piece.subject, [""])
@@ -224,7 +221,6 @@ class _Survey:
     marking : for each annotation text without duration, the number of windows in which it is the most frequent one
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
     lasting : texts of annotations with a duration that may be classes
-    partly : number of windows without a label because classes cover them only in part (`min_share`)
     """
 
     reader: FolderReader
@@ -235,7 +231,6 @@ class _Survey:
     marking: Counter[str] = field(default_factory=Counter)
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
-    partly: int = 0
 
     def read_all(self) -> dict[Path, list[Recording]]:
         """Add all recordings, and return those that are in memory by file, as long as there is room for them."""
@@ -263,8 +258,7 @@ class _Survey:
         texts = dict.fromkeys(one.text for one in recording.annotations)
         if not texts or not self.reader.labels:
             return
-        length = samples_in(reading.seconds, recording.fs)
-        starts = _starts(recording, reading, length)
+        length, starts = _place(recording, reading)
         label = partial(label_windows, recording, starts, length, min_share=reading.min_share)
         moments = Counter(one.text for one in recording.annotations if is_moment(one, recording.fs))
         for text, count in moments.items():
@@ -327,12 +321,9 @@ class _Survey:
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
-        known = store.index.label >= 0
-        unlabelled = float((~known).mean())
+        unlabelled = float((store.index.label < 0).mean())
         if reading.classes and unlabelled:
-            more = "To label more: shorter windows (--seconds), a stride (--stride), --offset or --min-share 0.5"
-            hint = f". {more}" if self.partly > _MOSTLY * (self.partly + known.sum()) else ""
-            found.append(f"{100 * unlabelled:.1f} % of the windows have no label{hint}")
+            found.append(f"{100 * unlabelled:.1f} % of the windows have no label")
         lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
         if lost and reading.classes:
             found.append(

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -32,10 +32,7 @@ from polyadic.data.recordings import Recording, cut_windows, observed_windows
 from polyadic.data.windows import Index, Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["Header", "OnRecording", "StoreWriter", "WindowStore", "check_new_store", "is_store", "write_windows"]
-
-OnRecording = Callable[[str, int, int, int, int], None]
-"""Called after each recording with its name, recordings done, total recordings, windows so far, bytes read so far."""
+__all__ = ["Header", "StoreWriter", "WindowStore", "check_new_store", "is_store", "write_windows"]
 
 _VERSION = 3
 _SAMPLES, _INDEX, _DESCRIPTION = "samples.npy", "index.npz", "store.json"
