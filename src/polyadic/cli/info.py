@@ -162,7 +162,7 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
 
     if is_store(path):
         return describe_store(WindowStore(path))
-    files, left_out = find_recordings(path, on_error="skip")
+    files, left_out = find_recordings(path)
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
     first, unreadable, flat = Facts(), dict[str, str](), dict[str, list[str]]()

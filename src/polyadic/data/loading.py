@@ -61,7 +61,7 @@ class FolderReader:
 
     def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
         self.base, self.reading, self.labels, self.on_error = Path(root), reading, labels, on_error
-        self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
+        self.files, self.left_out = find_recordings(root, reading.pattern, reading.scoring)
         self.skipped: dict[str, str] = {}
         self.notes: dict[str, list[str]] = {}
         self.channels: dict[str, None] = {}
@@ -222,7 +222,7 @@ class FolderReader:
     def _find_scorings(self, pattern: str) -> dict[Path, list[Path]]:
         """Return the scoring files of each recording, of which there should be one; none may match two recordings."""
         folder = self.base if self.base.is_dir() else self.base.parent
-        every = find_files(folder, on_error="skip").files
+        every = find_files(folder).files
         candidates = [path for path in every if matches(path.relative_to(folder).as_posix(), pattern)]
         if not candidates:
             raise DataError(f"--scoring {pattern!r} matches no file in {folder.name or folder}")

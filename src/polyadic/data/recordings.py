@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -270,28 +271,28 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
     if factor > _FACTOR:
         raise DataError(f"{owner}: the sampling rate must be at least {fs / _FACTOR:g} Hz, but is {recording.fs:g} Hz")
     sizes = [math.ceil((end - first) * factor - 1e-6) for first, end, _ in recording.spans]
-    firsts = np.cumsum([0, *sizes]).tolist()
+    *firsts, count = accumulate(sizes, initial=0)
 
-    def held_samples(first: int, stop: int) -> _Signal:
+    def hold(first: int, stop: int) -> _Signal:
         part = np.repeat(recording.read(first // times, -(-stop // times)), times, axis=1)
         return part[:, first % times : first % times + stop - first]
 
     @cache
     def filtered() -> _Signal:
-        result = np.empty((len(recording.channels), firsts[-1]), np.float32)
-        for (first, end, _), begin, size in zip(recording.spans, firsts, sizes, strict=False):
-            samples = recording.read(first, end)
-            for row in range(len(samples)):  # one channel at a time: filters take several times its memory
-                part = resample_polyphase(samples[row : row + 1], recording.fs, fs)
-                result[row, begin : begin + size] = part[0, :size]
+        result = np.empty((len(recording.channels), count), np.float32)
+        for (first, end, _), begin, size in zip(recording.spans, firsts, sizes, strict=True):
+            for row, samples in zip(result, recording.read(first, end), strict=True):
+                # One channel at a time: filters take several times its memory.
+                row[begin : begin + size] = resample_polyphase(samples[None], recording.fs, fs)[0, :size]
         return result
 
-    read = held_samples if how == "hold" else lambda first, stop: filtered()[:, first:stop]
     changed = replace(
         recording,
         fs=float(fs),
-        signal=Unread((len(recording.channels), firsts[-1]), read),
-        segments=tuple(Segment(first, one.onset) for first, one in zip(firsts, recording.segments, strict=False)),
+        signal=Unread(
+            (len(recording.channels), count), hold if how == "hold" else lambda *span: filtered()[:, slice(*span)]
+        ),
+        segments=tuple(Segment(first, one.onset) for first, one in zip(firsts, recording.segments, strict=True)),
     )
     return changed if isinstance(recording.signal, Unread) else changed.in_memory()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -184,6 +184,9 @@ def mark_copy(content: bytes) -> bytes:
     return content[: _IDENTIFICATION.start] + marked.ljust(room) + content[_IDENTIFICATION.stop :]
 
 
-def is_marked(path: str | Path) -> bool:
-    """Whether a file is a copy of a recording that polyadic wrote."""
-    return _read_head(path)[_IDENTIFICATION].rstrip().endswith(_MARK)
+def find_copies(paths: Iterable[Path]) -> list[Path]:
+    """Return the copies that polyadic wrote of recordings in the same folder."""
+    files = [path for path in paths if path.suffix.lower() in (".edf", ".bdf") and path.is_file()]
+    copies = [path for path in files if _read_head(path)[_IDENTIFICATION].rstrip().endswith(_MARK)]
+    originals = {path.parent for path in files if path not in copies}
+    return [path for path in copies if path.parent in originals]
