@@ -19,7 +19,7 @@ from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, OnError
 from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
-from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
+from polyadic.data.recordings import Recording, cut_recording, cut_windows, observed_windows, window_starts
 from polyadic.data.store import Header, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
@@ -119,7 +119,8 @@ def write_store(
                         writer = stack.enter_context(StoreWriter(store, header, force=force))
                     classes, share = known.class_numbers, known.min_share
                     label = label_windows(recording, starts, length, classes, share, by_moments=survey.by_moments)
-                    writer.add(recording, starts, label)
+                    windows = cut_recording(recording, starts, length, label, known.class_names)
+                    writer.add_windows(windows, recording.name, recording.began)
             if progress is not None:
                 progress(reader.name_of(path), number, len(reader.files))
         if writer is None:

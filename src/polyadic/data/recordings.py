@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.windows import Index, Windows
 from polyadic.errors import DataError, PolyadicError
 
 LATEST = 1e10
@@ -139,24 +140,11 @@ class Recording:
         """Return the recording with all its samples in memory."""
         return replace(self, signal=self.read(0, self.signal.shape[1])) if isinstance(self.signal, Unread) else self
 
-    def apply(
-        self,
-        change: Callable[[_Signal], _Signal],
-        channels: Sequence[str] | None = None,
-        units: Sequence[str] | None = None,
-    ) -> Recording:
-        """Return the recording after a change to each sample, made when it is read; also with other channels."""
-        names = self.channels if channels is None else tuple(channels)
-        signal: Any = Unread((len(names), self.signal.shape[1]), lambda first, stop: change(self.read(first, stop)))
-        if not isinstance(self.signal, Unread):
-            signal = change(self.signal)
-        return replace(self, channels=names, units=self.units if units is None else tuple(units), signal=signal)
-
-    def with_channels(self, places: Sequence[int]) -> Recording:
-        """Return the recording with the channels at these places, in this order."""
-        rows = list(places)
-        names, units = ([given[row] for row in rows] for given in (self.channels, self.units))
-        return self.apply(lambda signal: np.ascontiguousarray(signal[rows]), names, units)
+    def apply(self, change: Callable[[_Signal], _Signal]) -> Recording:
+        """Return the recording after a change to each sample, made when it is read."""
+        if isinstance(self.signal, Unread):
+            return replace(self, signal=Unread(self.signal.shape, lambda first, stop: change(self.read(first, stop))))
+        return replace(self, signal=change(self.signal))
 
     def elapsed_samples(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Convert positions in the signal, (n,), to samples elapsed since the start of the recording, with gaps: (n,).
@@ -210,6 +198,53 @@ def cut_windows(signal: NDArray[Any], starts: NDArray[np.int64] | Sequence[int],
     """Cut the windows that begin at `starts` from a signal (channels, samples): (n, channels, length)."""
     view = np.lib.stride_tricks.sliding_window_view(signal, length, axis=1)
     return np.ascontiguousarray(view[:, np.asarray(starts, np.int64)].swapaxes(0, 1))
+
+
+class _CutSamples:
+    """The windows of a recording, read on demand."""
+
+    dtype, on_disk = np.dtype(np.float32), True
+
+    def __init__(self, recording: Recording, starts: NDArray[np.int64], length: int) -> None:
+        self.recording, self.starts = recording, starts
+        self.shape = len(starts), len(recording.channels), length
+
+    def read(self, rows: NDArray[np.intp]) -> _Signal:
+        """Read some windows, block by block."""
+        starts, (_, channels, length) = self.starts[rows], self.shape
+        windows = np.empty((len(rows), channels, length), np.float32)
+        blocks = np.maximum.accumulate(starts) // (max(1, len(rows)) * length)  # windows may be far apart
+        for block in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1):
+            first, stop = int(starts[block].min()), int(starts[block].max()) + length
+            windows[block] = cut_windows(self.recording.read(first, stop), starts[block] - first, length)
+        return windows
+
+
+def cut_recording(
+    recording: Recording,
+    starts: NDArray[Any],
+    length: int,
+    labels: NDArray[Any],
+    classes: Sequence[str] = (),
+    part: str = "",
+) -> Windows:
+    """Return the windows of `length` samples that begin at `starts`, whose samples are read when they are needed."""
+    places, last = np.asarray(starts, np.int64), recording.signal.shape[1] - length
+    if len(labels) != len(places) or (len(places) and not (places.min() >= 0 and places.max() <= last)):
+        raise DataError(
+            f"{recording.name}: windows must have one label each and begin at samples 0 to {last}, but there are "
+            f"{len(labels)} labels for {len(places)} windows at {places.min(initial=0)} to {places.max(initial=0)}"
+        )
+    index = Index(
+        np.zeros(len(places), np.int32),
+        recording.elapsed_samples(places),
+        np.asarray(labels, np.int32),
+        *(np.array([text]) for text in (recording.name, recording.subject, part, recording.subject_from)),
+    )
+    samples = _CutSamples(recording, places, length)
+    return Windows(
+        samples, recording.fs, index=index, classes=classes, channels=recording.channels, units=recording.units
+    )
 
 
 def observed_windows(windows: NDArray[Any]) -> NDArray[np.bool_]:
@@ -300,16 +335,21 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
 def join_channels(parts: Sequence[Recording], channels: Sequence[str]) -> Recording:
     """Join recordings of the same time and rate to one with their channels in this order."""
     names = [name for part in parts for name in part.channels]
+    units = [unit for part in parts for unit in part.units]
     size = min(part.signal.shape[1] for part in parts)  # rates in odd ratios may differ by a sample at the end
-    joined = replace(
+    order = [names.index(channel) for channel in channels]
+
+    def read(first: int, stop: int) -> _Signal:
+        return np.concatenate([part.read(first, stop) for part in parts])[order]
+
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
         parts[0],
-        channels=tuple(names),
-        units=tuple(unit for part in parts for unit in part.units),
-        signal=Unread(
-            (len(names), size), lambda first, stop: np.concatenate([part.read(first, stop) for part in parts])
-        ),
+        channels=tuple(channels),
+        units=tuple(units[place] for place in order),
+        signal=Unread((len(names), size), read),
     )
-    return joined.with_channels([names.index(channel) for channel in channels]) if len(parts) > 1 else parts[0]
 
 
 # --------------------------------------------------------------------------------------------------------- start times

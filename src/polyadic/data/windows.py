@@ -41,6 +41,7 @@ class Windows:
     classes : names of the classes, in the order of the numbers in `label`
     channels, units : names, one per channel
     dataset : name of a published dataset, which protocol "paper" needs to select the split
+    index : all columns of (N,), instead of the arguments above
 
     For windows of a store, the attribute `reading` describes how they were cut from recordings; see
     `polyadic.data.reading.Reading.to_json`.
@@ -68,6 +69,7 @@ class Windows:
         channels: Sequence[str] = (),
         units: Sequence[str] = (),
         dataset: str = "",
+        index: Index | None = None,
     ) -> None:
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
@@ -90,20 +92,11 @@ class Windows:
         self._rows: _Rows | None = None
         self._places: _Rows | None = None
         self._gains: NDArray[np.float32] | None = None
-        self.index = Index.from_columns(count, subject, recording, start, codes, part)
+        self.index = Index.from_columns(count, subject, recording, start, codes, part) if index is None else index
         self.fs = None if fs is None else float(fs)
         self.classes, self.channels, self.units = names, tuple(channels), tuple(units)
         self.dataset = dataset
         self.reading: dict[str, Any] = {}
-
-    @classmethod
-    def from_index(cls, samples: Readable, index: Index, like: Any) -> Windows:
-        """Build windows from samples and an index; all other attributes are those of `like`, a store or windows."""
-        self = cls.__new__(cls)
-        self._samples, self._rows, self._places, self._gains, self.index = samples, None, None, None, index
-        self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
-        self.dataset, self.reading = like.dataset, getattr(like, "reading", {})
-        return self
 
     @classmethod
     def from_dataframe(
