@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, OnError
-from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
+from polyadic.data.readers.tables import choose_columns, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
 from polyadic.data.recordings import Recording, cut_recording, cut_windows, observed_windows, window_starts
 from polyadic.data.store import Header, StoreWriter, WindowStore, check_new_store
@@ -168,22 +168,18 @@ def windows_of_frame(
     """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
     import pandas as pd
 
-    roles = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
-    for role, column in roles.items():
-        if column is not None and column not in frame.columns:
-            raise PolyadicError(
-                f"{role} must be a column of the data frame, but is {column!r}; there are "
-                f"{listed(map(str, frame.columns))}{close_match(column, map(str, frame.columns))}"
-            )
-    texts = {column for column in roles.values() if column is not None}
-    wanted = find_heads(reading.channels, tuple(map(str, frame.columns)))
-    table = typed_frame(frame, "the data frame", texts, wanted)
-    by = recording or subject
+    file, heads, by = "the data frame", tuple(map(str, frame.columns)), recording or subject
+    named = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
+    wanted = choose_columns(file, heads, reading.channels, named)
+    if wanted is not None and len(wanted) < len(reading.channels or ()):
+        raise DataError(f"{file} must have the channels {listed(reading.channels or ())}, but has {listed(heads)}")
+    texts = {column for column in named.values() if column is not None}
+    table = typed_frame(frame, file, texts, wanted)
     signals = wanted or tuple(name for name in table.columns if name not in texts)
     reading = replace(reading, channels=signals, label=label)
     owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
     pieces, tables = [], []
-    for piece in recordings_in(table, reading, "the data frame", "", by):
+    for piece in recordings_in(table, reading, file, "", by):
         length, starts = _place(piece, reading)
         classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
         numbers = label_windows(piece, starts, length, classes, reading.min_share)
@@ -196,6 +192,8 @@ def windows_of_frame(
         columns = {"label": np.array([*classes, ""])[numbers], "start": piece.elapsed_samples(starts)}
         tables.append(pd.DataFrame(columns)[kept].assign(subject=people[0], recording=piece.subject))
     index = pd.concat(tables)
+    if not len(index):
+        raise DataError(f"no recording has a window of {reading.seconds:g} s with samples: choose a shorter one")
     return Windows(
         np.concatenate(pieces),
         piece.fs,

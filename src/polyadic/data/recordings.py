@@ -196,6 +196,8 @@ def nearest_sample(place: float) -> int:
 
 def cut_windows(signal: NDArray[Any], starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
     """Cut the windows that begin at `starts` from a signal (channels, samples): (n, channels, length)."""
+    if not len(starts):  # also if the signal is shorter than a window
+        return np.empty((0, len(signal), length), signal.dtype)
     view = np.lib.stride_tricks.sliding_window_view(signal, length, axis=1)
     return np.ascontiguousarray(view[:, np.asarray(starts, np.int64)].swapaxes(0, 1))
 

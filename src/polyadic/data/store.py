@@ -46,17 +46,7 @@ _ALL_MISSING = "all its samples are missing"
 
 @dataclass(frozen=True)
 class Header:
-    """Properties that all windows of a store have in common.
-
-    Parameters
-    ----------
-    fs : sampling rate in Hz
-    channels, units : names, one per channel
-    length : samples in a window
-    classes : names of the classes
-    dataset : name of a published dataset, or ""
-    settings : how the windows were created, for the record
-    """
+    """What all windows of a store have in common; `length` is in samples, `settings` say how they were created."""
 
     fs: float
     channels: tuple[str, ...]
@@ -80,9 +70,8 @@ class WindowStore:
 
     Attributes
     ----------
-    shape : (N, channels, time)
     samples : (N, channels, time) float32, a memory map
-    index : recording, start, label of each window
+    windows, index : all windows, for selecting and splitting, and the recording, start and label of each
     fs, channels, units, classes, dataset, settings : as for `polyadic.data.Header`
     recordings : name, subject, part, windows, empty windows left out, and quality of each recording
     skipped : files and recordings that were left out, each with the reason
@@ -145,12 +134,10 @@ class WindowStore:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Values that identify the windows."""
         return {"store": self.checksum}
 
     @property
     def windows(self) -> Windows:
-        """All windows, for selecting and splitting; samples are read on demand."""
         windows = Windows(
             self,
             self.fs,
@@ -184,7 +171,6 @@ class WindowStore:
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether a folder is a store."""
     return (folder / _DESCRIPTION).exists()
 
 
@@ -208,7 +194,6 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 
 def _checksum(content: dict[str, Any]) -> str:
-    """Return the checksum of the description of a store."""
     plain = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -235,7 +220,7 @@ class StoreWriter:
     Parameters
     ----------
     path : folder of the store
-    header : properties that all windows have in common
+    header : what all windows have in common
     force : whether to replace an existing store, once the new one is complete
 
     Attributes
@@ -351,7 +336,7 @@ class StoreWriter:
         return windows
 
     def skip(self, name: str, reason: str) -> None:
-        """List a file or recording as skipped in the store, with the reason."""
+        """List a file or recording as left out, with the reason."""
         self._skipped[name] = reason
 
     def _write(self, entry: dict[str, Any], windows: Windows) -> int:
@@ -437,12 +422,8 @@ class StoreWriter:
 def write_windows(windows: Windows, path: str | os.PathLike[str], *, force: bool = False) -> WindowStore:
     """Write windows that are in memory or elsewhere on disk to a store, recording by recording.
 
-    Windows without a recording name get the name of their subject. Windows without any sample are left out.
-
-    Parameters
-    ----------
-    path : folder of the store
-    force : whether to replace an existing store, once the new one is complete
+    Windows without a recording name get the name of their subject. Windows without any sample are left out. With
+    `force`, an existing store is replaced once the new one is complete.
     """
     if not len(windows):
         raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")

@@ -12,7 +12,7 @@ import re
 import shlex
 import warnings
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -210,10 +210,18 @@ def _is_number(cell: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------- columns
 
 
-def find_heads(channels: Sequence[str] | None, heads: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the columns of channels, which are named with or without the unit: "ax" or "ax [m/s2]"; None if None."""
-    named = {split_unit(head)[0]: head for head in heads}
-    return None if channels is None else tuple(name if name in heads else named.get(name, name) for name in channels)
+def choose_columns(
+    file: str, heads: Sequence[str], channels: Sequence[str] | None, named: Mapping[str, str | None]
+) -> tuple[str, ...] | None:
+    """Return the columns of channels, named with or without the unit as in "ax [m/s2]"; `named` columns must exist."""
+    for what, column in named.items():
+        if column is not None and column not in heads:
+            raise DataError(
+                f"{file}: there is no column {column!r} ({what}); there are {listed(heads)}{close_match(column, heads)}"
+            )
+    bare = {split_unit(head)[0]: head for head in heads}
+    wanted = None if channels is None else [name if name in heads else bare.get(name, name) for name in channels]
+    return None if wanted is None else tuple(heads[place] for place in choose_channels(file, heads, wanted))
 
 
 def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.DataFrame, Reading]:
@@ -223,17 +231,10 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
     `time` has the times, and all others are signals. A column that looks like a label or a subject is an error, or is
     taken as such with `guess`.
     """
-    heads = read_heads(path)
-    named = {"--label": reading.label, "--subject": reading.subject_column, "--time": reading.time}
-    for option, column in named.items():
-        if column is not None and heads and column not in heads:
-            raise DataError(
-                f"{path.name}: there is no column {column!r} ({option}); there are {listed(heads)}"
-                f"{close_match(column, heads)}"
-            )
-    channels = find_heads(reading.channels, heads)
-    if channels is not None and heads:
-        channels = tuple(heads[place] for place in choose_channels(path.name, heads, channels))
+    heads, channels = read_heads(path), reading.channels
+    if heads:  # else reading the table says what is wrong
+        named = {"--label": reading.label, "--subject": reading.subject_column, "--time": reading.time}
+        channels = choose_columns(path.name, heads, channels, named)
     time = reading.time or _time_column(heads)
     reading = replace(reading, channels=channels, time=None if time in (channels or ()) else time)
     texts = {column for column in (reading.label, reading.subject_column, reading.time) if column is not None}
