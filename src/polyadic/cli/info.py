@@ -200,13 +200,12 @@ def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     from polyadic.data.loading import open_signals
     from polyadic.data.readers.common import is_table, stem_of
     from polyadic.data.readers.edf import EdfFile
-    from polyadic.data.readers.tables import read_table, recordings_in
+    from polyadic.data.readers.tables import read_table
     from polyadic.data.reading import Reading
 
     columns, rates = Facts(), dict[str, float]()
     if is_table(path):
-        frame, reading = read_table(path, Reading(**given), guess=True)
-        parts = recordings_in(frame, reading, path.name, stem_of(path), reading.subject_column)
+        parts, reading = read_table(path, Reading(**given), stem_of(path), guess=True)
         columns = {"label": reading.label, "subject": reading.subject_column}
     else:
         file = open_signals(path)

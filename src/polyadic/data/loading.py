@@ -29,7 +29,7 @@ from polyadic.data.readers.common import SignalFile, ending_of, is_table, stem_o
 from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.mne import open_mne
 from polyadic.data.readers.scoring import find_scorings, matches, read_events, read_scoring
-from polyadic.data.readers.tables import read_heads, read_table, recordings_in
+from polyadic.data.readers.tables import read_heads, read_table
 from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, close_match, listed
 from polyadic.data.recordings import Recording
@@ -256,8 +256,7 @@ class FolderReader:
             self.note(f"read without labels, because there is no column {label!r} (--label)", path.name)
             label = None
         described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
-        frame, described = read_table(path, described)
-        found = recordings_in(frame, described, path.name, self.name_of(path), by)
+        found, _ = read_table(path, described, self.name_of(path))
         return found if self.labels else [replace(recording, annotations=()) for recording in found]
 
     @cached_property

@@ -1,9 +1,8 @@
 """Split windows into an unlabelled, a training and a test part, or into cross-validation folds.
 
-Protocol "subject" is a subject-wise split. Protocol "paper" splits as in the paper. According to the counts in its
-Table 1, this is 80/10/10 by recording for Sleep-EDF and by record for PTB-XL, 90/5/5 by recording for MGH (the text
-says 90/5/5 "by subjects" for all), and for HAR the official split by subject followed by random halves. If subjects
-have several recordings, or windows overlap, results with protocol "paper" are too optimistic for every method.
+Protocol "subject" is a subject-wise split. Protocol "paper" splits as the counts in Table 1 of the paper (its text says
+90/5/5 "by subjects" for all): by recording or, for HAR, by subject followed by random halves. If subjects have several
+recordings, or windows overlap, results with protocol "paper" are too optimistic for every method.
 """
 
 from __future__ import annotations
@@ -41,19 +40,13 @@ _CANDIDATES = 100
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of the unlabelled, the training and the test part.
+    """Row numbers (n,) of the unlabelled, the training and the test part, which share no window and no subject.
 
     Parameters
     ----------
-    windows : windows to split
-    unlabelled, train, test : (n,), increasing and disjoint
     shared_subjects : whether a subject may be in several parts
     purge : whether to remove windows that overlap a window of another part: from the unlabelled part if they overlap a
         training or test window, from the training part if they overlap a test window
-
-    Raises
-    ------
-    PolyadicError : if parts share windows or, without `shared_subjects`, subjects
     """
 
     windows: Windows
@@ -90,7 +83,6 @@ class Split:
             object.__setattr__(self, name, part)
 
     def __iter__(self) -> Iterator[Windows]:
-        """Yield the three parts as `Windows`."""
         return (self.windows[getattr(self, name)] for name in _PARTS)
 
     def __repr__(self) -> str:
@@ -141,8 +133,7 @@ def split(
 
     Parameters
     ----------
-    windows : windows to split; protocol "subject" needs their subjects, except in the unlabelled part of a published
-        split
+    windows : protocol "subject" needs their subjects, except in the unlabelled part of a published split
     protocol : "subject" is a subject-wise split: of 100 random splits, it takes those in which the fewest classes lack
         training or test windows and, of these, the one with the most even distribution of classes. "paper" splits by
         recording, or by window if the data have a published split or are not from the paper; without a published

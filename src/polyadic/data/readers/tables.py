@@ -224,12 +224,12 @@ def choose_columns(
     return None if wanted is None else tuple(heads[place] for place in choose_channels(file, heads, wanted))
 
 
-def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.DataFrame, Reading]:
-    """Read a table, and return it with a description that has its columns of signals and times.
+def read_table(path: Path, reading: Reading, name: str, guess: bool = False) -> tuple[list[Recording], Reading]:
+    """Read the recordings of a table, and return them with a description that has its columns of signals and times.
 
     `channels`, `label`, `subject` and `time` of `reading` name columns. By default, a column with a usual name such as
     `time` has the times, and all others are signals. A column that looks like a label or a subject is an error, or is
-    taken as such with `guess`.
+    taken as such with `guess`. A recording has the `name`, followed by its subject if there are several.
     """
     heads, channels = read_heads(path), reading.channels
     if heads:  # else reading the table says what is wrong
@@ -256,7 +256,8 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
             channels=tuple(head for head in frame.columns if head not in {*texts, *looks}) or None,
         )
         texts |= {column for column in (reading.label, reading.subject_column) if column is not None}
-    return typed_frame(frame, path.name, texts, reading.channels), reading
+    table = typed_frame(frame, path.name, texts, reading.channels)
+    return recordings_in(table, reading, path.name, name, reading.subject_column), reading
 
 
 def _time_column(heads: Sequence[str]) -> str | None:
@@ -298,7 +299,7 @@ def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tu
 def recordings_in(
     frame: pd.DataFrame, reading: Reading, file: str, name: str, by: str | None = None
 ) -> list[Recording]:
-    """Return the recording of a table from `read_table` or, with a column `by` such as the subject, one per value.
+    """Return the recording of a table or, with a column `by` such as the subject, one per value.
 
     Without `fs`, the times give the sampling rate, and must be evenly spaced within 1 %; with `fs`, they must agree. A
     known unit in brackets, as in "ax [m/s2]", is the unit of the channel. Labels become annotations. The rows of a
