@@ -231,16 +231,20 @@ def cut_recording(
     part: str = "",
 ) -> Windows:
     """Return the windows of `length` samples that begin at `starts`, whose samples are read when they are needed."""
-    places, last = np.asarray(starts, np.int64), recording.signal.shape[1] - length
-    if len(labels) != len(places) or (len(places) and not (places.min() >= 0 and places.max() <= last)):
+    places, codes, last = np.asarray(starts, np.int64), np.asarray(labels, np.int32), recording.signal.shape[1] - length
+    if (
+        len(codes) != len(places)
+        or not ((places >= 0) & (places <= last) & (codes >= -1) & (codes < len(classes))).all()
+    ):
         raise DataError(
-            f"{recording.name}: windows must have one label each and begin at samples 0 to {last}, but there are "
-            f"{len(labels)} labels for {len(places)} windows at {places.min(initial=0)} to {places.max(initial=0)}"
+            f"{recording.name}: windows must begin at samples 0 to {last} and have a label of -1 to {len(classes) - 1} "
+            f"each, but there are {len(codes)} labels up to {codes.max(initial=-1)} for {len(places)} windows up to "
+            f"{places.max(initial=0)}"
         )
     index = Index(
         np.zeros(len(places), np.int32),
         recording.elapsed_samples(places),
-        np.asarray(labels, np.int32),
+        codes,
         *(np.array([text]) for text in (recording.name, recording.subject, part, recording.subject_from)),
     )
     samples = _CutSamples(recording, places, length)
