@@ -41,9 +41,6 @@ _MOSTLY = 0.5
 _KEPT_BYTES = 256 * 2**20
 """Maximum size of the tables that are kept in memory from the survey of a folder until their windows are cut."""
 
-_LONGEST = 2**31 - 1
-"""Maximum number of samples in a window."""
-
 
 @takes_reading_options
 def folder(
@@ -147,8 +144,6 @@ def _place(recording: Recording, reading: Reading) -> tuple[int, NDArray[np.int6
 
 def _samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
     samples = round(seconds * fs)
-    if samples > _LONGEST:
-        raise PolyadicError(f"{option} {seconds:g} s is too long: it must have at most {_LONGEST} samples")
     if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
         what = "a window" if option == "--seconds" else "a stride"
         raise PolyadicError(

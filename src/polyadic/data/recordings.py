@@ -93,7 +93,6 @@ class Recording:
 
     def __post_init__(self) -> None:
         shape, dtype = self.signal.shape, self.signal.dtype
-        firsts = [segment.first for segment in self.segments]
         problem = ""
         if len(shape) != 2 or 0 in shape or dtype != np.float32:
             problem = f"signals must be float32 of shape (channels, samples), but are {dtype} of shape {shape}"
@@ -103,8 +102,6 @@ class Recording:
             problem = f"channels and units must have {shape[0]} entries, one per signal"
         elif len(set(self.channels)) != len(self.channels):
             problem = f"channel names must differ, but are {', '.join(self.channels)}"
-        elif firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > shape[1]:
-            problem = f"segments must be in order and begin at sample 0, but begin at {firsts}"
         for onset, duration, text in self.annotations:
             if not (abs(onset) <= LATEST and 0 <= duration <= LATEST):
                 problem = f"the annotation {text!r} has an impossible time: {onset:g} s, for {duration:g} s"

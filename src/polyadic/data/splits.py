@@ -58,11 +58,7 @@ class Split:
 
     def __post_init__(self) -> None:
         windows, index = self.windows, self.windows.index
-        given = [np.asarray(part) for part in (self.unlabelled, self.train, self.test)]
-        for rows in given:
-            if rows.size and not (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < len(windows)):
-                raise PolyadicError(f"the parts of a split must be row numbers of windows from 0 to {len(windows) - 1}")
-        parts = [np.unique(rows).astype(np.intp) for rows in given]
+        parts = [np.unique(np.asarray(part, np.intp)) for part in (self.unlabelled, self.train, self.test)]
         sources = np.concatenate([np.unique(windows.source(part)) for part in parts])
         if len(np.unique(sources)) < len(sources):
             raise PolyadicError("the parts of a split must not share windows, but some are in two of them")
@@ -265,8 +261,6 @@ def group_folds(
     check_integer("count", count, 2)
     _, code = np.unique(np.asarray(y), return_inverse=True)
     _, member = np.unique(np.asarray(groups), return_inverse=True)
-    if code.ndim != 1 or code.shape != member.shape or not len(code):
-        raise PolyadicError(f"y and groups must have one entry per row, but have shapes {code.shape}, {member.shape}")
     sizes = np.zeros((member.max() + 1, code.max() + 1))
     np.add.at(sizes, (member, code), 1)
     shares = sizes / sizes.sum(axis=0) ** 2
@@ -296,11 +290,8 @@ def contiguous_blocks(y: ArrayLike, count: int = 5) -> NDArray[np.intp]:
     array([0, 0, 0, 0, 1, 1, 1, 1])
     """
     check_integer("count", count, 1)
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise PolyadicError(f"y must have shape (N,), one class per row, but has shape {labels.shape}")
-    _, code, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    block = np.empty(len(labels), np.intp)
+    _, code, sizes = np.unique(np.asarray(y), return_inverse=True, return_counts=True)
+    block = np.empty(len(code), np.intp)
     for number, size in enumerate(sizes):
         block[code == number] = np.arange(size) * int(count) // size
     return block
