@@ -144,10 +144,10 @@ def _place(recording: Recording, reading: Reading) -> tuple[int, NDArray[np.int6
 
 def _samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
     samples = round(seconds * fs)
-    if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
+    if not 1 <= samples < 2**31 or abs(samples - seconds * fs) > 1e-6 * samples:
         what = "a window" if option == "--seconds" else "a stride"
         raise PolyadicError(
-            f"{what} of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
+            f"{what} of {seconds:g} s must have a whole number of samples below 2**31, but does not at {fs:.9g} Hz: "
             f"choose another length ({option}), or give the exact sampling rate (--fs)"
         )
     return samples
