@@ -583,7 +583,7 @@ def test_channels_are_matched_by_name_and_renamed(tmp_path: Path) -> None:
         )
         assert store.channels == ("ax", "ay")[: 2 if chosen is None else 1]
         assert len(store) == 12
-    assert Reading.from_json(store.reading).rename == (("AX", "ax"), ("AY", "ay"))
+    assert Reading.from_json(store.reading).rename == {"AX": "ax", "AY": "ay"}
     with pytest.raises(PolyadicError, match="a renamed channel must be OLD=NEW, but is 'AX'"):
         Reading(rename=["AX"])
     with pytest.raises(DataError, match=r"no recording has the channel 'az'; there are 'ax'"):

@@ -220,7 +220,7 @@ def _reading_for(model: Any, data: Path, common: Common) -> Reading:
                 "expression with this many repetitions is not run from it: if you trust it, give the option again"
             )
     if not known.classes and hasattr(model, "probe_"):
-        known = replace(known, classes=tuple((str(name), (str(name),)) for name in model.probe_.classes_))
+        known = replace(known, classes={str(name): [str(name)] for name in model.probe_.classes_})
     unnamed = model.channel_names_ in ((), numbered_channels(len(model.channel_names_)))
     known = replace(
         known,

@@ -18,7 +18,7 @@ from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, OnError
 from polyadic.data.readers.tables import choose_columns, recordings_in, typed_frame
-from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
+from polyadic.data.reading import Reading, close_match, listed, takes_reading_options
 from polyadic.data.recordings import Recording, cut_recording, cut_windows, observed_windows, window_starts
 from polyadic.data.store import Header, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
@@ -110,13 +110,13 @@ def write_store(
                             channels,
                             tuple(units.get(channel, "") for channel in channels),
                             length,
-                            known.class_names,
+                            tuple(known.classes),
                             settings={"reading": reading.to_json()},
                         )
                         writer = stack.enter_context(StoreWriter(store, header, force=force))
                     classes, share = known.class_numbers, known.min_share
                     label = label_windows(recording, starts, length, classes, share, by_moments=survey.by_moments)
-                    windows = cut_recording(recording, starts, length, label, known.class_names)
+                    windows = cut_recording(recording, starts, length, label, tuple(known.classes))
                     writer.add_windows(windows, recording.name, recording.began)
             if progress is not None:
                 progress(reader.name_of(path), number, len(reader.files))
@@ -271,7 +271,7 @@ class _Survey:
         if self.channels:  # the name of a column may have a unit, which is not part of the channel's name
             given = tuple(name if name in self.channels else split_unit(name)[0] for name in given)
         unknown = [channel for channel in given if self.channels and channel not in self.channels]
-        unknown += [old for old, new in reading.rename if not given and new not in self.channels]
+        unknown += [old for old, new in reading.rename.items() if not given and new not in self.channels]
         if unknown and check:
             names = self.reader.channels | dict.fromkeys(self.channels)
             raise DataError(
@@ -348,9 +348,9 @@ def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
             many = f"{len(names)} annotation texts cover windows, too many for classes: select some with --class"
             survey.reader.note(many, "labels are left out")
             return reading
-        return replace(reading, classes=parse_classes({name: [name] for name in names}))
+        return replace(reading, classes={name: [name] for name in names})
     if check:
-        for name, texts in reading.classes:
+        for name, texts in reading.classes.items():
             absent = [text for text in texts if text not in survey.covering]
             if len(absent) == len(texts):
                 there = listed(sorted(survey.covering)) if survey.covering else "no annotations at all"

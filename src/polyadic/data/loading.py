@@ -108,7 +108,7 @@ class FolderReader:
         return loaded
 
     def _load(self, path: Path) -> Iterator[Recording]:
-        who, names = self._subject_of(path), dict(self.reading.rename)
+        who, names = self._subject_of(path), self.reading.rename
         for recording in self._read(path):
             if not recording.subject_from:
                 recording = replace(recording, name=self.name_of(path), subject=who.name, subject_from=who.source)
