@@ -254,8 +254,9 @@ def describe(windows: Windows, hidden: bool) -> None:
     classes, subjects = pairs["label"].value_counts(sort=False), pairs["subject"].value_counts()
     if len(pairs) == len(subjects) > 1 and len(classes) > 1:
         notes.append(
-            f"Every subject ({windows.index.describe_subjects()}) has windows of one class only, so scores may tell "
-            "subjects apart instead of classes. If these are not the subjects, set them with --subject."
+            f"Every subject ({counted(windows.index.n_subjects, 'subject')} from {windows.index.subjects_from}) has "
+            "windows of one class only, so scores may tell subjects apart instead of classes. If these are not the "
+            "subjects, set them with --subject."
         )
     elif len(subjects) > 1 and (classes == 1).any():
         names = ", ".join(map(repr, classes.index[classes == 1][:_NAMED]))

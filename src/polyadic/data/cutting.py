@@ -95,7 +95,7 @@ def write_store(
     channels = survey.choose_channels(reading, check_classes)
     if labels:
         reading = _with_classes(reading, survey, check_classes)
-    known = reading if labels else reading.without_labels()
+    known = reading if labels else replace(reading, classes={})
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):

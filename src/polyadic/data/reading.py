@@ -162,10 +162,6 @@ class Reading:
             )
         return replace(self, **added)
 
-    def without_labels(self) -> Self:
-        """Return this description without the options for labels."""
-        return replace(self, classes={}, min_share=None, label=None, label_from=None, scoring=None)
-
 
 _DESCRIPTIONS = "\n".join(
     fill(f"{item.name} : {item.metadata['help']}", 116, initial_indent="    ", subsequent_indent="        ")
