@@ -252,14 +252,16 @@ class StoreWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         try:
             if kind is None:
                 self._finish()
-        except OSError as error:  # a full disk is reported without a name
-            error.filename = error.filename or str(self.path)
+        except OSError as failed:
+            error = failed
             raise
         finally:
+            if isinstance(error, OSError):  # a full disk is reported without a name
+                error.filename = error.filename or str(self.path)
             with suppress(OSError):  # on a full disk, the buffer cannot be flushed
                 self._file.close()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -357,11 +359,7 @@ class StoreWriter:
             high = np.fmax(high, np.fmax.reduce(values, axis=(0, 2)))
             kept = observed_windows(values)
             samples = values[kept].tobytes()
-            try:
-                self._file.write(samples)
-            except OSError as error:
-                error.filename = error.filename or str(self.path)
-                raise
+            self._file.write(samples)
             content.update(samples[:_COMPARED_BYTES])
             columns.append((windows.start[rows[kept]], windows.label[rows[kept]]))
             count += int(kept.sum())
