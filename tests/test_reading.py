@@ -312,8 +312,6 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert (store.index.label >= 0).all()
     moved = folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
     assert (moved.index.label < 0).any()
-    half = folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
-    assert any("% of the windows have no label" in note for note in half.notes)
 
 
 def test_the_error_for_recordings_without_any_sample_says_so(tmp_path):

@@ -303,10 +303,7 @@ class _Survey:
         if not unknown or not reading.classes:
             return []
         windows = sum(counts[text] for text in unknown)
-        return [
-            f"{windows:,} window{'s have' if windows != 1 else ' has'} a class that the model does not know: "
-            f"{listed(unknown)}. Scores are without {'them' if windows != 1 else 'it'}"
-        ]
+        return [f"classes that the model does not know ({windows:,} windows), so scores are without: {listed(unknown)}"]
 
     def sentences(self, reading: Reading, store: WindowStore) -> list[str]:
         """Return notes on how the recordings were read."""
@@ -315,15 +312,11 @@ class _Survey:
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
-        unlabelled = float((store.index.label < 0).mean())
-        if reading.classes and unlabelled:
-            found.append(f"{100 * unlabelled:.1f} % of the windows have no label")
         lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
         if lost and reading.classes:
             found.append(
-                f"no window of {reading.seconds:g} s lies within {listed(lost)}, so "
-                f"{'these classes are' if len(lost) > 1 else 'this class is'} missing: use shorter windows "
-                "(--seconds) or --min-share 0.5"
+                f"classes are missing, because no window of {reading.seconds:g} s lies within {listed(lost)}: use "
+                "shorter windows (--seconds) or --min-share 0.5"
             )
         named = [text for text in self.moments if text not in self.lasting and text in reading.class_numbers]
         if self.by_moments and reading.classes:
