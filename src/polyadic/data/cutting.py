@@ -19,7 +19,7 @@ from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, OnError
 from polyadic.data.readers.tables import choose_columns, recordings_in, typed_frame
 from polyadic.data.reading import Reading, close_match, listed, takes_reading_options
-from polyadic.data.recordings import Recording, cut_recording, cut_windows, observed_windows, window_starts
+from polyadic.data.recordings import Recording, cut_recording, observed_windows, window_starts
 from polyadic.data.store import Header, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
@@ -102,21 +102,18 @@ def write_store(
             for recording in loaded.pop(path) if path in loaded else reader.load(path):
                 # An OSError here, such as a full disk, is not the fault of the recording.
                 with reader.skipping(recording.name, PolyadicError):
-                    length, starts = _place(recording, known)
+                    windows = _cut(recording, known, survey.by_moments)
                     if writer is None:  # the first recording sets the sampling rate
                         units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
                         header = Header(
                             recording.fs,
                             channels,
                             tuple(units.get(channel, "") for channel in channels),
-                            length,
-                            tuple(known.classes),
+                            windows.shape[2],
+                            windows.classes,
                             settings={"reading": reading.to_json()},
                         )
                         writer = stack.enter_context(StoreWriter(store, header, force=force))
-                    classes, share = known.class_numbers, known.min_share
-                    label = label_windows(recording, starts, length, classes, share, by_moments=survey.by_moments)
-                    windows = cut_recording(recording, starts, length, label, tuple(known.classes))
                     writer.add_windows(windows, recording.name, recording.began)
             if progress is not None:
                 progress(reader.name_of(path), number, len(reader.files))
@@ -142,6 +139,13 @@ def _place(recording: Recording, reading: Reading) -> tuple[int, NDArray[np.int6
     return length, window_starts(recording, length, step, reading.offset, phase)
 
 
+def _cut(recording: Recording, reading: Reading, by_moments: bool = False) -> Windows:
+    """Return the windows of a recording, with their classes."""
+    length, starts = _place(recording, reading)
+    label = label_windows(recording, starts, length, reading.class_numbers, reading.min_share, by_moments=by_moments)
+    return cut_recording(recording, starts, length, label, tuple(reading.classes))
+
+
 def _samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
     samples = round(seconds * fs)
     if not 1 <= samples < 2**31 or abs(samples - seconds * fs) > 1e-6 * samples:
@@ -161,8 +165,6 @@ def windows_of_frame(
     recording: str | None = None,
 ) -> Windows:
     """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
-    import pandas as pd
-
     file, heads, by = "the data frame", tuple(map(str, frame.columns)), recording or subject
     named = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
     wanted = choose_columns(file, heads, reading.channels, named)
@@ -171,33 +173,28 @@ def windows_of_frame(
     texts = {column for column in named.values() if column is not None}
     table = typed_frame(frame, file, texts, wanted)
     signals = wanted or tuple(name for name in table.columns if name not in texts)
-    reading = replace(reading, channels=signals, label=label)
-    owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
-    pieces, tables = [], []
-    for piece in recordings_in(table, reading, file, "", by):
-        length, starts = _place(piece, reading)
-        classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
-        numbers = label_windows(piece, starts, length, classes, reading.min_share)
-        people = owners.get(piece.subject, [""])
-        if len(people) > 1:
-            raise PolyadicError(f"a recording must have one subject, but {piece.subject!r} has {listed(people)}")
-        windows = cut_windows(piece.signal, starts, length)
-        kept = observed_windows(windows)
-        pieces.append(windows[kept])
-        columns = {"label": np.array([*classes, ""])[numbers], "start": piece.elapsed_samples(starts)}
-        tables.append(pd.DataFrame(columns)[kept].assign(subject=people[0], recording=piece.subject))
-    index = pd.concat(tables)
-    if not len(index):
+    pieces = recordings_in(table, replace(reading, channels=signals, label=label), file, "", by)
+    labels = {one.text: [one.text] for piece in pieces for one in piece.annotations}
+    cut = [_cut(piece, replace(reading, classes=labels)) for piece in pieces]
+    X = np.concatenate([windows.X for windows in cut])
+    kept, owner = observed_windows(X), np.repeat(np.arange(len(cut)), [len(windows) for windows in cut])
+    if not kept.any():
         raise DataError(f"no recording has a window of {reading.seconds:g} s with samples: choose a shorter one")
+    owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
+    for name, people in owners.items():
+        if len(people) > 1:
+            raise PolyadicError(f"a recording must have one subject, but {name!r} has {listed(people)}")
+    names = np.array([piece.subject for piece in pieces])
+    start, code = (np.concatenate([getattr(windows, what) for windows in cut]) for what in ("start", "label"))
     return Windows(
-        np.concatenate(pieces),
-        piece.fs,
-        units=piece.units if any(piece.units) else (),
-        subject=index["subject"],
-        recording=index["recording"],
-        start=index["start"],
-        label=None if label is None else index["label"],
-        channels=piece.channels,
+        X[kept],
+        pieces[0].fs,
+        subject=np.array([owners.get(name, [""])[0] for name in names])[owner[kept]],
+        recording=names[owner[kept]],
+        start=start[kept],
+        label=None if label is None else np.array([*labels, ""])[code[kept]],
+        channels=pieces[0].channels,
+        units=pieces[0].units if any(pieces[0].units) else (),
     )
 
 

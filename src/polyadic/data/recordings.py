@@ -193,8 +193,6 @@ def nearest_sample(place: float) -> int:
 
 def cut_windows(signal: NDArray[Any], starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
     """Cut the windows that begin at `starts` from a signal (channels, samples): (n, channels, length)."""
-    if not len(starts):  # also if the signal is shorter than a window
-        return np.empty((0, len(signal), length), signal.dtype)
     view = np.lib.stride_tricks.sliding_window_view(signal, length, axis=1)
     return np.ascontiguousarray(view[:, np.asarray(starts, np.int64)].swapaxes(0, 1))
 
@@ -213,7 +211,7 @@ class _CutSamples:
         starts, (_, channels, length) = self.starts[rows], self.shape
         windows = np.empty((len(rows), channels, length), np.float32)
         blocks = np.maximum.accumulate(starts) // (max(1, len(rows)) * length)  # windows may be far apart
-        for block in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1):
+        for block in filter(len, np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1)):
             first, stop = int(starts[block].min()), int(starts[block].max()) + length
             windows[block] = cut_windows(self.recording.read(first, stop), starts[block] - first, length)
         return windows
