@@ -33,14 +33,16 @@ _HARMLESS_RATIO = 100
 
 
 class Layout(NamedTuple):
-    """What the signals of a file have in common.
+    """What signals of a file have in common.
 
+    numbers : places of the signals in the file
     frames : number of frames, which hold the same number of samples of a signal each
     segments : first frame and onset in seconds of each part between gaps
     annotations : in order of onset
     began : as for a `Recording`
     """
 
+    numbers: Sequence[int]
     frames: int
     segments: Sequence[tuple[int, float]]
     annotations: Sequence[Annotation]
@@ -68,8 +70,8 @@ class SignalFile(ABC):
         """Check some signals, and return what they have in common."""
 
     @abstractmethod
-    def read_frames(self, numbers: Sequence[int], first: int, stop: int) -> Iterable[NDArray[Any]]:
-        """Yield the values of some signals from one frame to another."""
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterable[NDArray[Any]]:
+        """Yield the values of some of the signals of a layout from one frame to another."""
 
     def read(
         self,
@@ -110,7 +112,7 @@ class SignalFile(ABC):
 
         def read(first: int, stop: int) -> NDArray[np.float32]:
             values = np.empty((len(numbers), stop - first), np.float32)
-            rows = self.read_frames(numbers, first // count, -(-stop // count))
+            rows = self.read_frames(layout, numbers, first // count, -(-stop // count))
             for row, samples in zip(values, rows, strict=True):
                 row[:] = samples[first % count :][: stop - first]
             return values

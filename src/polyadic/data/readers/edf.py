@@ -145,9 +145,9 @@ class EdfFile(SignalFile):
             if not self._scale(number):
                 raise DataError(f"{self.name}: the ranges of {self.labels[number]!r} must be numbers and not empty")
         segments = self._segments(max(self._signals[number].sampling_frequency for number in numbers))
-        return Layout(self._records, segments, self._times[2], self._began)
+        return Layout(numbers, self._records, segments, self._times[2], self._began)
 
-    def read_frames(self, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
         for number in numbers:
             signal = self._signals[number]
             digits = signal.get_digital_slice(first * self._duration, stop * self._duration)

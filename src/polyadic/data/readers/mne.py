@@ -50,9 +50,10 @@ class MneFile(SignalFile):
         raw, fs = self._raw, float(self._raw.info["sfreq"])
         began = raw.info.get("meas_date")
         clock = "" if began is None else clock_time(began, float(raw.first_time))
-        return Layout(raw.n_times, [(0, 0.0), *((edge, edge / fs) for edge in self._edges)], self._annotations, clock)
+        segments = [(0, 0.0), *((edge, edge / fs) for edge in self._edges)]
+        return Layout(numbers, raw.n_times, segments, self._annotations, clock)
 
-    def read_frames(self, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[np.float32]]:
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
         try:
             signal = self._raw.get_data(start=first, stop=stop, verbose="ERROR").astype(np.float32)
         except Exception as error:  # MNE's readers raise many types

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -59,30 +58,29 @@ class WfdbRecord(SignalFile):
         self.rates = {name: float(self._signals.fs * n) for name, n in zip(self.labels, self.counts, strict=True)}
         beside = (self._path.with_name(f"{self._path.name}.{extension}") for extension in extensions)
         self._beside = [file for file in beside if file.exists()]
+        self._last: tuple[tuple[int, ...], dict[int, NDArray[Any]]] = (), {}
 
     def layout(self, numbers: Sequence[int]) -> Layout:
-        header, fs = self._header, self._signals.fs
-        self._spans = spans = self._find_spans(numbers)
+        header, fs, spans = self._header, self._signals.fs, self._spans(numbers)
         found = [annotation for file in self._beside for annotation in read_annotations(file, spans[-1][1] / fs)]
         began: Any = header.base_time or ""
         if header.base_time and header.base_date:
             began = datetime.combine(header.base_date, header.base_time)
-        # Signals of several rates are decoded together, and read one rate after the other.
-        self._decoded = lru_cache(maxsize=1)(lambda first, stop: self._decode(numbers, first, stop))
         onsets = [first / fs for first, _ in spans]
         *firsts, frames = accumulate((end - first for first, end in spans), initial=0)
         annotations = sorted(found, key=lambda annotation: annotation.onset)
-        return Layout(frames, list(zip(firsts, onsets, strict=True)), annotations, clock_time(began))
+        return Layout(numbers, frames, list(zip(firsts, onsets, strict=True)), annotations, clock_time(began))
 
-    def read_frames(self, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
         pieces = []
-        for begin, end in self._spans:  # `first` and `stop` do not count gaps
-            if first < end - begin and stop > 0:
-                pieces.append(self._decoded(begin + max(first, 0), min(begin + stop, end)))
-            first, stop = first - (end - begin), stop - (end - begin)
+        ends = [*(frame for frame, _ in layout.segments[1:]), layout.frames]
+        for (begin, onset), end in zip(layout.segments, ends, strict=True):
+            if first < end and stop > begin:
+                gaps = round(onset * self._signals.fs) - begin
+                pieces.append(self._decode(layout.numbers, max(first, begin) + gaps, min(stop, end) + gaps))
         return (np.concatenate([piece[number] for piece in pieces]) for number in numbers)
 
-    def _find_spans(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    def _spans(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
         """Return the first frame and the end of each part without gaps; sizes of signal files are checked."""
         header, folder = self._header, self._path.parent
         if header is self._signals:
@@ -104,7 +102,13 @@ class WfdbRecord(SignalFile):
         return spans
 
     def _decode(self, numbers: Sequence[int], first: int, stop: int) -> dict[int, NDArray[Any]]:
-        """Decode the samples of signals from one frame of the file to another, NaN where they are missing."""
+        """Decode the samples of signals from one frame of the file to another, NaN where they are missing.
+
+        Signals of several rates are decoded together, and read one rate after the other: the last result is kept.
+        """
+        wanted = (*numbers, first, stop)
+        if self._last[0] == wanted:
+            return self._last[1]
         wfdb, signals, unknown = import_package("wfdb", self.name), self._signals, self._header.sig_len is None
         several = {self.counts[number] for number in numbers} != {1}
         # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
@@ -123,7 +127,8 @@ class WfdbRecord(SignalFile):
             raise DataError(f"{self.name}: wfdb cannot read the record ({type(error).__name__})") from error
         values = record.e_p_signal if several else record.p_signal.T
         begins = [first * self.counts[number] if whole else 0 for number in numbers]
-        return {number: row[begin:] for number, row, begin in zip(numbers, values, begins, strict=True)}
+        self._last = wanted, {n: row[begin:] for n, row, begin in zip(numbers, values, begins, strict=True)}
+        return self._last[1]
 
 
 # ---------------------------------------------------------------- headers
