@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
@@ -367,7 +367,7 @@ def clock_time(start: str | datetime | time, seconds: float = 0.0) -> str:
     text = start if isinstance(start, str) else start.isoformat()
     alone = "T" not in text
     try:
-        day = datetime.combine(date(2000, 1, 1), time.fromisoformat(text)) if alone else datetime.fromisoformat(text)
+        day = datetime.fromisoformat(f"2000-01-01T{text}" if alone else text)
         day += timedelta(seconds=seconds, microseconds=500)  # isoformat truncates, so this rounds
     except (ValueError, OverflowError):
         return ""
