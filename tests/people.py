@@ -11,7 +11,7 @@ import edfio
 import numpy as np
 
 from polyadic.data.readers.common import stem_of
-from polyadic.data.readers.tables import read_table, recordings_in
+from polyadic.data.readers.tables import read_table
 from polyadic.data.reading import Reading
 from polyadic.data.recordings import Recording
 
@@ -144,6 +144,5 @@ def night_and_hypnogram(root: Path) -> None:
 
 def read_csv(path: Path, **options: Any) -> Recording:
     """The recording of a table, with the options of `Reading`."""
-    frame, reading = read_table(path, Reading(**options))
-    (recording,) = recordings_in(frame, reading, path.name, stem_of(path))
+    ((recording,), _) = read_table(path, Reading(**options), stem_of(path))
     return recording

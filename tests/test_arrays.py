@@ -73,9 +73,7 @@ def test_labels_that_are_texts_take_their_place_among_the_classes(kind, tmp_path
     assert ordered.label.tolist() == [1, 0, -1, 1, 2, 0]
 
 
-@pytest.mark.parametrize("largest", [2**26, 0])
-def test_parts_are_joined_with_train_first_in_memory_and_on_disk(largest, tmp_path, monkeypatch):
-    monkeypatch.setattr("polyadic.data.readers.arrays._IN_MEMORY", largest)
+def test_parts_are_joined_with_train_first(tmp_path):
     train, test = values((4, 2, 5), seed=1), values((3, 2, 5), seed=2)
     path = save(
         tmp_path / "a.npz",
@@ -89,7 +87,6 @@ def test_parts_are_joined_with_train_first_in_memory_and_on_disk(largest, tmp_pa
         fs=np.array([50.0]),
     )
     windows = open_windows(path)
-    assert windows.on_disk == (largest == 0)
     assert np.array_equal(windows.X, np.concatenate([train, test]))
     assert np.array_equal(windows[[5, 0, 4]].X, windows.X[[5, 0, 4]])
     assert windows.part.tolist() == ["train"] * 4 + ["test"] * 3
@@ -116,7 +113,7 @@ WRONG = {
     "label twice": ({"X": X, "y": np.zeros(6), "label": np.zeros(6)}, "but the file has both"),
     "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
     "fs two": ({"X": X, "fs": [1, 2]}, "fs must be one positive number"),
-    "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of the same shape and type"),
+    "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "X_train and X_test must have rows of the same shape"),
     "part length": (
         {"X_train": X, "X_test": X, "y_test": np.zeros(5)},
         r"label must have shape \(12,\), one entry per window, but has shape \(11,\)",

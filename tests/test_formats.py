@@ -64,8 +64,13 @@ def test_windows_of_a_data_frame_never_cross_recordings_and_follow_its_times():
 
 
 def test_a_data_frame_with_a_wrong_column_or_two_subjects_in_a_recording_is_refused():
-    with pytest.raises(PolyadicError, match=r"subject must be a column .*'whom'.*did you mean 'who'\?"):
-        Windows.from_dataframe(long_frame(), fs=10, seconds=2, subject="whom")
+    for given, message in (
+        ({"subject": "whom"}, r"there is no column 'whom' \(subject\).*did you mean 'who'\?"),
+        ({"channels": ["x", "z"]}, "the data frame must have the channels 'x', 'z', but has 'x', 'y', 'who', 'move'"),
+        ({"seconds": 9, "channels": ["x"]}, "no recording has a window of 9 s"),
+    ):
+        with pytest.raises(DataError, match=message):
+            Windows.from_dataframe(long_frame(), **{"fs": 10, "seconds": 2, "subject": "who", **given})
     with pytest.raises(PolyadicError, match="one subject, but '1' has 'anna', 'ben'"):
         Windows.from_dataframe(long_frame().assign(r=1), fs=10, seconds=2, label="move", subject="who", recording="r")
     with pytest.raises(DataError, match="cells must be numbers, but there is 'walk'"):

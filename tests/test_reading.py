@@ -279,7 +279,7 @@ def test_tables_that_fit_into_memory_are_parsed_once_with_the_same_windows(tmp_p
     assert np.bincount(store.index.label).tolist() == [8, 8, 8]
 
 
-def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(tmp_path):
+def test_slow_channels_are_skipped_with_a_note_unless_they_are_named(tmp_path):
     only = tmp_path / "only"
     only.mkdir()
     trees.night(only, "SC4001E0", [("Sleep stage W", 4)], 4)
@@ -287,9 +287,9 @@ def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(tmp_p
     without = folder(only, tmp_path / "s", seconds=30)
     assert without.channels == ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG horizontal")
     assert "left out slow channels: Resp oro-nasal (1 Hz)" in without.notes[0]
-    assert "--keep-slow hold" in without.notes[0]
-    kept = folder(only, tmp_path / "v", seconds=30, keep_slow="hold")
-    assert len(kept.channels) == 7
+    assert "name channels with --channel and resample (--resample)" in without.notes[0]
+    kept = folder(only, tmp_path / "v", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"], resample="hold")
+    assert kept.channels == ("EEG Fpz-Cz", "Temp rectal")
     with pytest.raises(DataError, match="--resample hold repeats samples"):
         folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
     held = folder(only, tmp_path / "t", seconds=30, resample="hold")
@@ -312,17 +312,6 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert (store.index.label >= 0).all()
     moved = folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
     assert (moved.index.label < 0).any()
-    assert any("no label. To label more: shorter windows" in note for note in moved.notes)
-    half = folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
-    assert any("% of the windows have no label" in note for note in half.notes)
-
-
-def test_empty_cells_give_no_advice_on_how_to_label_more(tmp_path):
-    path = tmp_path / "in" / "p01.csv"
-    people.table(path, ["walk", "rest", "rest", "rest", "run"], 0)
-    path.write_text(path.read_text().replace(",rest", ","))
-    store = folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
-    assert "60.0 % of the windows have no label" in store.notes
 
 
 def test_the_error_for_recordings_without_any_sample_says_so(tmp_path):
@@ -592,7 +581,7 @@ def test_channels_are_matched_by_name_and_renamed(tmp_path: Path) -> None:
         )
         assert store.channels == ("ax", "ay")[: 2 if chosen is None else 1]
         assert len(store) == 12
-    assert Reading.from_json(store.reading).rename == (("AX", "ax"), ("AY", "ay"))
+    assert Reading.from_json(store.reading).rename == {"AX": "ax", "AY": "ay"}
     with pytest.raises(PolyadicError, match="a renamed channel must be OLD=NEW, but is 'AX'"):
         Reading(rename=["AX"])
     with pytest.raises(DataError, match=r"no recording has the channel 'az'; there are 'ax'"):

@@ -10,7 +10,7 @@ from command_line import polyadic
 from people import read_csv
 
 from polyadic.data import folder
-from polyadic.data.readers.scoring import find_scoring, read_scoring
+from polyadic.data.readers.scoring import find_scorings, read_scoring
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.errors import DataError
 
@@ -48,8 +48,8 @@ def test_labels_stay_where_the_times_of_a_subject_begin_anew(tmp_path):
 )
 def test_a_scoring_is_that_of_the_recording_of_its_name(stem, scoring, fits, tmp_path):
     pattern = f"*-scoring{scoring[-4:]}"
-    found = find_scoring(tmp_path / f"{stem}.edf", tmp_path, stem, pattern, [tmp_path / scoring])
-    assert found == (tmp_path / scoring if fits else None)
+    found = find_scorings(tmp_path / f"{stem}.edf", tmp_path, pattern, [tmp_path / scoring])
+    assert found == [tmp_path / scoring] * fits
 
 
 def test_a_scoring_of_two_recordings_is_refused(tmp_path):

@@ -22,7 +22,7 @@ from problems import paper
 
 from polyadic import ATD, SALS
 from polyadic.augment import Jitter
-from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore
+from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, recordings
 from polyadic.data import store as store_module
 from polyadic.data.batches import Samples, prefetch
 from polyadic.errors import DataError, PolyadicError
@@ -157,7 +157,7 @@ def test_infinite_samples_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_channel_that_a_recording_lacks_is_missing_by_name(tmp_path: Path) -> None:
-    part = recording(1).with_channels([2, 0])
+    part = recording(1, channels=("EOG", "C3"), units=("mV", "uV"), signal=recording(1).signal[[2, 0]])
     with StoreWriter(tmp_path / "s", HEADER) as writer:
         writer.add(recording(0), np.array([0]), np.array([0]))
         writer.add(part, np.array([3]), np.array([0]))
@@ -278,8 +278,8 @@ def test_a_recording_that_fails_in_the_middle_is_left_out_as_a_whole(
     with StoreWriter(tmp_path / "s", HEADER) as writer:
         writer.add(recording(0), *places(0), part="test")
         with monkeypatch.context() as patch:
-            cut, calls = store_module.cut_windows, iter(range(9))
-            patch.setattr(store_module, "cut_windows", failing)
+            cut, calls = recordings.cut_windows, iter(range(9))
+            patch.setattr(recordings, "cut_windows", failing)
             with pytest.raises(OSError, match="Input/output"):
                 writer.add(recording(3), *places(3))
     assert files(tmp_path / "s") == files(write(tmp_path / "same", (0,)).path)

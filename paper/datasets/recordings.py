@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def _write_store(
             if writer is None:
                 about = (recording.fs, recording.channels, recording.units, length, classes, dataset, settings)
                 writer = stack.enter_context(StoreWriter(store, Header(*about)))
-            writer.add(recording, starts, labels, subject_from="file names")
+            writer.add(replace(recording, subject_from="file names"), starts, labels)
     if writer is None:
         raise DataError(f"no recordings of {dataset} found: pass the folder of the data set as it is published")
     return WindowStore(store)

@@ -73,7 +73,7 @@ def _check_apart(out: Path, given: Path) -> None:
         return
     read = [given, given.with_suffix(".atr")] if given.suffix == ".hea" else [given]
     with suppress(DataError):  # a folder without recordings
-        found = find_recordings(given, "skip")
+        found = find_recordings(given)
         others = [name for name, reason in found.left_out.items() if "written by polyadic" not in reason]
         read += [*found.files, *(given / name for name in others)]  # tables of events may have the labels
     for path in read:

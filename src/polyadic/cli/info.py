@@ -162,7 +162,7 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
 
     if is_store(path):
         return describe_store(WindowStore(path))
-    files, left_out = find_recordings(path, on_error="skip")
+    files, left_out = find_recordings(path)
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
     first, unreadable, flat = Facts(), dict[str, str](), dict[str, list[str]]()
@@ -197,27 +197,25 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
 def _recording(path: Path, given: Mapping[str, Any]) -> Facts:
     import numpy as np
 
-    from polyadic.data import read_recording
     from polyadic.data.loading import open_signals
     from polyadic.data.readers.common import is_table, stem_of
     from polyadic.data.readers.edf import EdfFile
-    from polyadic.data.readers.tables import read_table, recordings_in
+    from polyadic.data.readers.tables import read_table
     from polyadic.data.reading import Reading
 
     columns, rates = Facts(), dict[str, float]()
     if is_table(path):
-        frame, reading = read_table(path, Reading(**given), guess=True)
-        parts = recordings_in(frame, reading, path.name, stem_of(path), reading.subject_column)
+        parts, reading = read_table(path, Reading(**given), stem_of(path), guess=True)
         columns = {"label": reading.label, "subject": reading.subject_column}
     else:
         file = open_signals(path)
-        rates = {} if file is None else file.rates
+        rates = file.rates
         if isinstance(file, EdfFile) and not rates:
             return {"kind": "annotations", "annotations": dict(Counter(note.text for note in file.annotations))}
         several = set(rates.values())
         whole = all(max(several) % rate == 0 for rate in several)
         how = given.get("resample", ("hold" if whole else "polyphase") if len(several) > 1 else None)
-        parts = [read_recording(path, channels=given.get("channels"), resample=how, keep_slow=how)]
+        parts = [file.read(given.get("channels"), resample=how).in_memory()]
     found, samples = parts[0], sum(part.signal.shape[1] for part in parts)
     constant = [np.fmin.reduce(part.signal, axis=1) == np.fmax.reduce(part.signal, axis=1) for part in parts]
     units = zip(found.channels, found.units, strict=True)

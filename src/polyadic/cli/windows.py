@@ -135,7 +135,7 @@ def write_recordings(
                 reading,
                 on_error=common.on_error,
                 force=force,
-                progress=lambda name, done, total, *_: show(done, total, name),
+                progress=lambda name, done, total: show(done, total, name),
                 **options,
             )
         except DataError as error:
@@ -220,7 +220,7 @@ def _reading_for(model: Any, data: Path, common: Common) -> Reading:
                 "expression with this many repetitions is not run from it: if you trust it, give the option again"
             )
     if not known.classes and hasattr(model, "probe_"):
-        known = replace(known, classes=tuple((str(name), (str(name),)) for name in model.probe_.classes_))
+        known = replace(known, classes={str(name): [str(name)] for name in model.probe_.classes_})
     unnamed = model.channel_names_ in ((), numbered_channels(len(model.channel_names_)))
     known = replace(
         known,
@@ -254,8 +254,9 @@ def describe(windows: Windows, hidden: bool) -> None:
     classes, subjects = pairs["label"].value_counts(sort=False), pairs["subject"].value_counts()
     if len(pairs) == len(subjects) > 1 and len(classes) > 1:
         notes.append(
-            f"Every subject ({windows.index.describe_subjects()}) has windows of one class only, so scores may tell "
-            "subjects apart instead of classes. If these are not the subjects, set them with --subject."
+            f"Every subject ({counted(windows.index.n_subjects, 'subject')} from {windows.index.subjects_from}) has "
+            "windows of one class only, so scores may tell subjects apart instead of classes. If these are not the "
+            "subjects, set them with --subject."
         )
     elif len(subjects) > 1 and (classes == 1).any():
         names = ", ".join(map(repr, classes.index[classes == 1][:_NAMED]))

@@ -91,22 +91,21 @@ def split_unit(head: str) -> tuple[str, str]:
     return (match[1], unit) if match and known else (head, "")
 
 
-def unit_factors(
-    name: str, channels: Sequence[str], units: Sequence[str], targets: Sequence[str], owner: str
-) -> list[float]:
-    """Return the factors that convert channels to other units; 1 where a unit is unknown on one side.
+def in_units(windows: Windows, units: Sequence[str], name: str, owner: str) -> Windows:
+    """Return windows with their channels in other units, one per channel; where a unit is unknown, nothing changes.
 
-    Error messages say what has the channels (`name`), and what has the other units (`owner`).
+    Error messages say what has the windows (`name`), and what has the other units (`owner`).
     """
     factors = []
-    for channel, unit, target in zip(channels, units, targets, strict=True):
+    channels, own = windows.channels or numbered_channels(len(units)), windows.units or ("",) * len(units)
+    for channel, unit, target in zip(channels, own, units, strict=True):
         factor = conversion_factor(unit, target) if unit and target else 1.0
         if factor is None:
             raise DataError(
                 f"{name} has channel {channel!r} in {unit}, but {owner} {target}, and these units cannot be converted"
             )
         factors.append(factor)
-    return factors
+    return windows if all(factor == 1 for factor in factors) else windows.with_gains(factors, tuple(units))
 
 
 def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
@@ -161,9 +160,8 @@ def match_signals(
         X = windows = windows.with_channels(wanted, missing=True)
     if len(windows.units) != len(units) or windows.units == tuple(units):
         return X
-    names = windows.channels or numbered_channels(len(units))
-    factors = unit_factors(name, names, windows.units, units, "the model was fitted to")
-    return X if all(factor == 1 for factor in factors) else windows.with_gains(factors, tuple(units))
+    converted = in_units(windows, units, name, "the model was fitted to")
+    return X if converted is windows else converted
 
 
 def unknown_units(X: Any, units: Sequence[str], name: str, owner: str = "the fit") -> str:

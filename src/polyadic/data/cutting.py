@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,17 +17,20 @@ from numpy.typing import NDArray
 from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, OnError
-from polyadic.data.readers.tables import find_heads, recordings_in, typed_frame
-from polyadic.data.reading import Reading, close_match, listed, parse_classes, takes_reading_options
-from polyadic.data.recordings import Recording, cut_windows, observed_windows, window_starts
-from polyadic.data.store import Header, OnRecording, StoreWriter, WindowStore, check_new_store
+from polyadic.data.readers.tables import choose_columns, recordings_in, typed_frame
+from polyadic.data.reading import Reading, close_match, listed, takes_reading_options
+from polyadic.data.recordings import Recording, cut_recording, observed_windows, window_starts
+from polyadic.data.store import Header, StoreWriter, WindowStore, check_new_store
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["folder", "samples_in", "windows_of_frame", "write_store"]
+__all__ = ["OnFile", "folder", "windows_of_frame", "write_store"]
+
+OnFile = Callable[[str, int, int], None]
+"""Called after each file with its name, the number of files done, and that of all files."""
 
 _MOST_CLASSES = 50
 """Maximum number of annotation texts used as classes, unless classes are given."""
@@ -34,14 +38,8 @@ _MOST_CLASSES = 50
 _MOSTLY = 0.5
 """Share of recordings that must have a channel."""
 
-_TOUCHED = 1e-9
-"""Share of a window that a class covers, if it covers any of it."""
-
 _KEPT_BYTES = 256 * 2**20
 """Maximum size of the tables that are kept in memory from the survey of a folder until their windows are cut."""
-
-_LONGEST = 2**31 - 1
-"""Maximum number of samples in a window."""
 
 
 @takes_reading_options
@@ -51,7 +49,7 @@ def folder(
     *,
     on_error: OnError = "raise",
     force: bool = False,
-    progress: OnRecording | None = None,
+    progress: OnFile | None = None,
     **options: Any,
 ) -> WindowStore:
     """Write a store from your own recordings: one file, or all files of a folder in any format that polyadic reads.
@@ -65,7 +63,7 @@ def folder(
     store : folder of the store
     on_error : what to do if a recording cannot be read: "raise", or "skip" it and list it in the store
     force : whether to replace an existing store, once the new one is complete
-    progress : called after each file with its name, files done, total files, windows so far, bytes read so far
+    progress : called after each file with its name, the number of files done, and that of all files
     """
     return write_store(root, store, Reading(**options), on_error=on_error, force=force, progress=progress)
 
@@ -79,7 +77,7 @@ def write_store(
     check_classes: bool = True,
     on_error: OnError = "raise",
     force: bool = False,
-    progress: OnRecording | None = None,
+    progress: OnFile | None = None,
 ) -> WindowStore:
     """Write a store of windows that are cut from recordings as a `Reading` describes.
 
@@ -91,40 +89,34 @@ def write_store(
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     check_new_store(Path(store).absolute(), force)
     reader = FolderReader(root, reading, labels=labels, on_error=on_error)
-    survey, loaded = _Survey(reader), dict[Path, list[tuple[Recording, str]]]()
-    if labels or reading.channels is None or reader.reading.subject_column is not None:
+    survey, loaded = _Survey(reader), dict[Path, list[Recording]]()
+    if labels or reading.channels is None or reading.subject_column is not None:
         loaded = survey.read_all()
     channels = survey.choose_channels(reading, check_classes)
-    known = reader.reading
     if labels:
-        reading = known = _with_classes(reading, survey, check_classes)
-    done = 0
+        reading = _with_classes(reading, survey, check_classes)
+    known = reading if labels else replace(reading, classes={})
     with ExitStack() as stack:
         writer: StoreWriter | None = None
         for number, path in enumerate(reader.files, 1):
-            for recording, subject_from in loaded.pop(path) if path in loaded else reader.load(path):
+            for recording in loaded.pop(path) if path in loaded else reader.load(path):
                 # An OSError here, such as a full disk, is not the fault of the recording.
                 with reader.skipping(recording.name, PolyadicError):
-                    length = samples_in(known.seconds, recording.fs)
-                    starts = _starts(recording, known, length)
-                    label = partial(label_windows, recording, starts, length, known.class_numbers)
-                    classes = label(known.min_share, by_moments=survey.by_moments)
+                    windows = _cut(recording, known, survey.by_moments)
                     if writer is None:  # the first recording sets the sampling rate
                         units = dict(zip(recording.channels, recording.units, strict=True)) | survey.units
                         header = Header(
                             recording.fs,
                             channels,
                             tuple(units.get(channel, "") for channel in channels),
-                            length,
-                            known.class_names,
+                            windows.shape[2],
+                            windows.classes,
                             settings={"reading": reading.to_json()},
                         )
                         writer = stack.enter_context(StoreWriter(store, header, force=force))
-                    survey.partly += int(((classes < 0) & (label(_TOUCHED) >= 0)).sum())
-                    writer.add(recording, starts, classes, subject_from=subject_from)
-            done += path.stat().st_size if path.exists() else 0
+                    writer.add_windows(windows, recording.name, recording.began)
             if progress is not None:
-                progress(reader.name_of(path), number, len(reader.files), writer.n_windows if writer else 0, done)
+                progress(reader.name_of(path), number, len(reader.files))
         if writer is None:
             name, reason = next(iter(reader.skipped.items()))
             if len(reader.files) == 1:
@@ -139,24 +131,30 @@ def write_store(
     return written
 
 
-def samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
-    """Return the number of samples in a window, or in a stride."""
+def _place(recording: Recording, reading: Reading) -> tuple[int, NDArray[np.int64]]:
+    """Return the length of the windows of a recording in samples, and their first samples: (n,)."""
+    length = _samples_in(reading.seconds, recording.fs)
+    step = None if reading.stride is None else _samples_in(reading.stride, recording.fs, "--stride")
+    phase = scored_phase(recording, length, step) if reading.offset is None else None
+    return length, window_starts(recording, length, step, reading.offset, phase)
+
+
+def _cut(recording: Recording, reading: Reading, by_moments: bool = False) -> Windows:
+    """Return the windows of a recording, with their classes."""
+    length, starts = _place(recording, reading)
+    label = label_windows(recording, starts, length, reading.class_numbers, reading.min_share, by_moments=by_moments)
+    return cut_recording(recording, starts, length, label, tuple(reading.classes))
+
+
+def _samples_in(seconds: float, fs: float, option: str = "--seconds") -> int:
     samples = round(seconds * fs)
-    if samples > _LONGEST:
-        raise PolyadicError(f"{option} {seconds:g} s is too long: it must have at most {_LONGEST} samples")
-    if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
+    if not 1 <= samples < 2**31 or abs(samples - seconds * fs) > 1e-6 * samples:
         what = "a window" if option == "--seconds" else "a stride"
         raise PolyadicError(
-            f"{what} of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
+            f"{what} of {seconds:g} s must have a whole number of samples below 2**31, but does not at {fs:.9g} Hz: "
             f"choose another length ({option}), or give the exact sampling rate (--fs)"
         )
     return samples
-
-
-def _starts(recording: Recording, reading: Reading, length: int) -> NDArray[np.int64]:
-    step = None if reading.stride is None else samples_in(reading.stride, recording.fs, "--stride")
-    phase = scored_phase(recording, length, step) if reading.offset is None else None
-    return window_starts(recording, length, step, reading.offset, phase)
 
 
 def windows_of_frame(
@@ -167,46 +165,36 @@ def windows_of_frame(
     recording: str | None = None,
 ) -> Windows:
     """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
-    import pandas as pd
-
-    roles = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
-    for role, column in roles.items():
-        if column is not None and column not in frame.columns:
-            raise PolyadicError(
-                f"{role} must be a column of the data frame, but is {column!r}; there are "
-                f"{listed(map(str, frame.columns))}{close_match(column, map(str, frame.columns))}"
-            )
-    texts = {column for column in roles.values() if column is not None}
-    wanted = find_heads(reading.channels, tuple(map(str, frame.columns)))
-    table = typed_frame(frame, "the data frame", texts, wanted)
-    by = recording or subject
+    file, heads, by = "the data frame", tuple(map(str, frame.columns)), recording or subject
+    named = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
+    wanted = choose_columns(file, heads, reading.channels, named)
+    if wanted is not None and len(wanted) < len(reading.channels or ()):
+        raise DataError(f"{file} must have the channels {listed(reading.channels or ())}, but has {listed(heads)}")
+    texts = {column for column in named.values() if column is not None}
+    table = typed_frame(frame, file, texts, wanted)
     signals = wanted or tuple(name for name in table.columns if name not in texts)
-    reading = replace(reading, channels=signals, label=label)
+    pieces = recordings_in(table, replace(reading, channels=signals, label=label), file, "", by)
+    labels = {one.text: [one.text] for piece in pieces for one in piece.annotations}
+    cut = [_cut(piece, replace(reading, classes=labels)) for piece in pieces]
+    X = np.concatenate([windows.X for windows in cut])
+    kept, owner = observed_windows(X), np.repeat(np.arange(len(cut)), [len(windows) for windows in cut])
+    if not kept.any():
+        raise DataError(f"no recording has a window of {reading.seconds:g} s with samples: choose a shorter one")
     owners = {} if by is None or subject is None else table.groupby(by)[subject].unique().to_dict()
-    pieces, tables = [], []
-    for piece in recordings_in(table, reading, "the data frame", "", by):
-        length = samples_in(reading.seconds, piece.fs)
-        starts = _starts(piece, reading, length)
-        classes = {text: number for number, text in enumerate(dict.fromkeys(one.text for one in piece.annotations))}
-        numbers = label_windows(piece, starts, length, classes, reading.min_share)
-        people = owners.get(piece.subject, [""])
+    for name, people in owners.items():
         if len(people) > 1:
-            raise PolyadicError(f"a recording must have one subject, but {piece.subject!r} has {listed(people)}")
-        windows = cut_windows(piece.signal, starts, length)
-        kept = observed_windows(windows)
-        pieces.append(windows[kept])
-        columns = {"label": np.array([*classes, ""])[numbers], "start": piece.elapsed_samples(starts)}
-        tables.append(pd.DataFrame(columns)[kept].assign(subject=people[0], recording=piece.subject))
-    index = pd.concat(tables)
+            raise PolyadicError(f"a recording must have one subject, but {name!r} has {listed(people)}")
+    names = np.array([piece.subject for piece in pieces])
+    start, code = (np.concatenate([getattr(windows, what) for windows in cut]) for what in ("start", "label"))
     return Windows(
-        np.concatenate(pieces),
-        piece.fs,
-        units=piece.units if any(piece.units) else (),
-        subject=index["subject"],
-        recording=index["recording"],
-        start=index["start"],
-        label=None if label is None else index["label"],
-        channels=piece.channels,
+        X[kept],
+        pieces[0].fs,
+        subject=np.array([owners.get(name, [""])[0] for name in names])[owner[kept]],
+        recording=names[owner[kept]],
+        start=start[kept],
+        label=None if label is None else np.array([*labels, ""])[code[kept]],
+        channels=pieces[0].channels,
+        units=pieces[0].units if any(pieces[0].units) else (),
     )
 
 
@@ -224,7 +212,6 @@ class _Survey:
     marking : for each annotation text without duration, the number of windows in which it is the most frequent one
     moments : for each annotation text without duration, the maximum number of occurrences in a recording
     lasting : texts of annotations with a duration that may be classes
-    partly : number of windows without a label because classes cover them only in part (`min_share`)
     """
 
     reader: FolderReader
@@ -235,35 +222,34 @@ class _Survey:
     marking: Counter[str] = field(default_factory=Counter)
     moments: dict[str, int] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
-    partly: int = 0
 
-    def read_all(self) -> dict[Path, list[tuple[Recording, str]]]:
+    def read_all(self) -> dict[Path, list[Recording]]:
         """Add all recordings, and return those that are in memory by file, as long as there is room for them."""
         kept, room = {}, float(_KEPT_BYTES)
         for path in self.reader.files:
             found = self.reader.load(path)
             with self.reader.skipping(self.reader.name_of(path), PolyadicError):
-                for recording, _ in found:
-                    self.add(recording, self.reader.reading)
-            signals = [recording.signal for recording, _ in found]
+                for recording in found:
+                    self.add(recording)
+            signals = [recording.signal for recording in found]
             size = sum(signal.nbytes if isinstance(signal, np.ndarray) else np.inf for signal in signals)
             if size <= room:
                 kept[path] = found
                 room -= size
         return kept
 
-    def add(self, recording: Recording, reading: Reading) -> None:
-        """Add one recording."""
+    def add(self, recording: Recording) -> None:
+        """Add one recording, and its annotations if labels are read."""
+        reading = self.reader.reading
         if not self.channels or self.channels.keys() & set(recording.channels):
             self.recordings += 1
             self.channels.update(recording.channels)
             for channel, unit in zip(recording.channels, recording.units, strict=True):
                 self.units[channel] = self.units.get(channel) or unit
         texts = dict.fromkeys(one.text for one in recording.annotations)
-        if not texts:
+        if not texts or not self.reader.labels:
             return
-        length = samples_in(reading.seconds, recording.fs)
-        starts = _starts(recording, reading, length)
+        length, starts = _place(recording, reading)
         label = partial(label_windows, recording, starts, length, min_share=reading.min_share)
         moments = Counter(one.text for one in recording.annotations if is_moment(one, recording.fs))
         for text, count in moments.items():
@@ -282,7 +268,7 @@ class _Survey:
         if self.channels:  # the name of a column may have a unit, which is not part of the channel's name
             given = tuple(name if name in self.channels else split_unit(name)[0] for name in given)
         unknown = [channel for channel in given if self.channels and channel not in self.channels]
-        unknown += [old for old, new in reading.rename if not given and new not in self.channels]
+        unknown += [old for old, new in reading.rename.items() if not given and new not in self.channels]
         if unknown and check:
             names = self.reader.channels | dict.fromkeys(self.channels)
             raise DataError(
@@ -314,10 +300,7 @@ class _Survey:
         if not unknown or not reading.classes:
             return []
         windows = sum(counts[text] for text in unknown)
-        return [
-            f"{windows:,} window{'s have' if windows != 1 else ' has'} a class that the model does not know: "
-            f"{listed(unknown)}. Scores are without {'them' if windows != 1 else 'it'}"
-        ]
+        return [f"classes that the model does not know ({windows:,} windows), so scores are without: {listed(unknown)}"]
 
     def sentences(self, reading: Reading, store: WindowStore) -> list[str]:
         """Return notes on how the recordings were read."""
@@ -326,18 +309,11 @@ class _Survey:
             others = len(files) - 1
             more = f" and {others} other file{'s' * (others != 1)}" if others else ""
             found.append(f"{files[0]}{more}: {note}")
-        known = store.index.label >= 0
-        unlabelled = float((~known).mean())
-        if reading.classes and unlabelled:
-            more = "To label more: shorter windows (--seconds), a stride (--stride), --offset or --min-share 0.5"
-            hint = f". {more}" if self.partly > _MOSTLY * (self.partly + known.sum()) else ""
-            found.append(f"{100 * unlabelled:.1f} % of the windows have no label{hint}")
         lost = [] if self.by_moments else sorted(self.lasting - reading.class_numbers.keys())
         if lost and reading.classes:
             found.append(
-                f"no window of {reading.seconds:g} s lies within {listed(lost)}, so "
-                f"{'these classes are' if len(lost) > 1 else 'this class is'} missing: use shorter windows "
-                "(--seconds) or --min-share 0.5"
+                f"classes are missing, because no window of {reading.seconds:g} s lies within {listed(lost)}: use "
+                "shorter windows (--seconds) or --min-share 0.5"
             )
         named = [text for text in self.moments if text not in self.lasting and text in reading.class_numbers]
         if self.by_moments and reading.classes:
@@ -362,9 +338,9 @@ def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
             many = f"{len(names)} annotation texts cover windows, too many for classes: select some with --class"
             survey.reader.note(many, "labels are left out")
             return reading
-        return replace(reading, classes=parse_classes({name: [name] for name in names}))
+        return replace(reading, classes={name: [name] for name in names})
     if check:
-        for name, texts in reading.classes:
+        for name, texts in reading.classes.items():
             absent = [text for text in texts if text not in survey.covering]
             if len(absent) == len(texts):
                 there = listed(sorted(survey.covering)) if survey.covering else "no annotations at all"

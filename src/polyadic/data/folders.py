@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.common import common_ending, ending_of, is_table, stem_of
@@ -47,7 +47,7 @@ class FolderFiles(NamedTuple):
     left_out: dict[str, str]
 
 
-def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] = "raise") -> FolderFiles:
+def find_files(root: str | os.PathLike[str]) -> FolderFiles:
     """Find all files in a folder and its subfolders, except hidden ones and those in subfolders that cannot be listed.
 
     Links to files and folders are followed after everything else, but nothing is read twice.
@@ -71,8 +71,6 @@ def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] 
         try:
             entries = sorted(path.iterdir())
         except OSError as error:
-            if on_error == "raise":
-                raise DataError(f"{name} cannot be listed: {error.strerror}") from error
             left_out[name] = f"cannot be listed: {error.strerror}"
             continue
         for entry in entries:
@@ -84,10 +82,7 @@ def find_files(root: str | os.PathLike[str], on_error: Literal["raise", "skip"] 
 
 
 def find_recordings(
-    root: str | os.PathLike[str],
-    on_error: Literal["raise", "skip"] = "raise",
-    pattern: str | None = None,
-    scoring: str | None = None,
+    root: str | os.PathLike[str], pattern: str | None = None, scoring: str | None = None
 ) -> FolderFiles:
     """Find the files in a folder and its subfolders that can be read as recordings; `root` can also be one file.
 
@@ -98,12 +93,12 @@ def find_recordings(
     base = Path(root)
     if base.exists() and not base.is_dir():
         return FolderFiles([base], {})
-    every, left_out = find_files(base, on_error)
+    every, left_out = find_files(base)
     left_out = {name: why for name, why in left_out.items() if why != _HIDDEN or ending_of(Path(name)) in ENDINGS}
     names = {path: path.relative_to(base).as_posix() for path in every}
     layout = is_bids(base)
     known = [path for path in every if ending_of(path) in ENDINGS]
-    files = [
+    found = [
         path
         for path in known
         if (pattern is None or matches(names[path], pattern))
@@ -111,15 +106,12 @@ def find_recordings(
         and (not layout or (names[path].split("/")[0] not in _BIDS_OTHERS and _BIDS_RECORDING.search(names[path])))
         and path.name != "participants.tsv"  # known, and read where it is needed
     ]
-    reasons = {path: _why_no_recording(path) for path in files}
-    copied = {path: edf.is_marked(path) for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()}
-    originals = {path.parent for path, copy in copied.items() if not copy}
-    copies = [path for path, copy in copied.items() if copy and path.parent in originals]
-    reasons |= dict.fromkeys(copies, "a copy with labels, written by polyadic")
-    segments = wfdb.find_segments(path for path in files if ending_of(path) == ".hea")
+    reasons = {path: reason for path in found if (reason := _why_no_recording(path))}
+    reasons |= dict.fromkeys(edf.find_copies(found), "a copy with labels, written by polyadic")
+    segments = wfdb.find_segments(path for path in found if ending_of(path) == ".hea")
     reasons |= {segment: f"a segment of {record}, read as part of it" for segment, record in segments.items()}
-    left_out |= {names[path]: reason for path, reason in reasons.items() if reason}
-    files = [path for path in files if not reasons[path]]
+    left_out |= {names[path]: reason for path, reason in reasons.items()}
+    files = [path for path in found if path not in reasons]
     unread = [] if layout or pattern is not None else [names[path] for path in _unread(every, known)]
     if unread := [name for name in unread if not matches(name, scoring)]:
         more = f" and {len(unread) - _SHOWN:,} more" if len(unread) > _SHOWN else ""
@@ -133,13 +125,12 @@ def find_recordings(
 
 def _unread(files: Sequence[Path], recordings: Sequence[Path]) -> list[Path]:
     """Return the files that are neither recordings nor belong to one of their folder: signals, markers, annotations."""
-    stems = {(path.parent, stem_of(path)) for path in recordings}
+    stems = {path.parent / stem_of(path) for path in recordings}
     headers = {path.parent for path in recordings if ending_of(path) == ".hea"}
 
     def belongs(path: Path) -> bool:
-        prefixes = (path.name[: dot.start()] for dot in re.finditer(r"\.", path.name))
         signals = path.parent in headers and path.suffix.lower() in (".dat", ".mat")
-        return signals or any((path.parent, prefix) in stems for prefix in prefixes)
+        return signals or any(path.parent / path.name[: dot.start()] in stems for dot in re.finditer(r"\.", path.name))
 
     return [path for path in files if not belongs(path)]
 

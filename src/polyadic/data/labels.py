@@ -19,6 +19,9 @@ UNLABELLED = -1
 UNKNOWN_MARKS = '"", None, NaN or -1'
 """Values that stand for an unknown label, for messages and documentation."""
 
+NO_LABEL = ("n/a", "nan", "na", "")
+"""Texts, in lower case, that mark unknown values in tables of events and of participants."""
+
 _Mask = NDArray[np.bool_]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,16 +24,16 @@ from polyadic.data.folders import (
     is_bids,
     read_participants,
 )
-from polyadic.data.labels import is_unknown
-from polyadic.data.readers.common import choose_channels, ending_of, is_table, stem_of
+from polyadic.data.labels import NO_LABEL, is_unknown
+from polyadic.data.readers.common import SignalFile, ending_of, is_table, stem_of
 from polyadic.data.readers.edf import EdfFile
-from polyadic.data.readers.mne import read_mne
-from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
-from polyadic.data.readers.tables import read_heads, read_table, recordings_in
+from polyadic.data.readers.mne import open_mne
+from polyadic.data.readers.scoring import find_scorings, matches, read_events, read_scoring
+from polyadic.data.readers.tables import read_heads, read_table
 from polyadic.data.readers.wfdb import WfdbRecord
 from polyadic.data.reading import Reading, close_match, listed
-from polyadic.data.recordings import Recording, mark_missing, resample_recording
-from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
+from polyadic.data.recordings import Recording
+from polyadic.data.subjects import FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
 __all__ = ["FolderReader", "OnError", "read_recording"]
@@ -58,22 +60,15 @@ class FolderReader:
     """
 
     def __init__(self, root: _Path, reading: Reading, *, labels: bool = True, on_error: OnError = "raise") -> None:
-        self.base, self.labels, self.on_error = Path(root), labels, on_error
-        self.reading = reading if labels else reading.without_labels()
-        self._label_from = reading.label_from  # subjects must not depend on `labels`
-        self._label = reading.label  # nor must the channels
-        self.files, self.left_out = find_recordings(root, on_error, reading.pattern, reading.scoring)
+        self.base, self.reading, self.labels, self.on_error = Path(root), reading, labels, on_error
+        self.files, self.left_out = find_recordings(root, reading.pattern, reading.scoring)
         self.skipped: dict[str, str] = {}
         self.notes: dict[str, list[str]] = {}
         self.channels: dict[str, None] = {}
         self._bids = is_bids(self.base)
         self._participants = read_participants(self.base) if self._bids else {}
-        self._participant_labels = self._find_participant_labels()
-        self._tables_have_label = any(
-            is_table(file) and self.reading.label in read_heads(file)
-            for file in (self.files if self.reading.label is not None else ())
-        )
-        self._scorings = self._find_scorings() if self.reading.scoring is not None else {}
+        self._participant_labels = self._find_participant_labels() if labels else {}
+        self._scorings = self._find_scorings(reading.scoring) if labels and reading.scoring is not None else {}
 
     def note(self, text: str, name: str) -> None:
         """Add a note on a file, once: files may be read twice."""
@@ -82,8 +77,7 @@ class FolderReader:
 
     def name_of(self, path: Path) -> str:
         """Return the name of a recording: its path relative to the folder, without the extension."""
-        below = self._below(path)
-        return below[: len(below) - len(ending_of(path))]
+        return self._below(path).removesuffix(path.name) + stem_of(path)
 
     def _below(self, path: Path) -> str:
         return path.name if path == self.base else path.relative_to(self.base).as_posix()
@@ -102,76 +96,56 @@ class FolderReader:
             if isinstance(error, OSError) and error.filename is not None:
                 self.skipped[name] = f"{Path(str(error.filename)).name}: {error.strerror}"
 
-    def load(self, path: Path) -> list[tuple[Recording, str]]:
-        """Load the recordings of a file, each with where its subject was found; none if the file is skipped.
+    def load(self, path: Path) -> list[Recording]:
+        """Load the recordings of a file; none if it is skipped.
 
         A file is one recording, or one per subject for a table with a subject column. Samples are read when they are
         needed, except those of tables.
         """
-        loaded: list[tuple[Recording, str]] = []
+        loaded: list[Recording] = []
         with self.skipping(self.name_of(path), PolyadicError, OSError):
             loaded += [*self._load(path)]  # all or none
         return loaded
 
-    def _load(self, path: Path) -> Iterator[tuple[Recording, str]]:
-        who, by_column = self._subject_of(path), self._has_subject_column(path)
+    def _load(self, path: Path) -> Iterator[Recording]:
+        who, names = self._subject_of(path), self.reading.rename
         for recording in self._read(path):
-            if not by_column:
-                recording = replace(recording, name=self.name_of(path), subject=who.name)
-            recording = self._renamed(self._without_bad(recording, path))
-            if self.reading.fs is not None:
-                recording = resample_recording(recording, self.reading.fs, self.reading.resample, path.name)
-            recording = self._with_durations(self._labelled(recording, path), path)
-            yield recording, COLUMN if by_column else who.source
+            if not recording.subject_from:
+                recording = replace(recording, name=self.name_of(path), subject=who.name, subject_from=who.source)
+            recording = self._without_bad(recording, path)
+            recording = replace(recording, channels=tuple(names.get(name, name) for name in recording.channels))
+            yield self._with_durations(self._labelled(recording, path), path) if self.labels else recording
 
     # ----------------------------------------------------------------------------------------------------- subjects
-
-    def _has_subject_column(self, path: Path) -> bool:
-        column = self.reading.subject_column
-        return bool(column and is_table(path) and (self.labels or column in read_heads(path)))
 
     def _folder_of(self, below: str) -> str:
         """Return the name of the folder of a file, "" for a single file."""
         return below.rpartition("/")[0].rpartition("/")[2] or self.base.absolute().name * self.base.is_dir()
 
     def _subject_of(self, path: Path) -> Subject:
-        below, rule, root = self._below(path), self.reading.subject, self.base.absolute().name
-        if rule == "folder" and self._label_from != "folder" and (folder := self._folder_of(below)):
+        below, rule, by_label = self._below(path), self.reading.subject, self.reading.label_from
+        if rule == "folder" and by_label != "folder" and (folder := self._folder_of(below)):
             return Subject(folder, FOLDER)
-        pattern = None if self.reading.subject_column is not None or rule == "folder" else rule
+        column, root = self.reading.subject_column, self.base.absolute().name
+        pattern = rule if column is None and rule != "folder" else None
         try:
-            if self.reading.subject_column is not None and not is_table(path):
+            if column is not None and not is_table(path):
                 raise PolyadicError(
                     f"--subject {rule!r} is a table column, but {path.name} is not a table: use 'folder', or a regular "
                     "expression with one group that finds the subject in the path"
                 )
-            who = find_subject(below, pattern, root)
+            label = self._path_label(below) if pattern is None and by_label is not None else ""
+            who = find_subject(below, pattern, root, label)
         except PolyadicError:
             if self.labels:
                 raise
-            pattern, who = None, find_subject(below, None, root)
-        if pattern is None and self._label_from is not None and who.source == FOLDER:
-            return self._subject_above_label(below, who)
+            who = find_subject(below, root=root)
         return Subject(who.name, PARTICIPANTS) if who.name.removeprefix("sub-") in self._participants else who
-
-    def _subject_above_label(self, below: str, who: Subject) -> Subject:
-        """Return the subject that the default rule found, unless it is the folder of a class: then the folder above."""
-        try:
-            label = self._path_label(below)
-        except PolyadicError:
-            if self.labels:
-                raise
-            return who
-        if who.name != label:
-            return who
-        *folders, name = below.split("/")
-        above = [folder for folder in folders if folder != label]
-        return Subject(above[-1], FOLDER) if above else Subject(stem_of(Path(name)), FILE)
 
     # ------------------------------------------------------------------------------------------------------- labels
 
     def _path_label(self, below: str) -> str:
-        rule = str(self._label_from)
+        rule = str(self.reading.label_from)
         label = self._folder_of(below) if rule == "folder" else find_in_path(rule, below, "--label-from")
         if not label:
             raise PolyadicError(f"--label-from folder needs one folder per class, but {below} is not in a subfolder")
@@ -180,20 +154,23 @@ class FolderReader:
     def _labelled(self, recording: Recording, path: Path) -> Recording:
         """Return a recording with the annotations that the label options find."""
         reading = self.reading
-        if not self.labels:
-            return recording
         if reading.label_from is not None:
             return annotated(recording, self._path_label(self._below(path)))
         if reading.scoring is not None:
-            scoring = self._scorings.get(path)
-            if isinstance(scoring, DataError):
-                raise scoring
-            if scoring is None:
+            found = self._scorings[path]
+            if len(found) > 1:
+                raise DataError(
+                    f"{path.name} has several scorings, {listed(file.name for file in found)}: make the pattern more "
+                    "specific with --scoring, with {name} for the name of the recording"
+                )
+            if not found:
                 self.note(f"no file matches --scoring {reading.scoring!r}", path.name)
-                return replace(recording, annotations=())
-            return replace(recording, annotations=read_scoring(scoring, recording, path, reading.seconds))
+            annotations = [read_scoring(file, recording, path, reading.seconds) for file in found]
+            return replace(recording, annotations=tuple(chain(*annotations)))
+        if self._participant_labels:
+            return annotated(recording, self._participant_labels.get(recording.subject.removeprefix("sub-"), ""))
         if self._bids:
-            return self._labelled_by_bids(recording, path)
+            return self._with_events(recording, path)
         if reading.label is not None and not is_table(path):
             raise PolyadicError(
                 f"--label names a column of a table, but {path.name} is not a table: --class selects annotations, "
@@ -203,7 +180,7 @@ class FolderReader:
 
     def _with_durations(self, recording: Recording, path: Path) -> Recording:
         """Return a recording whose marks of epochs last until the next, whether that is a class or not."""
-        for wanted in (None, self.reading.class_numbers) if self.labels else ():  # marks of no class may be irregular
+        for wanted in (None, self.reading.class_numbers):  # marks of no class may be irregular
             recording, epoch = infer_durations(recording, wanted)
             if epoch is not None:
                 words = f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next"
@@ -217,9 +194,7 @@ class FolderReader:
         if column is None or column not in next(iter(self._participants.values()), {}):
             return {}
         rows = {who: row[column] for who, row in self._participants.items()}
-        labels = {
-            who: text for who, text in rows.items() if not is_unknown(text) and text.lower() not in ("n/a", "nan")
-        }
+        labels = {who: text for who, text in rows.items() if text.lower() not in NO_LABEL and not is_unknown(text)}
         subjects = {self._subject_of(path).name.removeprefix("sub-") for path in self.files}
         matched = len(subjects & labels.keys())
         if not matched:
@@ -230,10 +205,9 @@ class FolderReader:
         self.note(f"a {column!r} for {matched} of {len(subjects)} subjects (--label)", "participants.tsv")
         return labels
 
-    def _labelled_by_bids(self, recording: Recording, path: Path) -> Recording:
+    def _with_events(self, recording: Recording, path: Path) -> Recording:
+        """Return a BIDS recording with its events, if it has a table of them."""
         column, events = self.reading.label, bids_table(path, "events.tsv")
-        if self._participant_labels:
-            return annotated(recording, self._participant_labels.get(recording.subject.removeprefix("sub-"), ""))
         if events is None:
             return recording
         heads = read_heads(events)
@@ -245,66 +219,52 @@ class FolderReader:
             )
         return replace(recording, annotations=read_events(events, column))
 
-    def _find_scorings(self) -> dict[Path, Path | DataError]:
-        """Return the scoring file of each recording that has one; raise an error if one matches two recordings."""
-        pattern = str(self.reading.scoring)
+    def _find_scorings(self, pattern: str) -> dict[Path, list[Path]]:
+        """Return the scoring files of each recording, of which there should be one; none may match two recordings."""
         folder = self.base if self.base.is_dir() else self.base.parent
-        every = find_files(folder, on_error="skip").files
+        every = find_files(folder).files
         candidates = [path for path in every if matches(path.relative_to(folder).as_posix(), pattern)]
         if not candidates:
             raise DataError(f"--scoring {pattern!r} matches no file in {folder.name or folder}")
-        scorings: dict[Path, Path | DataError] = {}
+        scorings = {path: find_scorings(path, folder, pattern, candidates) for path in self.files}
         owners: dict[Path, Path] = {}
-        for path in self.files:
-            try:
-                scoring = find_scoring(path, folder, stem_of(path), pattern, candidates)
-            except DataError as error:  # raised when this recording is read, so that it can be skipped
-                scorings[path] = error
-                continue
-            if scoring is not None and owners.setdefault(scoring, path) != path:
+        for path, found in scorings.items():
+            if len(found) == 1 and owners.setdefault(found[0], path) != path:
                 raise DataError(
-                    f"{scoring.name} matches both {self._below(owners[scoring])} and {self._below(path)}: make "
+                    f"{found[0].name} matches both {self._below(owners[found[0]])} and {self._below(path)}: make "
                     "--scoring more specific, with {name} for the name of the recording, or select recordings with "
                     "--pattern"
                 )
-            if scoring is not None:
-                scorings[path] = scoring
         return scorings
 
     # ------------------------------------------------------------------------------------------------------ signals
 
-    def _read(self, path: Path) -> Sequence[Recording]:
+    def _read(self, path: Path) -> list[Recording]:
         """Read the recordings of a file, with the annotations in it."""
-        reading, ending = self.reading, ending_of(path)
-        if ending not in ENDINGS:
-            raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
         if is_table(path):
             return self._read_table(path)
-        file = open_signals(path)
-        if file is None:
-            return [mark_missing(read_mne(path, None if reading.rename else reading.channels), reading.missing)]
+        file, reading = open_signals(path), self.reading
         self.channels |= dict.fromkeys(file.rates)
-        channels, how = self._without_slow(file.rates, path)
-        # Signals of several rates are resampled one by one; others together, so that a record is read once for all.
-        several = reading.resample is not None and len(set(file.rates.values())) > 1
-        return [file.read(channels, reading.fs if several else None, how, reading.missing)]
+        return [file.read(self._fast_channels(file.rates, path), reading.fs, reading.resample, reading.missing)]
 
-    def _read_table(self, path: Path) -> Sequence[Recording]:
+    def _read_table(self, path: Path) -> list[Recording]:
         reading, heads = self.reading, read_heads(path)
         names = [split_unit(head)[0] for head in heads]
         self.channels |= dict.fromkeys(names)
-        label = self._label if self.labels or self._label in heads else None
+        label, by = (one if self.labels or one in heads else None for one in (reading.label, reading.subject_column))
         if label is not None and label not in heads and heads and self._tables_have_label:
             self.note(f"read without labels, because there is no column {label!r} (--label)", path.name)
             label = None
-        by = reading.subject_column if self._has_subject_column(path) else None
         described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
-        frame, described = read_table(path, described)
-        found = recordings_in(frame, described, path.name, self.name_of(path), by)
+        found, _ = read_table(path, described, self.name_of(path))
         return found if self.labels else [replace(recording, annotations=()) for recording in found]
 
-    def _without_slow(self, rates: dict[str, float], path: Path) -> tuple[Sequence[str] | None, dict[str, str | None]]:
-        """Return the channels to read, and the method to resample each; slow ones are left out unless they are named.
+    @cached_property
+    def _tables_have_label(self) -> bool:
+        return any(self.reading.label in read_heads(path) for path in self.files if is_table(path))
+
+    def _fast_channels(self, rates: dict[str, float], path: Path) -> Sequence[str] | None:
+        """Return the channels to read: without `channels`, those whose rate is not far below the others.
 
         Channels are slow relative to the fastest one, or to the target rate if that is lower.
         """
@@ -312,15 +272,14 @@ class FolderReader:
         if reading.resample is not None and reading.fs is not None:
             fastest = min(fastest, reading.fs)
         slow = {channel: rate for channel, rate in rates.items() if rate * _SLOW <= fastest}
-        ways: dict[str, str | None] = {
-            channel: (reading.keep_slow if channel in slow else None) or reading.resample for channel in rates
-        }
-        if reading.channels is not None or reading.keep_slow is not None or not slow:
-            return reading.channels_in(rates), ways
+        if reading.channels is not None or not slow:
+            return reading.channels_in(rates)
         words = ", ".join(f"{channel} ({rate:g} Hz)" for channel, rate in slow.items())
-        more = "--keep-slow hold repeats their samples, --keep-slow polyphase filters"
-        self.note(f"left out slow channels: {words}. {more}", path.name)
-        return [channel for channel in rates if channel not in slow], ways
+        self.note(
+            f"left out slow channels: {words}. name channels with --channel and resample (--resample) to keep them",
+            path.name,
+        )
+        return [channel for channel in rates if channel not in slow]
 
     def _without_bad(self, recording: Recording, path: Path) -> Recording:
         """Return a BIDS recording with its bad channels missing."""
@@ -332,33 +291,24 @@ class FolderReader:
         keep = np.array([[1.0 if channel not in bad else np.nan] for channel in recording.channels], np.float32)
         return recording.apply(lambda signal: signal * keep)
 
-    def _renamed(self, recording: Recording) -> Recording:
-        """Give channels their new names, and choose channels that could not be chosen by name before."""
-        names, wanted = dict(self.reading.rename), self.reading.channels
-        if not names:
-            return recording
-        recording = replace(recording, channels=tuple(names.get(name, name) for name in recording.channels))
-        if wanted is None or recording.channels == wanted:
-            return recording
-        return recording.with_channels(choose_channels(recording.name, recording.channels, wanted))
 
-
-def open_signals(path: Path) -> EdfFile | WfdbRecord | None:
-    """Open a file whose header has the rate of each signal; return None for other formats."""
+def open_signals(path: Path) -> SignalFile:
+    """Open a file of signals, which is not a table."""
     ending = ending_of(path)
-    if ending in (".edf", ".bdf"):
-        return EdfFile(path)
-    return WfdbRecord(path) if ending == ".hea" else None
+    if ending not in ENDINGS:
+        raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
+    readers: dict[str, Callable[[Path], SignalFile]] = {".edf": EdfFile, ".bdf": EdfFile, ".hea": WfdbRecord}
+    return readers.get(ending, open_mne)(path)
 
 
 def read_recording(path: _Path, name: str | None = None, subject: str | None = None, **options: Any) -> Recording:
     """Read one recording from a file of any format that polyadic reads (for WFDB, the .hea file).
 
     `name` is by default the file name without its extension, and `subject` the name of the recording. Options are
-    `channels`, `fs`, `resample`, `keep_slow` and `missing`, as for `Reading`.
+    `channels`, `fs`, `resample` and `missing`, as for `Reading`.
     """
     file, reading = Path(path), Reading(**options)
-    recording = FolderReader(file, reading, labels=False).load(file)[0][0].in_memory()
+    recording = FolderReader(file, reading, labels=False).load(file)[0].in_memory()
     names = {*recording.channels}
     lacking = [name for name in reading.channels or () if not {name, split_unit(name)[0]} & names]
     if lacking:

@@ -19,9 +19,6 @@ from typing import Any, Literal, Self
 
 from polyadic.errors import PolyadicError
 
-Classes = tuple[tuple[str, tuple[str, ...]], ...]
-"""Class names, each with the annotation texts that belong to the class."""
-
 _AT_EPOCHS = "none (windows begin at scored epochs, or at the start of a recording)"
 _UNITS = {"seconds": " s", "stride": " s", "offset": " s", "fs": " Hz"}
 _Method = Literal["hold", "polyphase"]
@@ -50,7 +47,7 @@ class Reading:
     channels: tuple[str, ...] | None = _option(
         "Channel to use; repeat for several, in order. Default: all.", "NAME", flag="--channel"
     )
-    rename: tuple[tuple[str, str], ...] = _option(
+    rename: Mapping[str, str] = _option(
         "Rename a channel, as in AX=ax; repeat for several. Other options use the new names.", "OLD=NEW", ()
     )
     fs: float | None = _option(
@@ -59,13 +56,10 @@ class Reading:
     resample: _Method | None = _option(
         "Resample recordings or channels of different rates to one rate: repeat samples, or filter."
     )
-    keep_slow: _Method | None = _option(
-        "Keep channels at a quarter of the fastest rate or less (left out by default): repeat samples, or filter."
-    )
     missing: float | None = _option(
         "Value of missing samples, such as -32.768, in addition to empty cells and to the marks of the format.", "VALUE"
     )
-    classes: Classes = _option(
+    classes: Mapping[str, Sequence[str]] = _option(
         "Label to use as a class: TEXT, NAME=TEXT to rename, or NAME=TEXT|TEXT to merge. Repeat for several. Default: "
         "all.",
         "TEXT",
@@ -96,9 +90,8 @@ class Reading:
             raise PolyadicError(f"missing must be a finite number, but is {self.missing!r}")
         if self.min_share is not None and not (_is_number(self.min_share) and 0 < self.min_share <= 1):
             raise PolyadicError(f"min_share must be above 0 and at most 1, but is {self.min_share!r}")
-        for name in ("resample", "keep_slow"):
-            if getattr(self, name) not in (None, "hold", "polyphase"):
-                raise PolyadicError(f"{name} must be 'hold', 'polyphase' or None, but is {getattr(self, name)!r}")
+        if self.resample not in (None, "hold", "polyphase"):
+            raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {self.resample!r}")
         if self.channels is not None:
             given: Any = self.channels
             names = () if isinstance(given, str) else tuple(given)
@@ -111,18 +104,14 @@ class Reading:
             raise PolyadicError("--label, --label-from and --scoring cannot be combined: give only one of them")
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.classes)
-
-    @property
     def class_numbers(self) -> dict[str, int]:
         """Class number of each annotation text."""
-        return {text: number for number, (_, texts) in enumerate(self.classes) for text in texts}
+        return {text: number for number, texts in enumerate(self.classes.values()) for text in texts}
 
     def channels_in(self, names: Iterable[str]) -> tuple[str, ...] | None:
         """Return the channels to read from a file, by their names in that file; None for all."""
         there = set(names)
-        old = {new: old for old, new in self.rename if old in there}
+        old = {new: old for old, new in self.rename.items() if old in there}
         return None if self.channels is None else tuple(old.get(name, name) for name in self.channels)
 
     @property
@@ -135,10 +124,8 @@ class Reading:
         content: dict[str, Any] = {"seconds": self.seconds}
         for item in fields(self):
             value = getattr(self, item.name)
-            if value != item.default:
+            if value not in (item.default, {}):
                 content[item.name] = list(value) if isinstance(value, tuple) else value
-        if self.classes:
-            content["classes"] = {name: list(texts) for name, texts in self.classes}
         return content
 
     @classmethod
@@ -152,7 +139,7 @@ class Reading:
                 if not isinstance(values.get(name), str | None):
                     raise TypeError(f"{name} must be a string")
             return cls(**values)
-        except (AttributeError, IndexError, TypeError, PolyadicError) as error:
+        except (AttributeError, TypeError, ValueError, PolyadicError) as error:
             raise ValueError(f"the entry 'reading' is damaged: {error}") from error
 
     def with_given(self, given: Mapping[str, Any], owner: str, known: bool = True) -> Self:
@@ -160,24 +147,20 @@ class Reading:
 
         If it is `known`, None in this description means the default, which a given option can contradict as well.
         """
-        added = {name: value for name, value in given.items() if value not in (None, ())}
+        added = {name: value for name, value in given.items() if value not in (None, {})}
         defaults = {"stride": self.seconds, "min_share": 1.0, "offset": _AT_EPOCHS} if known else {}
         present = {name: getattr(self, name) for name in added}
         present = {name: defaults.get(name) if value is None else value for name, value in present.items()}
         differing = [
             f"{option_name(name)} is {_worded(name, value)}, but {owner} has {_worded(name, present[name])}"
             for name, value in added.items()
-            if present[name] not in (None, (), value)
+            if present[name] not in (None, {}, value)
         ]
         if differing:
             raise PolyadicError(
                 f"{'; '.join(differing)}: leave the option out, or cut these recordings with polyadic prepare folder"
             )
         return replace(self, **added)
-
-    def without_labels(self) -> Self:
-        """Return this description without the options for labels."""
-        return replace(self, classes=(), min_share=None, label=None, label_from=None, scoring=None)
 
 
 _DESCRIPTIONS = "\n".join(
@@ -209,24 +192,24 @@ def option_name(field: str) -> str:
     return flags.get(field) or f"--{field.replace('_', '-')}"
 
 
-def parse_classes(given: Iterable[Any] | Mapping[str, Sequence[str]]) -> Classes:
+def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Parse classes given as "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or as a mapping from names to texts.
 
     Examples
     --------
     >>> parse_classes(["W=Sleep stage W", "N3=Sleep stage 3|Sleep stage 4", "R"])
-    (('W', ('Sleep stage W',)), ('N3', ('Sleep stage 3', 'Sleep stage 4')), ('R', ('R',)))
+    {'W': ['Sleep stage W'], 'N3': ['Sleep stage 3', 'Sleep stage 4'], 'R': ['R']}
     """
     if isinstance(given, str):
         raise PolyadicError(f"classes must be a list of strings, but is the string {given!r}")
     classes: dict[str, list[str]] = {}
     owners: dict[str, str] = {}
-    for word in given.items() if isinstance(given, Mapping) else given:
-        if isinstance(word, tuple):  # parsed already, or an entry of a mapping
-            name, texts = str(word[0]), [word[1]] if isinstance(word[1], str) else [str(text) for text in word[1]]
-        else:
-            name, equals, merged = str(word).partition("=")
-            name, texts = (name.strip(), [text.strip() for text in merged.split("|")]) if equals else (word, [word])
+    for word in given:
+        name, equals, merged = str(word).partition("=")
+        name, texts = (name.strip(), [text.strip() for text in merged.split("|")]) if equals else (word, [word])
+        if isinstance(given, Mapping):
+            entry = given[word]
+            name, texts = str(word), [entry] if isinstance(entry, str) else [str(text) for text in entry]
         if not name or "" in texts:
             raise PolyadicError(f"a class must be TEXT or NAME=TEXT|TEXT, but is {name + '=' + '|'.join(texts)!r}")
         for text in texts:
@@ -234,21 +217,21 @@ def parse_classes(given: Iterable[Any] | Mapping[str, Sequence[str]]) -> Classes
                 raise PolyadicError(
                     f"an annotation must have one class, but {text!r} is in {owners[text]!r} and {name!r}"
                 )
-        classes.setdefault(name, []).extend(texts)
-    return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in classes.items())
+        classes[name] = list(dict.fromkeys([*classes.get(name, ()), *texts]))
+    return classes
 
 
-def parse_renames(given: Iterable[Any] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Parse renamed channels given as "OLD=NEW", as pairs, or as a mapping: pairs of the old and the new name."""
-    pairs = []
+def parse_renames(given: Iterable[Any] | Mapping[str, str]) -> dict[str, str]:
+    """Parse renamed channels given as "OLD=NEW", as pairs, or as a mapping from old to new names."""
+    renames: dict[str, str] = {}
     for word in given.items() if isinstance(given, Mapping) else [given] if isinstance(given, str) else given:
-        old, _, new = word.partition("=") if isinstance(word, str) else (str(word[0]), "", str(word[1]))
+        old, new = word.partition("=")[::2] if isinstance(word, str) else word
         if not old or not new:
             raise PolyadicError(f"a renamed channel must be OLD=NEW, but is {word!r}")
-        pairs.append((old, new))
-    if len({old for old, _ in pairs}) != len(pairs):
-        raise PolyadicError(f"a channel can be renamed once only, but rename is {', '.join(map('='.join, pairs))}")
-    return tuple(pairs)
+        if old in renames:
+            raise PolyadicError(f"a channel can be renamed once only, but {old!r} becomes {renames[old]!r} and {new!r}")
+        renames[str(old)] = str(new)
+    return renames
 
 
 def close_match(name: str, names: Iterable[str]) -> str:
@@ -287,10 +270,8 @@ def _worded(name: str, value: Any) -> str:
     """Format the value of a field for an error message."""
     if value == _AT_EPOCHS:
         return _AT_EPOCHS
-    if name == "classes":
-        return ", ".join(one if texts == (one,) else f"{one}={'|'.join(texts)}" for one, texts in value)
-    if name == "rename":
-        return ", ".join(map("=".join, value))
-    if isinstance(value, tuple):
+    if isinstance(value, Mapping):
+        value = [f"{one}={texts if isinstance(texts, str) else '|'.join(texts)}" for one, texts in value.items()]
+    if isinstance(value, tuple | list):
         return ", ".join(map(str, value))
     return f"{value:g}{_UNITS.get(name, '')}" if isinstance(value, int | float) else repr(value)

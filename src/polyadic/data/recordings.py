@@ -7,16 +7,18 @@ Samples are float32, NaN where they are missing. They are in memory, or stay in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.windows import Index, Windows
 from polyadic.errors import DataError, PolyadicError
 
 LATEST = 1e10
@@ -75,6 +77,7 @@ class Recording:
     annotations : annotations in order of onset
     segments : parts between gaps, in order; the first begins at sample 0
     began : start date and time in ISO 8601, or only the time; "" if unknown
+    subject_from : where the subject was found; see `polyadic.data.subjects`
     """
 
     name: str
@@ -86,10 +89,10 @@ class Recording:
     annotations: tuple[Annotation, ...] = ()
     segments: tuple[Segment, ...] = (Segment(0, 0.0),)
     began: str = ""
+    subject_from: str = ""
 
     def __post_init__(self) -> None:
         shape, dtype = self.signal.shape, self.signal.dtype
-        firsts = [segment.first for segment in self.segments]
         problem = ""
         if len(shape) != 2 or 0 in shape or dtype != np.float32:
             problem = f"signals must be float32 of shape (channels, samples), but are {dtype} of shape {shape}"
@@ -99,8 +102,6 @@ class Recording:
             problem = f"channels and units must have {shape[0]} entries, one per signal"
         elif len(set(self.channels)) != len(self.channels):
             problem = f"channel names must differ, but are {', '.join(self.channels)}"
-        elif firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > shape[1]:
-            problem = f"segments must be in order and begin at sample 0, but begin at {firsts}"
         for onset, duration, text in self.annotations:
             if not (abs(onset) <= LATEST and 0 <= duration <= LATEST):
                 problem = f"the annotation {text!r} has an impossible time: {onset:g} s, for {duration:g} s"
@@ -136,24 +137,11 @@ class Recording:
         """Return the recording with all its samples in memory."""
         return replace(self, signal=self.read(0, self.signal.shape[1])) if isinstance(self.signal, Unread) else self
 
-    def apply(
-        self,
-        change: Callable[[_Signal], _Signal],
-        channels: Sequence[str] | None = None,
-        units: Sequence[str] | None = None,
-    ) -> Recording:
-        """Return the recording after a change to each sample, made when it is read; also with other channels."""
-        names = self.channels if channels is None else tuple(channels)
-        signal: Any = Unread((len(names), self.signal.shape[1]), lambda first, stop: change(self.read(first, stop)))
-        if not isinstance(self.signal, Unread):
-            signal = change(self.signal)
-        return replace(self, channels=names, units=self.units if units is None else tuple(units), signal=signal)
-
-    def with_channels(self, places: Sequence[int]) -> Recording:
-        """Return the recording with the channels at these places, in this order."""
-        rows = list(places)
-        names, units = ([given[row] for row in rows] for given in (self.channels, self.units))
-        return self.apply(lambda signal: np.ascontiguousarray(signal[rows]), names, units)
+    def apply(self, change: Callable[[_Signal], _Signal]) -> Recording:
+        """Return the recording after a change to each sample, made when it is read."""
+        if isinstance(self.signal, Unread):
+            return replace(self, signal=Unread(self.signal.shape, lambda first, stop: change(self.read(first, stop))))
+        return replace(self, signal=change(self.signal))
 
     def elapsed_samples(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Convert positions in the signal, (n,), to samples elapsed since the start of the recording, with gaps: (n,).
@@ -207,6 +195,57 @@ def cut_windows(signal: NDArray[Any], starts: NDArray[np.int64] | Sequence[int],
     """Cut the windows that begin at `starts` from a signal (channels, samples): (n, channels, length)."""
     view = np.lib.stride_tricks.sliding_window_view(signal, length, axis=1)
     return np.ascontiguousarray(view[:, np.asarray(starts, np.int64)].swapaxes(0, 1))
+
+
+class _CutSamples:
+    """The windows of a recording, read on demand."""
+
+    dtype, on_disk = np.dtype(np.float32), True
+
+    def __init__(self, recording: Recording, starts: NDArray[np.int64], length: int) -> None:
+        self.recording, self.starts = recording, starts
+        self.shape = len(starts), len(recording.channels), length
+
+    def read(self, rows: NDArray[np.intp]) -> _Signal:
+        """Read some windows, block by block."""
+        starts, (_, channels, length) = self.starts[rows], self.shape
+        windows = np.empty((len(rows), channels, length), np.float32)
+        blocks = np.maximum.accumulate(starts) // (max(1, len(rows)) * length)  # windows may be far apart
+        for block in filter(len, np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1)):
+            first, stop = int(starts[block].min()), int(starts[block].max()) + length
+            windows[block] = cut_windows(self.recording.read(first, stop), starts[block] - first, length)
+        return windows
+
+
+def cut_recording(
+    recording: Recording,
+    starts: NDArray[Any],
+    length: int,
+    labels: NDArray[Any],
+    classes: Sequence[str] = (),
+    part: str = "",
+) -> Windows:
+    """Return the windows of `length` samples that begin at `starts`, whose samples are read when they are needed."""
+    places, codes, last = np.asarray(starts, np.int64), np.asarray(labels, np.int32), recording.signal.shape[1] - length
+    if (
+        len(codes) != len(places)
+        or not ((places >= 0) & (places <= last) & (codes >= -1) & (codes < len(classes))).all()
+    ):
+        raise DataError(
+            f"{recording.name}: windows must begin at samples 0 to {last} and have a label of -1 to {len(classes) - 1} "
+            f"each, but there are {len(codes)} labels up to {codes.max(initial=-1)} for {len(places)} windows up to "
+            f"{places.max(initial=0)}"
+        )
+    index = Index(
+        np.zeros(len(places), np.int32),
+        recording.elapsed_samples(places),
+        codes,
+        *(np.array([text]) for text in (recording.name, recording.subject, part, recording.subject_from)),
+    )
+    samples = _CutSamples(recording, places, length)
+    return Windows(
+        samples, recording.fs, index=index, classes=classes, channels=recording.channels, units=recording.units
+    )
 
 
 def observed_windows(windows: NDArray[Any]) -> NDArray[np.bool_]:
@@ -268,51 +307,49 @@ def resample_recording(recording: Recording, fs: float, how: str | None, owner: 
     if factor > _FACTOR:
         raise DataError(f"{owner}: the sampling rate must be at least {fs / _FACTOR:g} Hz, but is {recording.fs:g} Hz")
     sizes = [math.ceil((end - first) * factor - 1e-6) for first, end, _ in recording.spans]
-    firsts = np.cumsum([0, *sizes]).tolist()
+    *firsts, count = accumulate(sizes, initial=0)
 
-    def held_samples(first: int, stop: int) -> _Signal:
+    def hold(first: int, stop: int) -> _Signal:
         part = np.repeat(recording.read(first // times, -(-stop // times)), times, axis=1)
         return part[:, first % times : first % times + stop - first]
 
     @cache
     def filtered() -> _Signal:
-        result = np.empty((len(recording.channels), firsts[-1]), np.float32)
-        for (first, end, _), begin, size in zip(recording.spans, firsts, sizes, strict=False):
-            samples = recording.read(first, end)
-            for row in range(len(samples)):  # one channel at a time: filters take several times its memory
-                part = resample_polyphase(samples[row : row + 1], recording.fs, fs)
-                result[row, begin : begin + size] = part[0, :size]
+        result = np.empty((len(recording.channels), count), np.float32)
+        for (first, end, _), begin, size in zip(recording.spans, firsts, sizes, strict=True):
+            for row, samples in zip(result, recording.read(first, end), strict=True):
+                # One channel at a time: filters take several times its memory.
+                row[begin : begin + size] = resample_polyphase(samples[None], recording.fs, fs)[0, :size]
         return result
 
-    read = held_samples if how == "hold" else lambda first, stop: filtered()[:, first:stop]
     changed = replace(
         recording,
         fs=float(fs),
-        signal=Unread((len(recording.channels), firsts[-1]), read),
-        segments=tuple(Segment(first, one.onset) for first, one in zip(firsts, recording.segments, strict=False)),
+        signal=Unread(
+            (len(recording.channels), count), hold if how == "hold" else lambda *span: filtered()[:, slice(*span)]
+        ),
+        segments=tuple(Segment(first, one.onset) for first, one in zip(firsts, recording.segments, strict=True)),
     )
     return changed if isinstance(recording.signal, Unread) else changed.in_memory()
 
 
-def at_one_rate(
-    file: str, channels: Sequence[Recording], fs: float | None, how: str | Mapping[str, str | None] | None
-) -> Recording:
-    """Join recordings of one channel each to one at the rate `fs`, by default that of the fastest.
+def join_channels(parts: Sequence[Recording], channels: Sequence[str]) -> Recording:
+    """Join recordings of the same time and rate to one with their channels in this order."""
+    names = [name for part in parts for name in part.channels]
+    units = [unit for part in parts for unit in part.units]
+    size = min(part.signal.shape[1] for part in parts)  # rates in odd ratios may differ by a sample at the end
+    order = [names.index(channel) for channel in channels]
 
-    `how` is "hold" or "polyphase", or one of them by channel name; None raises an error if rates differ.
-    """
-    target = float(max(one.fs for one in channels) if fs is None else fs)
-    rates = ", ".join(f"{one.channels[0]} {one.fs:g} Hz" for one in channels)
-    rows = []
-    for one in channels:
-        way = how.get(one.channels[0]) if isinstance(how, Mapping) else how
-        rows.append(resample_recording(one, target, way, f"{file} ({rates}) has a channel that"))
-    size = min(row.signal.shape[1] for row in rows)  # rates in odd ratios may differ by a sample at the end
+    def read(first: int, stop: int) -> _Signal:
+        return np.concatenate([part.read(first, stop) for part in parts])[order]
+
+    if len(parts) == 1:
+        return parts[0]
     return replace(
-        rows[0],
-        channels=tuple(row.channels[0] for row in rows),
-        units=tuple(row.units[0] for row in rows),
-        signal=Unread((len(rows), size), lambda first, stop: np.concatenate([row.read(first, stop) for row in rows])),
+        parts[0],
+        channels=tuple(channels),
+        units=tuple(units[place] for place in order),
+        signal=Unread((len(names), size), read),
     )
 
 
@@ -330,7 +367,7 @@ def clock_time(start: str | datetime | time, seconds: float = 0.0) -> str:
     text = start if isinstance(start, str) else start.isoformat()
     alone = "T" not in text
     try:
-        day = datetime.combine(date(2000, 1, 1), time.fromisoformat(text)) if alone else datetime.fromisoformat(text)
+        day = datetime.fromisoformat(f"2000-01-01T{text}" if alone else text)
         day += timedelta(seconds=seconds, microseconds=500)  # isoformat truncates, so this rounds
     except (ValueError, OverflowError):
         return ""

@@ -1,9 +1,8 @@
 """Split windows into an unlabelled, a training and a test part, or into cross-validation folds.
 
-Protocol "subject" is a subject-wise split. Protocol "paper" splits as in the paper. According to the counts in its
-Table 1, this is 80/10/10 by recording for Sleep-EDF and by record for PTB-XL, 90/5/5 by recording for MGH (the text
-says 90/5/5 "by subjects" for all), and for HAR the official split by subject followed by random halves. If subjects
-have several recordings, or windows overlap, results with protocol "paper" are too optimistic for every method.
+Protocol "subject" is a subject-wise split. Protocol "paper" splits as the counts in Table 1 of the paper (its text says
+90/5/5 "by subjects" for all): by recording or, for HAR, by subject followed by random halves. If subjects have several
+recordings, or windows overlap, results with protocol "paper" are too optimistic for every method.
 """
 
 from __future__ import annotations
@@ -41,19 +40,13 @@ _CANDIDATES = 100
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of the unlabelled, the training and the test part.
+    """Row numbers (n,) of the unlabelled, the training and the test part, which share no window and no subject.
 
     Parameters
     ----------
-    windows : windows to split
-    unlabelled, train, test : (n,), increasing and disjoint
     shared_subjects : whether a subject may be in several parts
     purge : whether to remove windows that overlap a window of another part: from the unlabelled part if they overlap a
         training or test window, from the training part if they overlap a test window
-
-    Raises
-    ------
-    PolyadicError : if parts share windows or, without `shared_subjects`, subjects
     """
 
     windows: Windows
@@ -65,11 +58,7 @@ class Split:
 
     def __post_init__(self) -> None:
         windows, index = self.windows, self.windows.index
-        given = [np.asarray(part) for part in (self.unlabelled, self.train, self.test)]
-        for rows in given:
-            if rows.size and not (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < len(windows)):
-                raise PolyadicError(f"the parts of a split must be row numbers of windows from 0 to {len(windows) - 1}")
-        parts = [np.unique(rows).astype(np.intp) for rows in given]
+        parts = [np.unique(np.asarray(part, np.intp)) for part in (self.unlabelled, self.train, self.test)]
         sources = np.concatenate([np.unique(windows.source(part)) for part in parts])
         if len(np.unique(sources)) < len(sources):
             raise PolyadicError("the parts of a split must not share windows, but some are in two of them")
@@ -90,7 +79,6 @@ class Split:
             object.__setattr__(self, name, part)
 
     def __iter__(self) -> Iterator[Windows]:
-        """Yield the three parts as `Windows`."""
         return (self.windows[getattr(self, name)] for name in _PARTS)
 
     def __repr__(self) -> str:
@@ -141,8 +129,7 @@ def split(
 
     Parameters
     ----------
-    windows : windows to split; protocol "subject" needs their subjects, except in the unlabelled part of a published
-        split
+    windows : protocol "subject" needs their subjects, except in the unlabelled part of a published split
     protocol : "subject" is a subject-wise split: of 100 random splits, it takes those in which the fewest classes lack
         training or test windows and, of these, the one with the most even distribution of classes. "paper" splits by
         recording, or by window if the data have a published split or are not from the paper; without a published
@@ -274,8 +261,6 @@ def group_folds(
     check_integer("count", count, 2)
     _, code = np.unique(np.asarray(y), return_inverse=True)
     _, member = np.unique(np.asarray(groups), return_inverse=True)
-    if code.ndim != 1 or code.shape != member.shape or not len(code):
-        raise PolyadicError(f"y and groups must have one entry per row, but have shapes {code.shape}, {member.shape}")
     sizes = np.zeros((member.max() + 1, code.max() + 1))
     np.add.at(sizes, (member, code), 1)
     shares = sizes / sizes.sum(axis=0) ** 2
@@ -305,11 +290,8 @@ def contiguous_blocks(y: ArrayLike, count: int = 5) -> NDArray[np.intp]:
     array([0, 0, 0, 0, 1, 1, 1, 1])
     """
     check_integer("count", count, 1)
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise PolyadicError(f"y must have shape (N,), one class per row, but has shape {labels.shape}")
-    _, code, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    block = np.empty(len(labels), np.intp)
+    _, code, sizes = np.unique(np.asarray(y), return_inverse=True, return_counts=True)
+    block = np.empty(len(code), np.intp)
     for number, size in enumerate(sizes):
         block[code == number] = np.arange(size) * int(count) // size
     return block

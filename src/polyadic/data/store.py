@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -26,16 +25,13 @@ from numpy.typing import NDArray
 
 from polyadic._util.files import digest
 from polyadic._util.version import __version__
-from polyadic.data.channels import numbered_channels, unit_factors, unknown_units
+from polyadic.data.channels import in_units, numbered_channels, unknown_units
 from polyadic.data.reading import listed
-from polyadic.data.recordings import Recording, cut_windows, observed_windows
+from polyadic.data.recordings import Recording, cut_recording, observed_windows
 from polyadic.data.windows import Index, Windows
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["Header", "OnRecording", "StoreWriter", "WindowStore", "check_new_store", "is_store", "write_windows"]
-
-OnRecording = Callable[[str, int, int, int, int], None]
-"""Called after each recording with its name, recordings done, total recordings, windows so far, bytes read so far."""
+__all__ = ["Header", "StoreWriter", "WindowStore", "check_new_store", "is_store", "write_windows"]
 
 _VERSION = 3
 _SAMPLES, _INDEX, _DESCRIPTION = "samples.npy", "index.npz", "store.json"
@@ -47,23 +43,10 @@ _COMPARED_BYTES = 2**16
 _ALL_MISSING = "all its samples are missing"
 """Reason to skip a recording without any sample."""
 
-_Batch = tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]
-"""Windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
-
 
 @dataclass(frozen=True)
 class Header:
-    """Properties that all windows of a store have in common.
-
-    Parameters
-    ----------
-    fs : sampling rate in Hz
-    channels, units : names, one per channel
-    length : samples in a window
-    classes : names of the classes
-    dataset : name of a published dataset, or ""
-    settings : how the windows were created, for the record
-    """
+    """What all windows of a store have in common; `length` is in samples, `settings` say how they were created."""
 
     fs: float
     channels: tuple[str, ...]
@@ -72,10 +55,6 @@ class Header:
     classes: tuple[str, ...] = ()
     dataset: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if len(self.units) != len(self.channels):
-            raise PolyadicError(f"units must be one per channel ({len(self.channels)}), but are {len(self.units)}")
 
     @property
     def window_bytes(self) -> int:
@@ -91,9 +70,8 @@ class WindowStore:
 
     Attributes
     ----------
-    shape : (N, channels, time)
     samples : (N, channels, time) float32, a memory map
-    index : recording, start, label of each window
+    windows, index : all windows, for selecting and splitting, and the recording, start and label of each
     fs, channels, units, classes, dataset, settings : as for `polyadic.data.Header`
     recordings : name, subject, part, windows, empty windows left out, and quality of each recording
     skipped : files and recordings that were left out, each with the reason
@@ -108,9 +86,9 @@ class WindowStore:
         self.path = Path(path).absolute()  # the working directory may change
         self.notes: tuple[str, ...] = ()
         content = _read_description(self.path)
-        values: dict[str, Any] = {item.name: content[item.name] for item in fields(Header)}
-        values |= {name: tuple(values[name]) for name in ("channels", "units", "classes")}
-        self.header = header = Header(**values)
+        values = {item.name: content[item.name] for item in fields(Header)}
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        self.header = header = Header(**values | lists)
         self.fs, self.channels, self.units, self.classes = header.fs, header.channels, header.units, header.classes
         self.dataset, self.settings = header.dataset, header.settings
         self.reading: dict[str, Any] = header.settings.get("reading", {})
@@ -156,13 +134,21 @@ class WindowStore:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Values that identify the windows."""
         return {"store": self.checksum}
 
     @property
     def windows(self) -> Windows:
-        """All windows, for selecting and splitting; samples are read on demand."""
-        return Windows.from_index(self, self.index, self)
+        windows = Windows(
+            self,
+            self.fs,
+            index=self.index,
+            channels=self.channels,
+            units=self.units,
+            classes=self.classes,
+            dataset=self.dataset,
+        )
+        windows.reading = self.reading
+        return windows
 
     def read(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
         """Read windows in physical units, NaN for missing samples: (n, channels, time) float32."""
@@ -185,7 +171,6 @@ class WindowStore:
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether a folder is a store."""
     return (folder / _DESCRIPTION).exists()
 
 
@@ -209,7 +194,6 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 
 def _checksum(content: dict[str, Any]) -> str:
-    """Return the checksum of the description of a store."""
     plain = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -236,7 +220,7 @@ class StoreWriter:
     Parameters
     ----------
     path : folder of the store
-    header : properties that all windows have in common
+    header : what all windows have in common
     force : whether to replace an existing store, once the new one is complete
 
     Attributes
@@ -268,180 +252,143 @@ class StoreWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         try:
             if kind is None:
                 self._finish()
-        except OSError as error:  # a full disk is reported without a name
-            error.filename = error.filename or str(self.path)
+        except OSError as failed:
+            error = failed
             raise
         finally:
+            if isinstance(error, OSError):  # a full disk is reported without a name
+                error.filename = error.filename or str(self.path)
             with suppress(OSError):  # on a full disk, the buffer cannot be flushed
                 self._file.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def add(
-        self,
-        recording: Recording,
-        starts: NDArray[Any],
-        labels: NDArray[Any],
-        part: str = "",
-        *,
-        subject_from: str = "",
-    ) -> int:
+    def add(self, recording: Recording, starts: NDArray[Any], labels: NDArray[Any], part: str = "") -> int:
         """Write the windows of one recording that begin at `starts`, and return how many have a sample and are written.
+
+        Parameters
+        ----------
+        starts, labels : (n,), first samples and classes (-1 where unknown)
+        part : part of a published split that the recording belongs to
+        """
+        windows = cut_recording(recording, starts, self.header.length, labels, self.header.classes, part)
+        return self.add_windows(windows, recording.name, recording.began)
+
+    def add_windows(self, windows: Windows, name: str | None = None, began: str = "") -> int:
+        """Write the windows of one recording, and return how many; those without a sample are left out.
 
         Channels are matched by name, in any order, and converted to the units of the store. Channels of the store that
         the recording lacks are missing in its windows; channels that the store does not have are left out.
 
         Parameters
         ----------
-        starts, labels : (n,), first samples and classes (-1 where unknown)
-        part : part of a published split that the recording belongs to
-        subject_from : where the subject was found; see `polyadic.data.subjects`
+        name : name of the recording, if it is another one
+        began : start date and time of the recording in ISO 8601
         """
-        entry = {"name": recording.name, "subject": recording.subject, "subject_from": subject_from, "part": part}
-        if recording.began:
-            entry["began"] = recording.began
-        batches = self._cut_batches(self._with_channels(recording), np.asarray(starts, np.int64), labels)
-        return self._write(entry, recording.fs, batches)
-
-    def _with_channels(self, recording: Recording) -> Recording:
-        """Return a recording with the channels of the store, in its units; channels that it lacks are NaN."""
-        header, names, others = self.header, recording.channels, "the recordings before it"
-        lacking = [channel for channel in header.channels if channel not in names]
-        alike = {name.casefold(): name for name in lacking}
-        renames = [f"--rename {name}={alike[name.casefold()]}" for name in names if name.casefold() in alike]
-        rename = " ".join(renames or ["--rename OLD=NEW"])
-        rows = [row for row, channel in enumerate(header.channels) if channel in names]
-        if not rows:
-            raise DataError(
-                f"{recording.name} has the channels {listed(names)}, but {others} have {listed(header.channels)}: "
-                f"{rename} gives a channel another name, --pattern selects files"
-            )
-        recording = recording.with_channels([names.index(header.channels[row]) for row in rows])
-        units = tuple(header.units[row] for row in rows)
-        factors = unit_factors(recording.name, recording.channels, recording.units, units, f"{others} have it in")
-        gains = np.array(factors, np.float32)[:, None]
-        notes = [unknown_units(recording, units, "", others).removeprefix(": ")]
-        if lacking:
-            notes.append(f"channels missing: {listed(lacking)}; if a channel only has another name: {rename}")
-        for note in filter(None, notes):
-            self.notes.setdefault(note, []).append(recording.name)
-
-        def expand(values: NDArray[np.float32]) -> NDArray[np.float32]:
-            signal = np.full((len(header.channels), values.shape[1]), np.nan, np.float32)
-            signal[rows] = values * gains
-            return signal
-
-        return recording.apply(expand, header.channels, header.units)
-
-    def _cut_batches(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[Any]) -> Iterator[_Batch]:
-        """Yield batches of windows, read from the recording block by block."""
-        length, last = self.header.length, recording.signal.shape[1] - self.header.length
-        if len(labels) != len(starts) or (len(starts) and not (starts.min() >= 0 and starts.max() <= last)):
-            raise DataError(
-                f"{recording.name}: windows must have one label each and begin at samples 0 to {last}, but there are "
-                f"{len(labels)} labels for {len(starts)} windows at {starts.min(initial=0)} to {starts.max(initial=0)}"
-            )
-        elapsed = recording.elapsed_samples(starts)
-        block = np.maximum.accumulate(starts) // (max(1, _WRITTEN_BYTES // self.header.window_bytes) * length)
-        for rows in filter(len, np.split(np.arange(len(starts)), np.flatnonzero(np.diff(block)) + 1)):
-            begin, end = int(starts[rows].min()), int(starts[rows].max()) + length
-            yield cut_windows(recording.read(begin, end), starts[rows] - begin, length), elapsed[rows], labels[rows]
-
-    def add_windows(self, windows: Windows, name: str | None = None) -> int:
-        """Write the windows of one recording, already cut, and return how many; those without a sample are left out.
-
-        `name` replaces the name of the recording.
-        """
-        header, name = self.header, "".join(windows.recording[:1]) if name is None else name
+        name = "".join(windows.recording[:1]) if name is None else name
+        matched = self._matched(windows, name)
+        if not len(windows):
+            self.skip(name, "it is shorter than a window")
+            return 0
         for what in ("recording", "subject", "part"):
             if len(set(getattr(windows, what).tolist())) != 1:
                 raise DataError(f"{name}: windows added in one call must have the same {what}")
-        actual = windows.shape[1:], windows.channels or header.channels, windows.units or header.units
-        expected = (len(header.channels), header.length), header.channels, header.units
-        if actual != expected:
-            raise DataError(
-                f"{name}: shape, channels and units must be {expected!r} as in the store, but are {actual!r}"
-            )
-        subject_from = str(windows.index.subject_sources[windows.index.recording[0]])
-        entry = {"name": name, "subject": str(windows.subject[0]), "subject_from": subject_from}
-        size = max(1, _WRITTEN_BYTES // header.window_bytes)
-        parts = np.split(np.arange(len(windows)), range(size, len(windows), size))
-        batches = ((windows.read(rows), windows.start[rows], windows.label[rows]) for rows in parts)
-        return self._write(entry | {"part": str(windows.part[0])}, windows.fs, batches)
-
-    def skip(self, name: str, reason: str) -> None:
-        """List a file or recording as skipped in the store, with the reason."""
-        self._skipped[name] = reason
-
-    def _write(self, entry: dict[str, Any], fs: float | None, batches: Iterable[_Batch]) -> int:
-        """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
-        header, name = self.header, entry["name"]
         if name in self._recordings:
             raise DataError(f"recordings must have different names, but {name!r} occurs twice")
+        source = str(windows.index.subject_sources[windows.index.recording[0]])
+        entry = {"name": name, "subject": str(windows.subject[0]), "subject_from": source, "part": str(windows.part[0])}
+        return self._write(entry | ({"began": began} if began else {}), matched)
+
+    def _matched(self, windows: Windows, name: str) -> Windows:
+        """Return windows with the channels of the store, in its units; channels that they lack are NaN."""
+        header, others, fs = self.header, "the recordings before it", windows.fs
         if fs != header.fs:
             raise DataError(
-                f"{name} is sampled at {fs or 0:g} Hz, but the recordings before it at {header.fs:g} Hz: --fs "
+                f"{name} is sampled at {fs or 0:g} Hz, but {others} at {header.fs:g} Hz: --fs "
                 f"{min(fs or np.inf, header.fs):g} --resample polyphase resamples all to one rate, or select files "
                 "with --pattern"
             )
+        names = windows.channels or header.channels
+        if windows.shape[1:] != (len(names), header.length):
+            raise DataError(
+                f"{name}: windows must have {len(names)} channels and {header.length} samples, but have the shape "
+                f"{windows.shape}"
+            )
+        lacking = [channel for channel in header.channels if channel not in names]
+        alike = {channel.casefold(): channel for channel in lacking}
+        renames = [f"--rename {own}={alike[own.casefold()]}" for own in names if own.casefold() in alike]
+        rename = " ".join(renames or ["--rename OLD=NEW"])
+        if len(lacking) == len(header.channels):
+            raise DataError(
+                f"{name} has the channels {listed(names)}, but {others} have {listed(header.channels)}: "
+                f"{rename} gives a channel another name, --pattern selects files"
+            )
+        if windows.channels:
+            windows = windows.with_channels(header.channels, missing=True)
+        units = [unit if channel in names else "" for channel, unit in zip(header.channels, header.units, strict=True)]
+        notes = [unknown_units(windows, units, "", others).removeprefix(": ")]
+        if lacking:
+            notes.append(f"channels missing: {listed(lacking)}; if a channel only has another name: {rename}")
+        windows = in_units(windows, units, name, f"{others} have it in")
+        for note in filter(None, notes):
+            self.notes.setdefault(note, []).append(name)
+        return windows
+
+    def skip(self, name: str, reason: str) -> None:
+        """List a file or recording as left out, with the reason."""
+        self._skipped[name] = reason
+
+    def _write(self, entry: dict[str, Any], windows: Windows) -> int:
+        """Write a recording; if a batch cannot be read, the next recording overwrites what was written."""
+        header, name = self.header, entry["name"]
         self._file.seek(self._head + self.n_windows * header.window_bytes)
         content, missing = hashlib.sha256(), np.zeros(len(header.channels), np.int64)
         low, high = np.full((2, len(header.channels)), np.nan)
-        columns, count, empty = [], 0, 0
-        for batch, starts, labels in batches:
+        columns, count = [], 0
+        size = max(1, _WRITTEN_BYTES // header.window_bytes)
+        for rows in np.split(np.arange(len(windows)), range(size, len(windows), size)):
             with np.errstate(over="ignore"):
-                windows = batch.astype("<f4", copy=False)
-            if np.isinf(windows).any():
+                values = windows.read(rows).astype("<f4", copy=False)
+            if np.isinf(values).any():
                 raise DataError(f"{name}: samples must be finite or NaN (missing), but some are infinite")
-            if len(labels) and not (labels.min() >= -1 and labels.max() < len(header.classes)):
-                raise DataError(f"{name}: labels must lie between -1 and {len(header.classes) - 1}")
-            missing += np.isnan(windows).sum(axis=(0, 2))
-            low = np.fmin(low, np.fmin.reduce(windows, axis=(0, 2)))
-            high = np.fmax(high, np.fmax.reduce(windows, axis=(0, 2)))
-            kept = observed_windows(windows)
-            samples = windows[kept].tobytes()
-            try:
-                self._file.write(samples)
-            except OSError as error:
-                error.filename = error.filename or str(self.path)
-                raise
+            missing += np.isnan(values).sum(axis=(0, 2))
+            low = np.fmin(low, np.fmin.reduce(values, axis=(0, 2)))
+            high = np.fmax(high, np.fmax.reduce(values, axis=(0, 2)))
+            kept = observed_windows(values)
+            samples = values[kept].tobytes()
+            self._file.write(samples)
             content.update(samples[:_COMPARED_BYTES])
-            columns.append((np.full(kept.sum(), len(self._recordings), np.int32), starts[kept], labels[kept]))
+            columns.append((windows.start[rows[kept]], windows.label[rows[kept]]))
             count += int(kept.sum())
-            empty += int((~kept).sum())
         if not count:
-            self.skip(name, _ALL_MISSING if empty else "it is shorter than a window")
+            self.skip(name, _ALL_MISSING)
             return 0
         content.update(count.to_bytes(8, "little"))
-        self._index += columns
+        self._index += [
+            (np.full(len(start), len(self._recordings), np.int32), start, label) for start, label in columns
+        ]
         self.n_windows += count
-        present = (count + empty) * header.length - missing
-        faults = {"nan": missing, "flat": np.where(low == high, present, 0)}
+        faults = {"nan": missing, "flat": np.where(low == high, len(windows) * header.length - missing, 0)}
         quality = {
             kind: {channel: int(many) for channel, many in zip(header.channels, counts, strict=True) if many}
             for kind, counts in faults.items()
             if counts.any()
         }
-        counts = {"windows": count, "empty": empty, "quality": quality, "content": content.hexdigest()}
+        counts = {"windows": count, "empty": len(windows) - count, "quality": quality, "content": content.hexdigest()}
         self._recordings[name] = entry | counts
         return count
 
     def _finish(self) -> None:
         """Write the header of the samples, the index and the description; then rename the folder."""
-        if not self._recordings and _ALL_MISSING in self._skipped.values():
-            raise DataError(
-                f"no recording has a window of {self.header.length / self.header.fs:g} s with samples: all samples of "
-                f"{listed(name for name, reason in self._skipped.items() if reason == _ALL_MISSING)} are missing "
-                "(empty cells, NaN)"
-            )
         if not self._recordings:
-            raise DataError(
-                f"no recording has a window of {self.header.length / self.header.fs:g} s: choose shorter windows "
-                "(--seconds)"
-            )
+            empty = [name for name, reason in self._skipped.items() if reason == _ALL_MISSING]
+            why = f" with samples: all samples of {listed(empty)} are missing (empty cells, NaN)"
+            shorter = ": choose shorter windows (--seconds)"
+            seconds = self.header.length / self.header.fs
+            raise DataError(f"no recording has a window of {seconds:g} s{why if empty else shorter}")
         self._file.truncate(self._head + self.n_windows * self.header.window_bytes)
         self._file.seek(0)
         self._file.write(self._npy_head())
@@ -473,12 +420,8 @@ class StoreWriter:
 def write_windows(windows: Windows, path: str | os.PathLike[str], *, force: bool = False) -> WindowStore:
     """Write windows that are in memory or elsewhere on disk to a store, recording by recording.
 
-    Windows without a recording name get the name of their subject. Windows without any sample are left out.
-
-    Parameters
-    ----------
-    path : folder of the store
-    force : whether to replace an existing store, once the new one is complete
+    Windows without a recording name get the name of their subject. Windows without any sample are left out. With
+    `force`, an existing store is replaced once the new one is complete.
     """
     if not len(windows):
         raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")

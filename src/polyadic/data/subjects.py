@@ -16,10 +16,6 @@ PATTERN = "the pattern"
 COLUMN = "a column"
 PARTICIPANTS = "participants.tsv"
 
-_MOST_REPETITIONS = 3
-_CHARACTER = r"(?:\\[^1-9]|\[\^?\]?(?:[^\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
-_SIMPLE = re.compile(rf"(?:{_CHARACTER}(?:[*+?]\??|\{{\d+(?:,\d*)?\}})?|\((?:\?:)?|\)(?![*+?{{])|\|)*+")
-
 _PERSON = re.compile(r"s[a-z]?|subj?|subject|p|pat|patient|participant|person|u|user|volunteer|id", re.IGNORECASE)
 
 _BIDS = re.compile(r"(?:^|[/_])(sub-[A-Za-z0-9]+)(?=[/_.]|$)")
@@ -32,12 +28,12 @@ class Subject(NamedTuple):
     source: str
 
 
-def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subject:
+def find_subject(path: str, pattern: str | None = None, root: str = "", label: str = "") -> Subject:
     """Find the subject of a recording in its path.
 
     `path` is relative to the folder that is read, whose name is `root`, which may itself be the BIDS folder of a
     subject. `pattern` is a regular expression with one group; by default the subject is a BIDS entity such as `sub-01`
-    anywhere in the path, else the folder that contains the file, else the file name.
+    anywhere in the path, else the folder that contains the file (except that of a `label`), else the file name.
 
     Examples
     --------
@@ -54,7 +50,9 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     if entities:
         return Subject(entities[0], ENTITY)
     *folders, name = path.split("/")
-    return Subject(folders[-1], FOLDER) if folders else Subject(name.removesuffix(".gz").rpartition(".")[0], FILE)
+    if above := [folder for folder in folders if folder != label]:
+        return Subject(above[-1], FOLDER)
+    return Subject(name.removesuffix(".gz").rpartition(".")[0], FILE)
 
 
 def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
@@ -73,7 +71,7 @@ def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
 
 
 def is_simple_pattern(pattern: str) -> bool:
-    r"""Return whether a regular expression is quick on any path: few repetitions, all of single characters.
+    r"""Return whether a regular expression is quick on any path: at most three repetitions, none of a group.
 
     Only such expressions are run if they are from a model file, which may be someone else's.
 
@@ -82,14 +80,12 @@ def is_simple_pattern(pattern: str) -> bool:
     >>> is_simple_pattern(r"(S\d+)_"), is_simple_pattern("((a+)+)$")
     (True, False)
     """
-    plain = re.sub(_CHARACTER, "x", pattern)
-    if not _SIMPLE.fullmatch(pattern) or len(re.findall(r"[*+{]", plain)) > _MOST_REPETITIONS:
-        return False
+    plain = re.sub(r"\[\^?\]?(?:[^\]\\]|\\.)*\]|\\[^1-9]", "x", pattern)  # without sets and escaped characters
     try:
         re.compile(pattern)
     except re.error:
         return False
-    return True
+    return len(re.findall(r"[*+{]", plain)) <= 3 and not re.search(r"\)[*+?{]|\(\?[^:]|\\", plain)
 
 
 def join_sources(sources: Iterable[str]) -> str:

@@ -2,9 +2,8 @@
 
 Windows follow section 2.1 of the paper (Eqn. classdist1). A window is a sum of rank-one components, each a channel
 pattern times an oscillation times an envelope in time, with coefficients that depend on the class; of nuisance
-components that do not depend on the class and that augmentations such as a bandpass filter perturb; and of noise. The
-default strengths were chosen so that augmented views help: the signals illustrate the method, but are not evidence
-for it.
+components that do not depend on the class; and of noise. The default strengths were chosen so that augmented views
+help: the signals illustrate the method, but are not evidence for it.
 """
 
 from __future__ import annotations
@@ -118,11 +117,10 @@ _BACKGROUND = 6.0
 
 
 def synthetic_nights(n_subjects: int = 12, n_windows: int = 60, n_dead: int = 2, random_state: int = 0) -> Windows:
-    """Simulate short nights of several subjects: consecutive windows, stages that last, and electrodes that fail.
+    """Simulate short nights of several subjects, to try the library with: stages that last, and electrodes that fail.
 
     Stages follow a Markov chain. Rhythms have a frequency, a topography and a strength of their own in every subject,
-    over noise with a 1/f spectrum. In some subjects one electrode is dead for the second half of the night. These are
-    signals to try the library with, not evidence for it.
+    over noise with a 1/f spectrum. In some subjects one electrode is dead for the second half of the night.
 
     Parameters
     ----------

@@ -41,6 +41,7 @@ class Windows:
     classes : names of the classes, in the order of the numbers in `label`
     channels, units : names, one per channel
     dataset : name of a published dataset, which protocol "paper" needs to select the split
+    index : all columns of (N,), instead of the arguments above
 
     For windows of a store, the attribute `reading` describes how they were cut from recordings; see
     `polyadic.data.reading.Reading.to_json`.
@@ -68,6 +69,7 @@ class Windows:
         channels: Sequence[str] = (),
         units: Sequence[str] = (),
         dataset: str = "",
+        index: Index | None = None,
     ) -> None:
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
@@ -90,20 +92,11 @@ class Windows:
         self._rows: _Rows | None = None
         self._places: _Rows | None = None
         self._gains: NDArray[np.float32] | None = None
-        self.index = Index.from_columns(count, subject, recording, start, codes, part)
+        self.index = Index.from_columns(count, subject, recording, start, codes, part) if index is None else index
         self.fs = None if fs is None else float(fs)
         self.classes, self.channels, self.units = names, tuple(channels), tuple(units)
         self.dataset = dataset
         self.reading: dict[str, Any] = {}
-
-    @classmethod
-    def from_index(cls, samples: Readable, index: Index, like: Any) -> Windows:
-        """Build windows from samples and an index; all other attributes are those of `like`, a store or windows."""
-        self = cls.__new__(cls)
-        self._samples, self._rows, self._places, self._gains, self.index = samples, None, None, None, index
-        self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
-        self.dataset, self.reading = like.dataset, getattr(like, "reading", {})
-        return self
 
     @classmethod
     def from_dataframe(
@@ -182,7 +175,9 @@ class Windows:
 
     def read(self, rows: _Rows) -> NDArray[Any]:
         """Read the samples of some windows, NaN where they are missing: (n, channels, time)."""
-        samples = _read_rows(self._samples, self.source(rows))
+        stored, rows = self._samples, self.source(rows)
+        samples = np.asarray(stored[rows] if isinstance(stored, np.ndarray) else stored.read(rows))
+        samples = np.asarray(samples, samples.dtype.newbyteorder("="))
         if self._places is not None:
             samples = np.ascontiguousarray(samples[:, self._places], self.dtype)
             if (self._places < 0).any():
@@ -346,13 +341,6 @@ def _check_present(what: str, wanted: list[Any], present: set[Any]) -> None:
             raise PolyadicError(f"the windows have no {what} {item!r}")
 
 
-def _read_rows(samples: Any, rows: _Rows) -> NDArray[Any]:
-    """Read rows of an array or of samples that are read on demand, in native byte order."""
-    if isinstance(samples, np.ndarray):
-        return np.asarray(samples[rows], samples.dtype.newbyteorder("="))
-    return np.asarray(samples.read(rows))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Index:
     """The recording, the start and the class of each window, and the subject of each recording.
@@ -373,9 +361,6 @@ class Index:
     subjects: NDArray[Any]
     parts: NDArray[Any]
     subject_sources: NDArray[Any]
-
-    def __repr__(self) -> str:
-        return f"<Index of {len(self.label):,} windows>"
 
     def __len__(self) -> int:
         return len(self.recording)
@@ -399,11 +384,6 @@ class Index:
         """Where the subjects were found, such as "folder names"; "nothing" if none is known."""
         return join_sources(self.subject_sources[self.present() & (self.subjects != "")].tolist())
 
-    def describe_subjects(self) -> str:
-        """Return the number of subjects and where they were found, for example "12 subjects (from folder names)"."""
-        count = self.n_subjects
-        return f"{count:,} subject{'s' * (count != 1)} (from {self.subjects_from})" if count else "no known subjects"
-
     @classmethod
     def from_columns(
         cls,
@@ -422,7 +402,10 @@ class Index:
             raise PolyadicError(f"start must be a sample number, or -1 if unknown, but got {known.min()}")
         labels = np.full(count, UNLABELLED, np.int32) if label is None else label
         owner = ("subject", subject) if recording is None else ("recording", recording)
-        columns = [_as_values(*column, count) for column in (owner, ("subject", subject), ("part", part))]
+        columns = [
+            [""] * count if values is None else as_column(values, name, count).tolist()
+            for name, values in (owner, ("subject", subject), ("part", part))
+        ]
         seen: dict[Any, int] = {}
         codes = np.fromiter((seen.setdefault(row, len(seen)) for row in zip(*columns, strict=True)), np.int32, count)
         origins = [tuple(map(as_text, row)) for row in seen]
@@ -437,7 +420,3 @@ class Index:
         names, people, parts = (np.array(column) for column in zip(*tables, strict=True))
         sources = np.where(people == "", "", COLUMN)
         return cls(codes, known.astype(np.int64), labels, names, people, parts, sources)
-
-
-def _as_values(what: str, column: ArrayLike | None, count: int) -> list[Any]:
-    return [""] * count if column is None else as_column(column, what, count).tolist()

@@ -142,7 +142,7 @@ def _files(path: Path, reading: Reading) -> list[tuple[str, str]]:
     from polyadic.data.folders import find_recordings
 
     how = json.dumps(reading.to_json())
-    return [(str(file), how) for file in find_recordings(path, pattern=reading.pattern, scoring=reading.scoring).files]
+    return [(str(file), how) for file in find_recordings(path, reading.pattern, reading.scoring).files]
 
 
 @takes_reading_options

@@ -109,7 +109,7 @@ def _load(file: IO[bytes], path: Path, size: int, offset: int | None) -> NDArray
 
 
 def _read_mat(path: Path, size: int) -> dict[str, Any]:
-    """Return the arrays of a MATLAB file (up to version 7) that have a known name, by name."""
+    """Return the arrays of a MATLAB file (up to version 7) that have a known name, as numpy would have written them."""
     from scipy.io import loadmat, whosmat
 
     try:
@@ -118,17 +118,14 @@ def _read_mat(path: Path, size: int) -> dict[str, Any]:
         raise DataError("MATLAB 7.3 files are not read: save it with save(..., '-v7')") from error
     for name, shape in shapes.items():
         check_inflation(name, 8 * int(np.prod(shape, dtype=object)), size, "save it without compression")
-    arrays = loadmat(path, variable_names=sorted(_KEYS & shapes.keys()))
-    return {key: _plain(array, key) for key, array in arrays.items() if key in _KEYS}
-
-
-def _plain(array: NDArray[Any], key: str) -> NDArray[Any]:
-    """Return a MATLAB array as numpy would have written it: columns of one dimension, and cells of text as strings."""
-    if array.dtype.kind == "O":
-        array = np.array([str(np.squeeze(cell)) if np.size(cell) else "" for cell in array.ravel()])
-    if key.startswith(("X", "exp_pos")):
-        return array
-    return np.char.rstrip(array.ravel()) if array.dtype.kind == "U" else array.ravel()
+    arrays = {}
+    for key, array in loadmat(path, variable_names=sorted(_KEYS & shapes.keys())).items():
+        if key in _KEYS:
+            if array.dtype.kind == "O":  # cells of text
+                array = np.array([str(np.squeeze(cell)) if np.size(cell) else "" for cell in array.ravel()])
+            column = array if key.startswith(("X", "exp_pos")) else array.ravel()
+            arrays[key] = np.char.rstrip(column) if column.dtype.kind == "U" else column
+    return arrays
 
 
 def _build_windows(arrays: dict[str, Any]) -> Windows:
@@ -173,39 +170,19 @@ def _build_windows(arrays: dict[str, Any]) -> Windows:
     )
 
 
-class _Joined:
-    """Two arrays (n, channels, time), one after the other, of which at least one is memory-mapped."""
-
-    on_disk = True
-
-    def __init__(self, first: NDArray[Any], second: NDArray[Any]) -> None:
-        self.first, self.second, self.dtype = first, second, first.dtype
-        self.shape = (len(first) + len(second), *first.shape[1:])
-
-    def read(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-        """Read rows, counted over both arrays: (n, …)."""
-        result, late = np.empty((len(rows), *self.shape[1:]), self.dtype), rows >= len(self.first)
-        result[~late], result[late] = self.first[rows[~late]], self.second[rows[late] - len(self.first)]
-        return result
-
-
 def _join_parts(arrays: dict[str, Any]) -> dict[str, Any]:
     """Concatenate the columns of both parts, train first; a column missing in one part is filled with -1 or ""."""
-    X = arrays["X_train"], arrays["X_test"]
-    if X[0].shape[1:] != X[1].shape[1:] or X[0].dtype != X[1].dtype:
-        what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
-        raise DataError(f"X_train and X_test must have windows of the same shape and type, but are {what}")
-    on_disk = any(isinstance(one, np.memmap) for one in X)
-    joined: dict[str, Any] = {"X": _Joined(*X) if on_disk else np.concatenate(X)}
-    for key in _COLUMNS:
+    sizes = [len(arrays["X_train"]), len(arrays["X_test"])]
+    joined: dict[str, Any] = {}
+    for key in ("X", *_COLUMNS):
         pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
-        known = next((column for column in pair if column is not None), None)
-        if known is not None:
-            unknown: Any = "" if known.dtype.kind in "US" else -1
-            joined[key] = np.concatenate(
-                [
-                    np.full((len(windows), *known.shape[1:]), unknown) if column is None else column
-                    for windows, column in zip(X, pair, strict=True)
-                ]
-            )
+        known = [column for column in pair if column is not None]
+        if known:
+            fill: Any = "" if known[0].dtype.kind in "US" else -1
+            unknown = (np.full((size, *known[0].shape[1:]), fill) for size in sizes)
+            parts = [other if column is None else column for column, other in zip(pair, unknown, strict=True)]
+            if parts[0].shape[1:] != parts[1].shape[1:]:
+                both = f"{parts[0].shape} and {parts[1].shape}"
+                raise DataError(f"{key}_train and {key}_test must have rows of the same shape, but are {both}")
+            joined[key] = np.concatenate(parts)
     return joined

@@ -7,12 +7,23 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from polyadic.data.reading import close_match, listed
-from polyadic.data.recordings import Recording, at_one_rate, mark_missing
+from polyadic.data.recordings import (
+    Annotation,
+    Recording,
+    Segment,
+    Unread,
+    join_channels,
+    mark_missing,
+    resample_recording,
+)
 from polyadic.errors import DataError, MissingExtraError
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
@@ -21,37 +32,61 @@ _HARMLESS_RATIO = 100
 """Compressed data may take this many bytes of memory, or this many times the size of the file if that is more."""
 
 
+class Layout(NamedTuple):
+    """What signals of a file have in common.
+
+    numbers : places of the signals in the file
+    frames : number of frames, which hold the same number of samples of a signal each
+    segments : first frame and onset in seconds of each part between gaps
+    annotations : in order of onset
+    began : as for a `Recording`
+    """
+
+    numbers: Sequence[int]
+    frames: int
+    segments: Sequence[tuple[int, float]]
+    annotations: Sequence[Annotation]
+    began: str
+
+
 class SignalFile(ABC):
     """An open file whose signals may have different sampling rates.
 
     Attributes
     ----------
     name : file name, for error messages
-    labels : names of the signals, in the order of the file
+    labels, units, counts : names of the signals in the order of the file, their units, and their samples per frame
     rates : sampling rate of each signal in Hz, by name
     """
 
     name: str
     labels: list[str]
+    units: list[str]
+    counts: list[int]
     rates: dict[str, float]
 
     @abstractmethod
-    def rows(self, numbers: Sequence[int]) -> list[Recording]:
-        """Return some signals as recordings of one channel, whose samples are read when they are needed."""
+    def layout(self, numbers: Sequence[int]) -> Layout:
+        """Check some signals, and return what they have in common."""
+
+    @abstractmethod
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterable[NDArray[Any]]:
+        """Yield the values of some of the signals of a layout from one frame to another."""
 
     def read(
         self,
         channels: Sequence[str] | None = None,
         fs: float | None = None,
-        resample: str | Mapping[str, str | None] | None = None,
+        resample: str | None = None,
         missing: float | None = None,
     ) -> Recording:
-        """Return the signals at one rate; samples are read when they are needed.
+        """Return signals at one rate as a recording, named after the file; samples are read when they are needed.
 
         Parameters
         ----------
         channels : names of channels to read, in this order; all if None
-        fs, resample : as for `polyadic.data.recordings.at_one_rate`
+        fs : sampling rate in Hz, by default that of the fastest of these channels
+        resample : "hold" or "polyphase"; None raises an error if rates differ
         missing : value of missing samples, besides the marks of the format
         """
         if not self.labels:
@@ -59,8 +94,40 @@ class SignalFile(ABC):
                 f"{self.name}: must have signals, but has only annotations: if it scores another recording, use "
                 f"--scoring '*{common_ending(self.name)}'"
             )
-        rows = self.rows(choose_channels(self.name, self.labels, channels))
-        return at_one_rate(self.name, [mark_missing(row, missing) for row in rows], fs, resample)
+        chosen = choose_channels(self.name, self.labels, channels)
+        layout = self.layout(chosen)
+        rates = {self.labels[number]: self.rates[self.labels[number]] for number in chosen}
+        target, owner, parts = max(rates.values()) if fs is None else fs, self.name, []
+        if len(set(rates.values())) > 1:
+            listing = ", ".join(f"{name} {rate:g} Hz" for name, rate in rates.items())
+            owner = f"{self.name} ({listing}) has a channel that"
+        for rate in dict.fromkeys(rates.values()):
+            part = self._at_rate([number for number in chosen if rates[self.labels[number]] == rate], rate, layout)
+            parts.append(resample_recording(mark_missing(part, missing), target, resample, owner))
+        return join_channels(parts, tuple(rates))
+
+    def _at_rate(self, numbers: Sequence[int], fs: float, layout: Layout) -> Recording:
+        """Return signals of one rate as a recording."""
+        stem, count = stem_of(Path(self.name)), self.counts[numbers[0]]
+
+        def read(first: int, stop: int) -> NDArray[np.float32]:
+            values = np.empty((len(numbers), stop - first), np.float32)
+            rows = self.read_frames(layout, numbers, first // count, -(-stop // count))
+            for row, samples in zip(values, rows, strict=True):
+                row[:] = samples[first % count :][: stop - first]
+            return values
+
+        return Recording(
+            name=stem,
+            subject=stem,
+            fs=fs,
+            channels=tuple(self.labels[number] for number in numbers),
+            units=tuple(self.units[number] for number in numbers),
+            signal=Unread((len(numbers), layout.frames * count), read),
+            annotations=tuple(layout.annotations),
+            segments=tuple(Segment(frame * count, onset) for frame, onset in layout.segments),
+            began=layout.began,
+        )
 
 
 def import_package(name: str, file: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyadic.data.channels import as_unit
-from polyadic.data.readers.common import SignalFile, check_file, decode_text, import_package
-from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
+from polyadic.data.readers.common import Layout, SignalFile, check_file, decode_text, import_package
+from polyadic.data.recordings import Annotation, clock_time
 from polyadic.errors import DataError
 
 _IDENTIFICATION = slice(88, 168)
@@ -35,7 +36,7 @@ class EdfFile(SignalFile):
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        self.name, self._stem = path.name, path.stem
+        self.name = path.name
         check_file(path)
         self._head = _read_head(path)
         if self._head[:8].rstrip() != b"0" and self._head[:8] != b"\xffBIOSEMI":
@@ -51,7 +52,8 @@ class EdfFile(SignalFile):
             self._signals: list[Any] = list(edf.signals)
             self._annotated: list[Any] = list(edf._annotation_signals)
             self.labels = [_text(signal.label) for signal in self._signals]
-            self._units = [as_unit(_text(signal.physical_dimension)) for signal in self._signals]
+            self.units = [as_unit(_text(signal.physical_dimension)) for signal in self._signals]
+            self.counts = [signal.samples_per_data_record for signal in self._signals]
             rates = [float(signal.sampling_frequency) for signal in self._signals]
             self._records, self._duration = edf.num_data_records, edf.data_record_duration
         except Exception as error:  # edfio raises many types on damaged headers
@@ -138,36 +140,26 @@ class EdfFile(SignalFile):
             return clock_time(start.replace(year=year), self._times[0])
         return clock_time(start.time(), self._times[0]) if start.time().isoformat() != "00:00:00" else ""
 
-    def rows(self, numbers: Sequence[int]) -> list[Recording]:
+    def layout(self, numbers: Sequence[int]) -> Layout:
+        for number in numbers:
+            if not self._scale(number):
+                raise DataError(f"{self.name}: the ranges of {self.labels[number]!r} must be numbers and not empty")
         segments = self._segments(max(self._signals[number].sampling_frequency for number in numbers))
-        return [self._row(number, segments) for number in numbers]
+        return Layout(numbers, self._records, segments, self._times[2], self._began)
 
-    def _row(self, number: int, segments: Sequence[tuple[int, float]]) -> Recording:
-        signal, fs = self._signals[number], float(self._signals[number].sampling_frequency)
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
+        for number in numbers:
+            signal = self._signals[number]
+            digits = signal.get_digital_slice(first * self._duration, stop * self._duration)
+            yield (digits - float(signal.digital_range[0])) * self._scale(number) + signal.physical_range[0]
+
+    def _scale(self, number: int) -> float:
+        """Return the value of one digit of a signal, 0 if its ranges are damaged."""
         try:
-            (low, high), (bottom, top) = signal.digital_range, signal.physical_range
-            scale = (top - bottom) / (high - low)
+            (low, high), (bottom, top) = self._signals[number].digital_range, self._signals[number].physical_range
+            return float((top - bottom) / (high - low))
         except (ValueError, ZeroDivisionError):
-            scale = 0.0
-        if not scale:
-            raise DataError(f"{self.name}: the ranges of {self.labels[number]!r} must be numbers and not empty")
-
-        def read(first: int, stop: int) -> Any:
-            digits = signal.get_digital_slice(first / fs, stop / fs)[None]
-            return np.asarray((digits - float(low)) * scale + bottom, np.float32)
-
-        count = signal.samples_per_data_record
-        return Recording(
-            name=self._stem,
-            subject=self._stem,
-            fs=fs,
-            channels=(self.labels[number],),
-            units=(self._units[number],),
-            signal=Unread((1, self._records * count), read),
-            annotations=self._times[2],
-            segments=tuple(Segment(record * count, onset) for record, onset in segments),
-            began=self._began,
-        )
+            return 0.0
 
 
 def _text(field: str) -> str:
@@ -192,6 +184,9 @@ def mark_copy(content: bytes) -> bytes:
     return content[: _IDENTIFICATION.start] + marked.ljust(room) + content[_IDENTIFICATION.stop :]
 
 
-def is_marked(path: str | Path) -> bool:
-    """Whether a file is a copy of a recording that polyadic wrote."""
-    return _read_head(path)[_IDENTIFICATION].rstrip().endswith(_MARK)
+def find_copies(paths: Iterable[Path]) -> list[Path]:
+    """Return the copies that polyadic wrote of recordings in the same folder."""
+    files = [path for path in paths if path.suffix.lower() in (".edf", ".bdf") and path.is_file()]
+    copies = [path for path in files if _read_head(path)[_IDENTIFICATION].rstrip().endswith(_MARK)]
+    originals = {path.parent for path in files if path not in copies}
+    return [path for path in copies if path.parent in originals]

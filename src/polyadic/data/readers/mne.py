@@ -6,19 +6,20 @@ MNE is not needed to import this module. It uses SI units: volts, tesla, tesla p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import check_file, choose_channels, import_package
-from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
+from polyadic.data.readers.common import Layout, SignalFile, check_file, import_package
+from polyadic.data.recordings import Annotation, Recording, clock_time
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError
 
-__all__ = ["from_epochs", "from_raw", "read_mne"]
+__all__ = ["MneFile", "from_epochs", "from_raw"]
 
 _UNITS = {
     **dict.fromkeys(("eeg", "eog", "ecg", "emg", "ecog", "seeg", "dbs", "bio"), "V"),
@@ -35,6 +36,45 @@ _SUBJECTS = ("subject", "subject_id", "participant_id")
 """Metadata columns that may contain the subject."""
 
 
+class MneFile(SignalFile):
+    """The signals of an `mne.io.Raw`, in microvolts instead of volts if `micro`."""
+
+    def __init__(self, raw: Any, name: str, micro: bool) -> None:
+        units = [_UNITS.get(kind, "") for kind in raw.get_channel_types()]
+        self.name, self._raw, self.labels, self.counts = name, raw, list(raw.ch_names), [1] * len(units)
+        self.units = ["uV" if unit == "V" and micro else unit for unit in units]
+        self.rates = dict.fromkeys(self.labels, float(raw.info["sfreq"]))
+        self._annotations, self._bad, self._edges = _annotations(raw)
+
+    def layout(self, numbers: Sequence[int]) -> Layout:
+        raw, fs = self._raw, float(self._raw.info["sfreq"])
+        began = raw.info.get("meas_date")
+        clock = "" if began is None else clock_time(began, float(raw.first_time))
+        segments = [(0, 0.0), *((edge, edge / fs) for edge in self._edges)]
+        return Layout(numbers, raw.n_times, segments, self._annotations, clock)
+
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
+        try:
+            signal = self._raw.get_data(start=first, stop=stop, verbose="ERROR").astype(np.float32)
+        except Exception as error:  # MNE's readers raise many types
+            raise DataError(f"{self.name}: MNE cannot read the samples: {error}") from error
+        for begin, end, rows in self._bad:
+            signal[rows, max(begin - first, 0) : max(end - first, 0)] = np.nan
+        return (signal[number] * np.float32(1e6 if self.units[number] == "uV" else 1) for number in numbers)
+
+
+def open_mne(path: Path) -> MneFile:
+    """Open a BrainVision (`.vhdr`), EEGLAB (`.set`), MNE (`.fif`) or other file; in microvolts, as EEG in EDF."""
+    mne = import_package("mne", path.name)
+    check_file(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return MneFile(mne.io.read_raw(path, verbose="ERROR"), path.name, micro=True)
+    except Exception as error:  # MNE's readers raise many types
+        raise DataError(f"{path.name}: MNE cannot read this file: {error}") from error
+
+
 def from_raw(raw: Any) -> Recording:
     """Convert an `mne.io.Raw` to a recording, with all its channels, named after its file.
 
@@ -42,55 +82,9 @@ def from_raw(raw: Any) -> Recording:
     missing; if it has channel names, in these channels only. No window crosses an `EDGE boundary`, where two files were
     concatenated.
     """
-    name = next((Path(file).stem for file in raw.filenames if file is not None), "raw")
-    return _recording(raw, name, _subject(raw) or name, range(len(raw.ch_names)), "V").in_memory()
-
-
-def _recording(raw: Any, name: str, subject: str, places: Sequence[int], volt: str) -> Recording:
-    """Return some channels as a recording whose samples are read when they are needed, with volts in `V` or `uV`."""
-    types = raw.get_channel_types()
-    units = [_UNITS.get(types[place], "") for place in places]
-    factors = np.array([[1e6 if unit == "V" and volt == "uV" else 1.0] for unit in units], np.float32)
-    annotations, bad, edges = _annotations(raw)
-    began = raw.info.get("meas_date")
-
-    def read(first: int, stop: int) -> NDArray[np.float32]:
-        try:
-            signal = raw.get_data(start=first, stop=stop, verbose="ERROR").astype(np.float32)
-        except Exception as error:  # MNE's readers raise many types
-            raise DataError(f"{name}: MNE cannot read the samples: {error}") from error
-        for begin, end, rows in bad:
-            signal[rows, max(begin - first, 0) : max(end - first, 0)] = np.nan
-        values: NDArray[np.float32] = signal[list(places)] * factors
-        return values
-
-    return Recording(
-        name,
-        subject,
-        float(raw.info["sfreq"]),
-        tuple(raw.ch_names[place] for place in places),
-        tuple(volt if unit == "V" else unit for unit in units),
-        Unread((len(places), raw.n_times), read),
-        annotations=annotations,
-        segments=(Segment(0, 0.0), *(Segment(edge, edge / float(raw.info["sfreq"])) for edge in edges)),
-        began=clock_time(began, float(raw.first_time)) if began is not None else "",
-    )
-
-
-def read_mne(path: Path, channels: Sequence[str] | None = None) -> Recording:
-    """Open a recording with MNE-Python, such as a BrainVision (`.vhdr`), EEGLAB (`.set`) or MNE (`.fif`) file.
-
-    Volts are converted to microvolts, the unit of EEG in these files and in EDF. Samples are read when they are needed.
-    """
-    mne = import_package("mne", path.name)
-    check_file(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            raw = mne.io.read_raw(path, verbose="ERROR")
-    except Exception as error:  # MNE's readers raise many types
-        raise DataError(f"{path.name}: MNE cannot read this file: {error}") from error
-    return _recording(raw, path.name, path.name, choose_channels(path.name, raw.ch_names, channels), "uV")
+    name = next((Path(file).name for file in raw.filenames if file is not None), "raw")
+    recording = MneFile(raw, name, micro=False).read().in_memory()
+    return replace(recording, subject=_subject(raw) or recording.name)
 
 
 def from_epochs(epochs: Any) -> Windows:

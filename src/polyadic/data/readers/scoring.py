@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic.data.labels import is_unknown
-from polyadic.data.readers.common import check_file, decode_text, is_table
+from polyadic.data.labels import NO_LABEL, is_unknown
+from polyadic.data.readers.common import check_file, decode_text, is_table, stem_of
 from polyadic.data.readers.edf import EdfFile, begin_together
 from polyadic.data.readers.tables import read_heads, read_texts
 from polyadic.data.readers.wfdb import read_annotations
@@ -23,8 +23,6 @@ _HEADS = (*_LABELS, "labels", "stages", "sleep_stage", "sleep stage", "hypnogram
 _EPOCHS = (30.0, 20.0, 10.0)
 """Common epoch lengths of scorings in seconds."""
 
-_NOTHING = ("n/a", "nan", "na", "")
-
 
 def matches(path: str, pattern: str | None) -> bool:
     """Whether a path relative to the folder that is read, or its file name, matches a pattern."""
@@ -34,27 +32,21 @@ def matches(path: str, pattern: str | None) -> bool:
     return fnmatchcase(path, wanted) or fnmatchcase(path.rpartition("/")[2], wanted)
 
 
-def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterable[Path]) -> Path | None:
-    """Find the scoring file of a recording by name; return None if there is none.
+def find_scorings(path: Path, base: Path, pattern: str, files: Iterable[Path]) -> list[Path]:
+    """Return the files that score a recording, by their names: those that have most of its name in common.
 
     The text that matches the * of the pattern must be a prefix of the name of the recording, followed by its end or by
     a character that is not a letter or digit. In the names of EDF files, the prefix may end in a letter where the
     recording has a digit, as in Sleep-EDF. {name} instead of * stands for the whole name of the recording. `files`
     match the pattern, below the folder `base`; those in the folder of the recording take precedence.
     """
-    fitting: dict[Path, int] = {}
+    fitting, stem = dict[Path, int](), stem_of(path)
     for file in files:
         key = _key(file, base, pattern)
         if (key == stem) if "{name}" in pattern else _begins_with(stem, key, file):
             fitting[file] = len(key)
     near = {file: shared for file, shared in fitting.items() if file.parent == path.parent} or fitting
-    best = [file for file, shared in near.items() if shared == max(near.values())]
-    if len(best) > 1:
-        raise DataError(
-            f"{path.name} has several scorings, {listed(file.name for file in best)}: make the pattern more specific "
-            "with --scoring, with {name} for the name of the recording"
-        )
-    return best[0] if best else None
+    return [file for file, shared in near.items() if shared == max(near.values())]
 
 
 def _begins_with(stem: str, key: str, file: Path) -> bool:
@@ -116,7 +108,7 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
     times = []
     for name in ("onset", "duration"):
         cells = frame[named[name]].str.lower().str.replace(",", ".") if name in named else pd.Series("0", frame.index)
-        cells = cells.where(~cells.isin(_NOTHING), "0") if name == "duration" else cells
+        cells = cells.where(~cells.isin(NO_LABEL), "0") if name == "duration" else cells
         times.append(pd.to_numeric(cells, errors="coerce").to_numpy(np.float64))
     onsets, durations = times
     valid = (np.abs(onsets) <= LATEST) & (durations >= 0) & (durations <= LATEST)
@@ -124,7 +116,7 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
         line = int(np.argmin(valid)) + 2
         raise DataError(f"{path.name}, line {line}: onset and duration must be numbers of seconds, at most {LATEST:g}")
     rows = zip(onsets.tolist(), durations.tolist(), frame[label], strict=True)
-    annotations = (Annotation(*row) for row in rows if row[2].lower() not in _NOTHING and not is_unknown(row[2]))
+    annotations = (Annotation(*row) for row in rows if row[2].lower() not in NO_LABEL and not is_unknown(row[2]))
     return tuple(sorted(annotations, key=lambda annotation: annotation.onset))
 
 

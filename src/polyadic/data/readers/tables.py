@@ -12,7 +12,7 @@ import re
 import shlex
 import warnings
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,8 @@ from polyadic.data.channels import split_unit
 from polyadic.data.labels import as_text, is_unknown
 from polyadic.data.readers.common import check_file, choose_channels, ending_of
 from polyadic.data.reading import Reading, close_match, listed
-from polyadic.data.recordings import Annotation, Recording, Segment, clock_time
+from polyadic.data.recordings import Annotation, Recording, Segment, clock_time, resample_recording
+from polyadic.data.subjects import COLUMN
 from polyadic.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -209,30 +210,31 @@ def _is_number(cell: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------- columns
 
 
-def find_heads(channels: Sequence[str] | None, heads: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the columns of channels, which are named with or without the unit: "ax" or "ax [m/s2]"; None if None."""
-    named = {split_unit(head)[0]: head for head in heads}
-    return None if channels is None else tuple(name if name in heads else named.get(name, name) for name in channels)
+def choose_columns(
+    file: str, heads: Sequence[str], channels: Sequence[str] | None, named: Mapping[str, str | None]
+) -> tuple[str, ...] | None:
+    """Return the columns of channels, named with or without the unit as in "ax [m/s2]"; `named` columns must exist."""
+    for what, column in named.items():
+        if column is not None and column not in heads:
+            raise DataError(
+                f"{file}: there is no column {column!r} ({what}); there are {listed(heads)}{close_match(column, heads)}"
+            )
+    bare = {split_unit(head)[0]: head for head in heads}
+    wanted = None if channels is None else [name if name in heads else bare.get(name, name) for name in channels]
+    return None if wanted is None else tuple(heads[place] for place in choose_channels(file, heads, wanted))
 
 
-def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.DataFrame, Reading]:
-    """Read a table, and return it with a description that has its columns of signals and times.
+def read_table(path: Path, reading: Reading, name: str, guess: bool = False) -> tuple[list[Recording], Reading]:
+    """Read the recordings of a table, and return them with a description that has its columns of signals and times.
 
     `channels`, `label`, `subject` and `time` of `reading` name columns. By default, a column with a usual name such as
     `time` has the times, and all others are signals. A column that looks like a label or a subject is an error, or is
-    taken as such with `guess`.
+    taken as such with `guess`. A recording has the `name`, followed by its subject if there are several.
     """
-    heads = read_heads(path)
-    named = {"--label": reading.label, "--subject": reading.subject_column, "--time": reading.time}
-    for option, column in named.items():
-        if column is not None and heads and column not in heads:
-            raise DataError(
-                f"{path.name}: there is no column {column!r} ({option}); there are {listed(heads)}"
-                f"{close_match(column, heads)}"
-            )
-    channels = find_heads(reading.channels, heads)
-    if channels is not None and heads:
-        channels = tuple(heads[place] for place in choose_channels(path.name, heads, channels))
+    heads, channels = read_heads(path), reading.channels
+    if heads:  # else reading the table says what is wrong
+        named = {"--label": reading.label, "--subject": reading.subject_column, "--time": reading.time}
+        channels = choose_columns(path.name, heads, channels, named)
     time = reading.time or _time_column(heads)
     reading = replace(reading, channels=channels, time=None if time in (channels or ()) else time)
     texts = {column for column in (reading.label, reading.subject_column, reading.time) if column is not None}
@@ -254,7 +256,8 @@ def read_table(path: Path, reading: Reading, guess: bool = False) -> tuple[pd.Da
             channels=tuple(head for head in frame.columns if head not in {*texts, *looks}) or None,
         )
         texts |= {column for column in (reading.label, reading.subject_column) if column is not None}
-    return typed_frame(frame, path.name, texts, reading.channels), reading
+    table = typed_frame(frame, path.name, texts, reading.channels)
+    return recordings_in(table, reading, path.name, name, reading.subject_column), reading
 
 
 def _time_column(heads: Sequence[str]) -> str | None:
@@ -296,7 +299,7 @@ def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tu
 def recordings_in(
     frame: pd.DataFrame, reading: Reading, file: str, name: str, by: str | None = None
 ) -> list[Recording]:
-    """Return the recording of a table from `read_table` or, with a column `by` such as the subject, one per value.
+    """Return the recording of a table or, with a column `by` such as the subject, one per value.
 
     Without `fs`, the times give the sampling rate, and must be evenly spaced within 1 %; with `fs`, they must agree. A
     known unit in brackets, as in "ax [m/s2]", is the unit of the channel. Labels become annotations. The rows of a
@@ -308,7 +311,8 @@ def recordings_in(
     for who in filter(is_unknown, people):
         raise DataError(f"{file}, line {people[who].index[0] + 2}: the column {by!r} must name a subject")
     names = {who: name if len(people) == 1 else f"{name}/{who}" for who in people}
-    return [_recording(rows, reading, by, file, names[who], who) for who, rows in people.items()]
+    found = [_recording(rows, reading, by, file, names[who], who) for who, rows in people.items()]
+    return [replace(recording, subject_from=COLUMN) for recording in found]
 
 
 def _recording(frame: pd.DataFrame, reading: Reading, by: str | None, file: str, name: str, who: str) -> Recording:
@@ -343,7 +347,8 @@ def _recording(frame: pd.DataFrame, reading: Reading, by: str | None, file: str,
     names, units = zip(*map(split_unit, channels), strict=True) if channels else ((), ())
     names = names if len(set(names)) == len(names) else channels
     recording = Recording(name, who, float(fs), names, units, signal, segments=segments, began=began)
-    return recording if labels is None else _labelled(recording, labels)
+    recording = recording if labels is None else _labelled(recording, labels)
+    return recording if reading.fs is None else resample_recording(recording, reading.fs, resample, file)
 
 
 def _labelled(recording: Recording, labels: NDArray[np.str_]) -> Recording:

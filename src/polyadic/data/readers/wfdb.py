@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.channels import as_unit
-from polyadic.data.readers.common import SignalFile, check_file, decode_text, import_package
-from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
+from polyadic.data.readers.common import Layout, SignalFile, check_file, decode_text, import_package
+from polyadic.data.recordings import Annotation, clock_time
 from polyadic.errors import DataError, MissingExtraError
 
 _BYTES = {"8": 1.0, "80": 1.0, "310": 4 / 3, "311": 4 / 3, "212": 1.5, "16": 2.0, "61": 2.0, "160": 2.0, "24": 3.0}
@@ -54,28 +53,32 @@ class WfdbRecord(SignalFile):
             if first is None:
                 raise DataError(f"{self.name}: all segments are gaps")
             self._signals = read_header(self._path.with_name(f"{first}.hea"))
-        self.labels = list(self._signals.sig_name)
-        frames = zip(self.labels, self._signals.samps_per_frame, strict=True)
-        self.rates = {label: float(self._signals.fs * frame) for label, frame in frames}
+        self.labels, self.units = list(self._signals.sig_name), list(self._signals.units)
+        self.counts = list(self._signals.samps_per_frame)
+        self.rates = {name: float(self._signals.fs * n) for name, n in zip(self.labels, self.counts, strict=True)}
         beside = (self._path.with_name(f"{self._path.name}.{extension}") for extension in extensions)
         self._beside = [file for file in beside if file.exists()]
+        self._last: tuple[tuple[int, ...], dict[int, NDArray[Any]]] = (), {}
 
-    def rows(self, numbers: Sequence[int]) -> list[Recording]:
-        header, spans = self._header, self._spans(numbers)
-        duration = spans[-1][1] / self._signals.fs
-        found = [annotation for file in self._beside for annotation in read_annotations(file, duration)]
+    def layout(self, numbers: Sequence[int]) -> Layout:
+        header, fs, spans = self._header, self._signals.fs, self._spans(numbers)
+        found = [annotation for file in self._beside for annotation in read_annotations(file, spans[-1][1] / fs)]
         began: Any = header.base_time or ""
         if header.base_time and header.base_date:
             began = datetime.combine(header.base_date, header.base_time)
-        read = lru_cache(maxsize=1)(lambda first, stop: self._read_frames(numbers, first, stop))
-        return [
-            replace(
-                self._row(number, spans, lambda first, stop, place=place: read(first, stop)[place]),
-                annotations=tuple(sorted(found, key=lambda annotation: annotation.onset)),
-                began=clock_time(began),
-            )
-            for place, number in enumerate(numbers)
-        ]
+        onsets = [first / fs for first, _ in spans]
+        *firsts, frames = accumulate((end - first for first, end in spans), initial=0)
+        annotations = sorted(found, key=lambda annotation: annotation.onset)
+        return Layout(numbers, frames, list(zip(firsts, onsets, strict=True)), annotations, clock_time(began))
+
+    def read_frames(self, layout: Layout, numbers: Sequence[int], first: int, stop: int) -> Iterator[NDArray[Any]]:
+        pieces = []
+        ends = [*(frame for frame, _ in layout.segments[1:]), layout.frames]
+        for (begin, onset), end in zip(layout.segments, ends, strict=True):
+            if first < end and stop > begin:
+                gaps = round(onset * self._signals.fs) - begin
+                pieces.append(self._decode(layout.numbers, max(first, begin) + gaps, min(stop, end) + gaps))
+        return (np.concatenate([piece[number] for piece in pieces]) for number in numbers)
 
     def _spans(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
         """Return the first frame and the end of each part without gaps; sizes of signal files are checked."""
@@ -98,10 +101,16 @@ class WfdbRecord(SignalFile):
             raise DataError(f"{self.name}: all segments are gaps")
         return spans
 
-    def _read_frames(self, numbers: Sequence[int], first: int, stop: int) -> list[NDArray[Any]]:
-        """Read the samples of each signal from frame `first` to `stop`, NaN where they are missing."""
+    def _decode(self, numbers: Sequence[int], first: int, stop: int) -> dict[int, NDArray[Any]]:
+        """Decode the samples of signals from one frame of the file to another, NaN where they are missing.
+
+        Signals of several rates are decoded together, and read one rate after the other: the last result is kept.
+        """
+        wanted = (*numbers, first, stop)
+        if self._last[0] == wanted:
+            return self._last[1]
         wfdb, signals, unknown = import_package("wfdb", self.name), self._signals, self._header.sig_len is None
-        several = {signals.samps_per_frame[number] for number in numbers} != {1}
+        several = {self.counts[number] for number in numbers} != {1}
         # Format 8 holds differences, and wfdb reads records of unknown length as a whole.
         whole = unknown or any(signals.fmt[number] == "8" for number in numbers)
         try:
@@ -116,36 +125,10 @@ class WfdbRecord(SignalFile):
             raise MissingExtraError(f"{self.name}: FLAC needs a package: pip install soundfile") from error
         except Exception as error:  # wfdb raises many types on damaged files
             raise DataError(f"{self.name}: wfdb cannot read the record ({type(error).__name__})") from error
-        values = list(record.e_p_signal) if several else list(record.p_signal.T)
-        skipped = [first * signals.samps_per_frame[number] * whole for number in numbers]
-        return [row[begin:] for row, begin in zip(values, skipped, strict=True)]
-
-    def _row(self, number: int, spans: Sequence[tuple[int, int]], frames: Any) -> Recording:
-        """Return a signal as a recording; `frames` reads its samples from one frame to another."""
-        signals, name = self._signals, self._path.name
-        each = signals.samps_per_frame[number]
-        firsts = np.cumsum([0, *((end - first) * each for first, end in spans)]).tolist()
-
-        def read(start: int, stop: int) -> NDArray[np.float32]:
-            parts = []
-            for (frame, _), begin, end in zip(spans, firsts, firsts[1:], strict=False):
-                first, last = max(start, begin) - begin, min(stop, end) - begin
-                if first < last:
-                    values = frames(frame + first // each, frame - (-last // each))
-                    parts.append(values[first % each : first % each + last - first].astype(np.float32))
-            return np.concatenate(parts)[None]
-
-        return Recording(
-            name=name,
-            subject=name,
-            fs=float(signals.fs * each),
-            channels=(signals.sig_name[number],),
-            units=(signals.units[number],),
-            signal=Unread((1, firsts[-1]), read),
-            segments=tuple(
-                Segment(first, frame / signals.fs) for first, (frame, _) in zip(firsts, spans, strict=False)
-            ),
-        )
+        values = record.e_p_signal if several else record.p_signal.T
+        begins = [first * self.counts[number] if whole else 0 for number in numbers]
+        self._last = wanted, {n: row[begin:] for n, row, begin in zip(numbers, values, begins, strict=True)}
+        return self._last[1]
 
 
 # ---------------------------------------------------------------- headers
