@@ -71,7 +71,7 @@ def _check_apart(out: Path, given: Path) -> None:
         raise PolyadicError(f"--out is inside the store {given.name}, which this command reads: choose another folder")
     if not out.is_file():
         return
-    read = [given, given.with_suffix(".atr")] if given.suffix == ".hea" else [given]
+    read = [given]
     with suppress(DataError):  # a folder without recordings
         found = find_recordings(given, "skip")
         others = [name for name, reason in found.left_out.items() if "written by polyadic" not in reason]

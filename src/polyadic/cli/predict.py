@@ -39,8 +39,8 @@ def predict(
     output: Annotated[
         str,
         out_option(
-            ".csv; for one recording .tsv (BIDS events), .edf or .bdf (annotated copy), .atr (WFDB annotations); for a "
-            "BIDS data set a folder of derivatives.",
+            ".csv; for one recording .tsv (BIDS events), .edf or .bdf (annotated copy); for a BIDS data set a folder "
+            "(derivatives).",
             "PATH",
         ),
     ] = "labels.csv",
