@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from polyadic._util.files import harmless
 from polyadic._util.terminal import described, echo, print_json, print_table
-from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import Common, Data, Model, Transductive, option, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, Transductive, option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
@@ -17,13 +13,10 @@ if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.evaluate import CrossValidation
 
-_MOST_SHOWN = 30
-"""Maximum number of classes or subjects listed on the screen; --json and --out have all."""
-
 EXAMPLES = """
-Score features and probe on subjects that neither has seen; write all scores to a file:
+Score features and probe on subjects that neither has seen; all scores as JSON:
   polyadic evaluate model.safetensors sleep.store
-  polyadic evaluate model.safetensors sleep.store --folds loso -o scores.csv
+  polyadic evaluate model.safetensors sleep.store --folds loso --json
 
 Without refitting the features in every fold; and the probe in the model file, on recordings of other subjects:
   polyadic evaluate model.safetensors sleep.store --transductive
@@ -31,7 +24,7 @@ Without refitting the features in every fold; and the probe in the model file, o
 """
 
 
-@with_options("device force json quiet")
+@with_options("device json quiet")
 def evaluate(
     common: Common,
     model: Model,
@@ -43,7 +36,6 @@ def evaluate(
     repeats: Annotated[int | None, option("Number of repeats of the folds. Default: 1.", min=1, metavar="N")] = None,
     transductive: Transductive = False,
     own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
-    out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
 ) -> None:
     """Score a model by how well a classifier predicts labels from its features.
 
@@ -55,8 +47,6 @@ def evaluate(
     from polyadic.evaluate.validation import score_own_probe
 
     loaded = open_model(model, common.device)
-    if out is not None:
-        check_out_file(out, model, data, endings=(".csv",), force=common.force)
     if own_probe and (folds is not None or repeats is not None):
         raise PolyadicError("--own-probe uses no folds: leave out --folds and --repeats")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
@@ -73,8 +63,6 @@ def evaluate(
         else:
             result = cross_validation(loaded, windows, common.hidden, folds, repeats, transductive=transductive)
             outcome |= result.to_dict()
-    if out is not None:
-        write_csv(out, [("measure", "name", "value"), *_flat(outcome)])
     if common.json:
         print_json(outcome)
     elif own_probe:
@@ -98,15 +86,6 @@ def cross_validation(
         return cross_validate(model, windows, chosen, repeats, on_fold=tell, **options)
 
 
-def _flat(value: Any, *names: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield the numbers of a nested result as rows: the first name, the others, the number."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _flat(item, *names, name)
-    elif isinstance(value, int | float):
-        yield names[0], harmless(", ".join(names[1:])), value
-
-
 def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | None) -> None:
     """Print scores by class, the confusion matrix, scores by subject, and a summary.
 
@@ -120,12 +99,10 @@ def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | No
     if along is not None:
         classes["recall along"] = 100 * pd.Series(along["recall"])
     print_table(classes, f"{outcome['model']} on {outcome['data']}, by subject; in %")
-    if len(classes) <= _MOST_SHOWN:
-        repeats, confusion = outcome["repeats"], pd.DataFrame(outcome["confusion"], classes.index, classes.index)
-        mean = f", mean of {repeats} repeats" if repeats > 1 else ""
-        print_table(confusion if mean else confusion.astype(int), f"windows, true in rows, predicted in columns{mean}")
-    if len(subjects) <= _MOST_SHOWN:
-        print_table(subjects, "subjects; in %")
+    repeats, confusion = outcome["repeats"], pd.DataFrame(outcome["confusion"], classes.index, classes.index)
+    mean = f", mean of {repeats} repeats" if repeats > 1 else ""
+    print_table(confusion if mean else confusion.astype(int), f"windows, true in rows, predicted in columns{mean}")
+    print_table(subjects, "subjects; in %")
     if along is not None:
         ways = [("along the recording", along), ("each window by itself", outcome)]
         uses = along["used"] > 0.5 if predicts_along is None else predicts_along

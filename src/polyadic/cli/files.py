@@ -84,16 +84,6 @@ def _check_apart(out: Path, given: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- tables
 
 
-def write_csv(out: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows to a CSV file, atomically."""
-    with open_atomically(out) as file:
-        # File names need not be text: bytes that are none are written as \\udc80 to \\udcff.
-        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
-        csv.writer(text).writerows(rows)
-        text.flush()
-        text.detach()
-
-
 def parts_of(windows: Windows) -> Iterator[Windows]:
     """Yield windows in parts that take little memory."""
     size = max(1, min(STEP, _STEP_BYTES // (4 * math.prod(windows.shape[1:]))))
@@ -122,4 +112,9 @@ def write_table(
             cells = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
             yield [harmless(subject), harmless(recording), start, *when, harmless(label), *cells]
 
-    write_csv(out, lines())
+    with open_atomically(out) as file:
+        # File names need not be text: bytes that are none are written as \\udc80 to \\udcff.
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
+        csv.writer(text).writerows(lines())
+        text.flush()
+        text.detach()
