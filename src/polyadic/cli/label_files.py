@@ -61,11 +61,11 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
     In a copy of the recording, the labels replace the annotations of `classes`.
     """
     if out.suffix.lower() == ".tsv":
-        content = "onset\tduration\ttrial_type\tconfidence\tunusual\n"
+        table = "onset\tduration\ttrial_type\tconfidence\tunusual\n"
         for onset, duration, text, confidence, unusual in labels:
             mark = "n/a" if unusual is None else int(unusual)
-            content += f"{onset:.10g}\t{duration:.10g}\t{harmless(text)}\t{confidence:.6g}\t{mark}\n"
-        write_atomically(out, content.encode())
+            table += f"{onset:.10g}\t{duration:.10g}\t{harmless(text)}\t{confidence:.6g}\t{mark}\n"
+        write_atomically(out, table.encode())
         return
     import edfio
 
