@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from polyadic.errors import PolyadicError
 from polyadic.explain.expression import profiles, shown
 from polyadic.explain.spectra import effect_sizes
 from polyadic.plot.electrodes import head_maps, positions
-from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, new_figure, panel, short
+from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -53,16 +54,15 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     if not rows:
         raise PolyadicError("no component of this model replicates, so there is none to plot")
     figure = new_figure(height=60 + _ROW * rows, showlegend=False)
-    width = 1 / len(axes)
-    for row, column in np.ndindex(rows, len(axes)):
-        axis, last = axes[column], row == rows - 1
-        x = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width], "showticklabels": last}
-        x |= {"title": {"text": axis.title if last else ""}}
-        y = {"domain": [1 - (row + 0.88) / rows, 1 - row / rows], "showticklabels": False}
-        y |= {"title": {"text": str(row + 1)}} if column == 0 else {}
-        weights, band, _ = _weights(model, row, column)
-        _add_profile(figure, axis, weights, band, **panel(figure, row * len(axes) + column, _ticks(axis) | x, y))
-    return figure
+    spaces = {"horizontal_spacing": 0.16 / len(axes), "vertical_spacing": 0.12 / rows}
+    figure.set_subplots(rows, len(axes), shared_xaxes=True, **spaces)
+    for row, (column, axis) in itertools.product(range(1, rows + 1), enumerate(axes, 1)):
+        weights, band, _ = _weights(model, row - 1, column - 1)
+        _add_profile(figure, axis, weights, band, row=row, col=column)
+        figure.update_yaxes(title_text=str(row), row=row, col=1)
+        figure.update_xaxes(_ticks(axis), col=column)
+        figure.update_xaxes(title_text=axis.title, row=rows, col=column)
+    return figure.update_yaxes(showticklabels=False)
 
 
 def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:

@@ -14,7 +14,7 @@ from polyadic.errors import MissingExtraError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["NEUTRAL", "PALETTE", "SYMBOLS", "compact", "dots", "line_up", "new_figure", "panel", "short"]
+__all__ = ["NEUTRAL", "PALETTE", "SYMBOLS", "compact", "dots", "line_up", "new_figure", "short"]
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
 """Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
@@ -71,13 +71,6 @@ def dots(names: Sequence[str], x: Any, colours: Sequence[str], title: str, **err
         hovertemplate="%{y}: %{x:.3g}<extra></extra>",
     )
     return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names))
-
-
-def panel(figure: Figure, number: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, str]:
-    """Set up the axes of panel `number`, from 0, and return the arguments that add a trace to it."""
-    name = "" if number == 0 else str(number + 1)
-    figure.update_layout({f"xaxis{name}": {"anchor": f"y{name}"} | x, f"yaxis{name}": {"anchor": f"x{name}"} | y})
-    return {"xaxis": f"x{name}", "yaxis": f"y{name}"}
 
 
 def line_up(names: Sequence[str]) -> dict[str, Any]:

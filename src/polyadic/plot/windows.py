@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from polyadic.errors import PolyadicError
-from polyadic.plot.style import PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
+from polyadic.plot.style import PALETTE, SYMBOLS, compact, line_up, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -21,7 +21,7 @@ __all__ = ["features", "signals", "timeline"]
 _MOST_CHANNELS = 16
 _HALF_ROW = 0.45
 """Height at which the largest value of a channel is drawn; rows are 1 apart."""
-_LANE, _TITLE, _BELOW = 28, 34, 24
+_LANE, _BETWEEN = 28, 58
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
 _ROW, _AREA, _GAP = 17, 110, 34
@@ -147,30 +147,23 @@ def signals(
     whole = np.asarray(windows.read(chosen), np.float64)[:, shown]
     X = np.stack([window[:, begin : begin + size] for begin, window in zip(begins, whole, strict=True)])
     # One scale per channel, around its median; a channel without any value is a gap.
-    observed = [own[np.isfinite(own)] for own in X.swapaxes(0, 1)]
-    centred = X - np.array([np.median(own) if own.size else 0.0 for own in observed])[:, None]
+    median: Any = np.ma.median(np.ma.masked_invalid(X), axis=(0, 2))  # type: ignore[no-untyped-call]
+    centred = X - median.filled(0.0)[:, None]
     spread = np.abs(np.nan_to_num(centred)).max(axis=(0, 2))
     scaled = _HALF_ROW * centred / np.where(spread > 0, spread, 1.0)[:, None]
     names = [windows.channels[number] if windows.channels else str(number + 1) for number in shown.tolist()]
     units = [windows.units[number] if windows.units else "" for number in shown.tolist()]
     labels = [_scale_text(*about) for about in zip(names, spread.tolist(), units, strict=True)]
-    lanes = _LANE * len(shown)
-    height = len(chosen) * (_TITLE + lanes + _BELOW)
-    figure = new_figure(height=height + 40, showlegend=False)
-    for number, (begin, values, words) in enumerate(zip(begins, scaled, _words(windows[chosen]), strict=True)):
-        last = number == len(chosen) - 1
-        top = 1 - (number * (_TITLE + lanes + _BELOW) + _TITLE) / height
-        x = {"title": {"text": f"time ({unit})" if last else ""}, "zeroline": False}
-        y: dict[str, Any] = {"domain": [top - lanes / height, top], "range": [0.6 - len(shown), 0.6]}
-        y |= {"tickvals": [-row for row in range(len(labels))], "ticktext": labels, "zeroline": False}
-        where = panel(figure, number, x, y)
-        lines = [" · ".join(words[:3]), " · ".join(words[3:])]
-        if size < length:
+    titles = [[" · ".join(words[:3]), " · ".join(words[3:])] for words in _words(windows[chosen])]
+    if size < length:
+        for begin, lines in zip(begins, titles, strict=True):
             lines[1] += f" · {begin / rate:.3g} to {(begin + size) / rate:.3g} of {length / rate:.3g} {unit}"
-        text = "<br>".join(line.removeprefix(" · ") for line in lines if line)
-        place = {"x": 0, "y": 1, "xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
-        style = {"showarrow": False, "align": "left", "font": {"size": 11}, "xanchor": "left", "yanchor": "bottom"}
-        figure.add_annotation(text=text, **place, **style)
+    texts = ["<br>".join(line.removeprefix(" · ") for line in lines if line) for lines in titles]
+    height = len(chosen) * (_LANE * len(shown) + _BETWEEN) - _BETWEEN
+    figure = new_figure(height=height + 90, showlegend=False, margin_t=42)
+    figure.set_subplots(len(chosen), 1, subplot_titles=texts, vertical_spacing=_BETWEEN / height)
+    figure.update_annotations(x=0, xanchor="left", align="left", font_size=11)
+    for number, (begin, values) in enumerate(zip(begins, scaled, strict=True), start=1):
         for channel, line in enumerate(values):
             figure.add_scatter(
                 x0=begin / rate,
@@ -180,9 +173,12 @@ def signals(
                 line={"width": 1, "color": PALETTE[0]},
                 name=short(names[channel], 16),
                 hoverinfo="name+x",
-                **where,
+                row=number,
+                col=1,
             )
-    return figure
+    figure.update_xaxes(title_text=f"time ({unit})", row=len(chosen)).update_xaxes(zeroline=False)
+    ticks = {"tickvals": [-row for row in range(len(labels))], "ticktext": labels}
+    return figure.update_yaxes(ticks, range=[0.6 - len(shown), 0.6], zeroline=False)
 
 
 def _scale_text(name: str, size: float, unit: str) -> str:
@@ -237,10 +233,14 @@ def timeline(
         if values.shape != (shape := (count, *columns.get(kind, ()))):
             raise PolyadicError(f"{kind} must have shape {shape}, but has shape {values.shape}")
     slots, first, step, title = _time_grid(windows)
-    rows = {kind: [short(name) for name in names] if kind == "strengths" else classes for kind in panels}
-    sizes = {kind: _AREA if kind == "probability" else _ROW * len(rows[kind]) for kind in panels}
+    names_of = {kind: [short(name) for name in names] if kind == "strengths" else classes for kind in panels}
+    sizes = {kind: _AREA if kind == "probability" else _ROW * len(names_of[kind]) for kind in panels}
     height = sum(sizes.values()) + _GAP * (len(panels) - 1)
     figure = new_figure(height=height + 110, showlegend="probability" in panels, legend_traceorder="normal")
+    figure.set_subplots(
+        len(panels), 1, shared_xaxes=True, row_heights=list(sizes.values()), vertical_spacing=_GAP / height
+    )
+    figure.update_xaxes(zeroline=False, showgrid=False).update_xaxes(title_text=title, row=len(panels))
     cells = {"x0": first + step / 2, "dx": step, "y0": 0, "dy": 1}
 
     def on_grid(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -249,23 +249,21 @@ def timeline(
         grid[slots] = values
         return grid
 
-    top = 1.0
-    for number, (kind, values) in enumerate(panels.items(), start=1):
-        bottom, last = max(0.0, top - sizes[kind] / height), number == len(panels)
-        x = {"showticklabels": last, "title": {"text": title if last else ""}, "zeroline": False, "showgrid": False}
-        x |= {} if last else {"matches": f"x{len(panels)}"}
-        y: dict[str, Any] = {"range": [0, 1], "title": {"text": "" if kind == "strengths" else kind}}
-        y |= {} if kind == "probability" else line_up(rows[kind]) | {"tickfont": {"size": 11}}
-        where = panel(figure, number - 1, x, y | {"domain": [bottom, top]})
+    for row, (kind, values) in enumerate(panels.items(), start=1):
+        where = {"row": row, "col": 1}
+        rows = {} if kind == "probability" else line_up(names_of[kind]) | {"tickfont": {"size": 11}}
+        figure.update_yaxes({"range": [0, 1], "title": {"text": kind}} | rows, **where)
         if kind == "probability":
             _add_probabilities(figure, on_grid(values), first, step, classes, where)
         elif kind == "strengths":
             limit = max(_STRONG, float(np.ceil(np.nanpercentile(np.abs(values), 98)))) if values.size else _STRONG
-            bar = {"thickness": 8, "y": (bottom + top) / 2, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
+            middle = sum(figure.layout[f"yaxis{row}"].domain) / 2
+            bar = {"thickness": 8, "y": middle, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
             bar |= {"tickvals": [-limit, 0, limit], "ticktext": [f"−{limit:g} {unit}", "0", f"+{limit:g} {unit}"]}
             figure.update_layout(coloraxis={"cmin": -limit, "cmax": limit, "autocolorscale": True, "colorbar": bar})
             hover = {"hovertemplate": f"%{{y}}: %{{z:+.1f}} {unit}<extra></extra>", "hoverongaps": False}
             figure.add_heatmap(z=compact(on_grid(values).T), **cells, coloraxis="coloraxis", **hover, **where)
+            figure.update_yaxes(title_text="", **where)
         else:
             layers = [(values, 1.0)]
             if kind == "predicted" and alone is not None:
@@ -275,7 +273,6 @@ def timeline(
                 z = compact(np.where(codes == on_grid(layer), codes, np.nan))
                 colours = _class_colours(len(classes))
                 figure.add_heatmap(z=z, **cells, **colours, hoverinfo="skip", opacity=opacity, **where)
-        top = bottom - _GAP / height
     return figure
 
 
@@ -304,7 +301,7 @@ def _time_grid(windows: Any) -> tuple[NDArray[np.intp], float, float, str]:
 
 
 def _add_probabilities(
-    figure: Figure, values: NDArray[np.float64], first: float, step: float, classes: list[str], where: dict[str, str]
+    figure: Figure, values: NDArray[np.float64], first: float, step: float, classes: list[str], where: dict[str, int]
 ) -> None:
     """Draw the class probabilities as a stacked area; empty for windows without a prediction."""
     # Steps are drawn from each window's start to the next one's; repeating the last value extends it to its end.
