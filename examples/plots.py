@@ -88,11 +88,5 @@ names = ["level", *(f"component {number + 1}" for number in range(4))]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%
-# The input of a classifier: statistics that differ between classes, and a map.
-Z = model.transform(windows)
-plot.statistics(model, Z, windows.label, stages).show()
-plot.features(Z, windows, standardise=False).show()
-
-# %%
-# A comparison of methods.
-plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()
+# A map of the features.
+plot.features(model.transform(windows), windows).show()

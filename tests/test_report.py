@@ -292,7 +292,7 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
     assert "<script>alert" not in page
     assert page.count("<script") == 3 == page.count("</script>")
     for trace in content(page)["map class"]["data"]:
-        assert "<script" not in trace["name"] + "".join(trace["text"])
+        assert "<script" not in trace["name"] + "".join(trace["hovertext"])
 
 
 def test_the_command_writes_a_report_from_the_model_alone_and_refuses_impossible_ones(tmp_path, model):

@@ -1,46 +1,25 @@
-"""Plots of scores: comparison, confusion, calibration, scores by subject and missing channels, statistics by class."""
+"""Plots of scores: confusion, calibration, scores by subject and by missing channels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import confusion_matrix
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import calibration
-from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, line_up, new_figure, short
+from polyadic.plot.style import NEUTRAL, PALETTE, dots, line_up, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["comparison", "confusion", "missing_channels", "reliability", "statistics", "subjects"]
+__all__ = ["confusion", "missing_channels", "reliability", "subjects"]
 
 _MOST_COUNTED = 12
-_MOST_STATISTICS = 16
 _DOTTED, _DASHED = ({"width": 1, "dash": dash, "color": NEUTRAL} for dash in ("dot", "dash"))
-
-
-def comparison(values: Mapping[str, tuple[float, float, float]], title: str = "accuracy (%)") -> Figure:
-    """Plot scores or effect sizes with their intervals, the first one highlighted.
-
-    Parameters
-    ----------
-    values : for each method or row, its value and the limits of its interval
-    title : what the values are
-
-    Examples
-    --------
-    >>> comparison({"ATD": (93.0, 92.1, 93.9), "SALS": (92.0, 91.0, 93.0)}).data[0].x.tolist()
-    [93.0, 92.0]
-    """
-    names = [short(name) for name in values]
-    middle, low, high = np.array(list(values.values()), dtype=np.float64).reshape(-1, 3).T
-    colours = [PALETTE[0], *[NEUTRAL] * (len(names) - 1)]
-    return dots(names, middle, colours, title, array=high - middle, arrayminus=middle - low)
 
 
 def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
@@ -168,48 +147,3 @@ def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
         xaxis={"title": {"text": "confidence (%)"}, "range": [max(0.0, 100 * float(found.confidence.min()) - 5), 101]},
         yaxis={"title": {"text": "correct (%)"}, "range": [0, 101]},
     )
-
-
-def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """Plot the mean of statistics in each class, in standard deviations over all windows: those that differ most.
-
-    Parameters
-    ----------
-    model : fitted, with statistics in its readout
-    Z : (N, features), result of `model.transform`
-    label : (N,), classes from 0; -1 for unlabelled windows
-    classes : names of the classes
-
-    Examples
-    --------
-    >>> from polyadic import CPD
-    >>> from polyadic.data import synthetic
-    >>> signals = synthetic(60, n_channels=2)
-    >>> model = CPD(rank=3, max_sweeps=4).fit(signals)
-    >>> len(statistics(model, model.transform(signals), signals.label).data)
-    4
-    """
-    check_is_fitted(model)
-    names = [str(name) for name in model.get_feature_names_out()]
-    readout = getattr(model, "readout_", None)
-    if readout is None or readout.rank == len(names):
-        raise PolyadicError("the model has no statistics: its readout has statistics=0, or it has no readout")
-    values, codes = np.asarray(Z, np.float64)[:, readout.rank :], np.asarray(label)
-    spread = values.std(axis=0)
-    scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    present = np.unique(codes[codes >= 0]).tolist()
-    means = np.stack([scaled[codes == code].mean(axis=0) for code in present])
-    rows = np.sort(np.argsort(-means.std(axis=0), kind="stable")[:_MOST_STATISTICS])
-    figure = new_figure(height=80 + 24 * max(4, len(rows)))
-    for code, mean in zip(present, means, strict=True):
-        figure.add_scatter(
-            x=compact(mean[rows]),
-            y=list(range(len(rows))),
-            mode="markers",
-            name=short(classes[code]) if len(classes) else str(code),
-            marker={"size": 9, "color": PALETTE[code % len(PALETTE)]},
-            hovertemplate="%{y}: %{x:+.2f} SD<extra>%{fullData.name}</extra>",
-        )
-    figure.add_vline(x=0, line=_DOTTED)
-    labels = line_up([short(names[readout.rank + row]) for row in rows])
-    return figure.update_layout(xaxis_title_text="mean (SD)", yaxis=labels | {"showgrid": True})

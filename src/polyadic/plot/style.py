@@ -19,7 +19,7 @@ __all__ = ["NEUTRAL", "PALETTE", "SYMBOLS", "compact", "dots", "line_up", "new_f
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
 """Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
 NEUTRAL = PALETTE[-1]
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "triangle-down", "star")
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")
 
 _SEQUENTIAL = [[0.0, "#f4f6f9"], [0.5, "#86a9cf"], [1.0, "#1f4e8c"]]
 _DIVERGING = [[0.0, "#2166ac"], [0.25, "#92c5de"], [0.5, "#f7f7f7"], [0.75, "#f4a582"], [1.0, "#b2182b"]]

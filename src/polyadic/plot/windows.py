@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler
 
 from polyadic.errors import PolyadicError
 from polyadic.plot.style import PALETTE, SYMBOLS, compact, line_up, new_figure, short
@@ -32,71 +31,53 @@ _FAINT = 0.35
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
-def features(
-    Z: ArrayLike,
-    windows: Any = None,
-    colour: Literal["class", "subject", "recording"] = "class",
-    standardise: bool = True,
-) -> Figure:
+def features(Z: ArrayLike, windows: Any, colour: Literal["class", "subject", "recording"] = "class") -> Figure:
     """Plot a map of features, one point per window; hovering over a point shows its class, subject and recording.
 
     Parameters
     ----------
-    Z : (N, rank), features, shown by their first two principal components; or points (N, 2), shown as they are. The
-        `customdata` of a point is its row
+    Z : (N, features), shown by their first two principal components
     windows : the `Windows` of the points, for their colours and hover texts
     colour : "class", "subject" or "recording"
-    standardise : whether to scale each feature to variance 1 first. Use False for features of a `Readout`, whose
-        distances are meaningful; scaling would amplify the weakest features
 
     Examples
     --------
     >>> from polyadic.data import synthetic
     >>> signals = synthetic(12)
-    >>> len(features(np.zeros((12, 2)), signals).data)
+    >>> len(features(signals.X.std(axis=2), signals).data)
     4
     """
-    xy = np.asarray(Z, dtype=np.float64)
-    if xy.ndim != 2 or len(xy) < 3 or (windows is not None and len(windows) != len(xy)):
-        raise PolyadicError(f"Z must have shape (N, rank), one row for each of 3 or more windows, but has {xy.shape}")
+    plain = new_figure()  # says how to install plotly
+    import plotly.express as px
+
+    values = np.asarray(Z, dtype=np.float64)
+    if values.ndim != 2 or not 3 <= len(values) == len(windows):
+        raise PolyadicError(f"Z must have one row for each of 3 or more windows, but has shape {values.shape}")
     if colour not in _GROUPS:
         raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
-    if xy.shape[1] != 2:
-        scaled = StandardScaler(with_std=standardise).fit_transform(xy)
-        xy = PCA(2, svd_solver="full").fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
-    names = np.full(len(xy), "") if windows is None else _column(windows, colour)
-    texts = [[f"window {n + 1}"] for n in range(len(xy))] if windows is None else _words(windows)
-    # Numbers by value, before other names.
-    groups = sorted(set(names.tolist()), key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
-    if colour == "class" and windows is not None:
-        groups = [name for name in (*windows.classes, "") if name in groups]
-    figure = new_figure(height=520, showlegend=1 < len(groups) <= _MOST_NAMED, hovermode="closest")
-    for number, name in enumerate(groups):
-        rows = np.flatnonzero(names == name)
-        turn, hue = divmod(number, len(PALETTE))
-        marker = {"size": 6, "opacity": 0.8, "color": PALETTE[hue], "symbol": SYMBOLS[turn % len(SYMBOLS)]}
-        if name == "" and len(groups) > 1:
-            marker |= {"opacity": 0.35, "color": "#999999"}
-        figure.add_scatter(
-            x=compact(xy[rows, 0]),
-            y=compact(xy[rows, 1]),
-            mode="markers",
-            name=short(name) or "unknown",
-            text=["<br>".join(texts[row]) for row in rows],
-            customdata=rows,
-            hovertemplate="%{text}<extra></extra>",
-            marker=marker,
-        )
-    plain = {"showticklabels": False, "zeroline": False, "title": None}
-    return figure.update_layout(xaxis=plain, yaxis=plain | {"scaleanchor": "x"})
+    xy = PCA(2, svd_solver="full").fit_transform(np.pad(values, ((0, 0), (0, max(0, 2 - values.shape[1])))))
+    names = [short(name) or "unknown" for name in _column(windows, colour)]
+    figure = px.scatter(
+        {"x": compact(xy[:, 0]), "y": compact(xy[:, 1]), colour: names},
+        *("x", "y", colour, colour),
+        hover_name=["<br>".join(words) for words in _words(windows)],
+        category_orders={"class": [*map(short, windows.classes)]},
+        color_discrete_sequence=PALETTE,
+        symbol_sequence=SYMBOLS,
+        template=plain.layout.template,
+        render_mode="svg",
+    )
+    figure.update_traces(marker_size=6, marker_opacity=0.8, hovertemplate="%{hovertext}<extra></extra>")
+    figure.update_traces(marker_color="#bbbbbb", selector={"name": "unknown"})
+    figure.update_layout({"legend": plain.layout.legend, "margin": plain.layout.margin, "legend_title_text": ""})
+    figure.update_layout(height=520, showlegend=1 < len(set(names)) <= _MOST_NAMED, hovermode="closest")
+    bare = {"showticklabels": False, "zeroline": False, "title": None}
+    return figure.update_layout(xaxis=bare, yaxis=bare | {"scaleanchor": "x"})
 
 
 def _column(windows: Any, name: str) -> NDArray[Any]:
     """Return the class, subject or recording of each window as text, "" where it is not known."""
-    if name != "class":
-        return np.asarray(getattr(windows, name), dtype=object)
-    names: NDArray[Any] = np.array([*windows.classes, ""], dtype=object)[windows.label]
-    return names
+    return np.array([*windows.classes, ""])[windows.label] if name == "class" else np.asarray(getattr(windows, name))
 
 
 def _words(windows: Any) -> list[list[str]]:

@@ -190,8 +190,7 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
 
     Figures of component n are named `component-n-…`.
     """
-    model, windows, probe = contents.model, contents.windows, contents.probe
-    readout = getattr(model, "readout_", None)
+    windows, probe = contents.windows, contents.probe
     drawn: dict[str, Figure] = {}
     if compared is not None and compared.tested:
         size, (low, high) = compared.difference[0], compared.interval_db[:, 0]
@@ -214,13 +213,9 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
         colours = {"class": windows.label, "subject": windows.subject}
         for colour in [name for name, column in colours.items() if len(np.unique(column)) > 1] or ["class"]:
             Z = np.asarray(contents.Z)[some]
-            drawn[f"map {colour}"] = plot.features(Z, windows[some], colour, standardise=readout is None)  # type: ignore[arg-type]
-    if windows is not None and len(contents.classes) > 1:
-        if contents.level is not None:
-            drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
-        # Of many channels, features are principal axes of the statistics, which have no names.
-        if readout is not None and 0 < readout.n_statistics == readout.n_block:
-            drawn["statistics"] = plot.statistics(model, contents.Z, windows.label, windows.classes)  # type: ignore[arg-type]
+            drawn[f"map {colour}"] = plot.features(Z, windows[some], colour)  # type: ignore[arg-type]
+    if windows is not None and len(contents.classes) > 1 and contents.level is not None:
+        drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
     for place, component in enumerate(contents.components):
         parts = _component_figures(contents, component, with_windows=place < _DRAWN_COMPONENTS)
         drawn |= {f"component-{component.number}-{name}": figure for name, figure in parts.items()}
