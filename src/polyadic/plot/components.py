@@ -56,8 +56,8 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     figure = new_figure(height=60 + _ROW * rows, showlegend=False)
     spaces = {"horizontal_spacing": 0.16 / len(axes), "vertical_spacing": 0.12 / rows}
     figure.set_subplots(rows, len(axes), shared_xaxes=True, **spaces)
-    for row, (column, axis) in itertools.product(range(1, rows + 1), enumerate(axes, 1)):
-        weights, band, _ = _weights(model, row - 1, column - 1)
+    for row, column in itertools.product(range(1, rows + 1), range(1, len(axes) + 1)):
+        axis, weights, band, _ = _profile(model, row - 1, column - 1, data)
         _add_profile(figure, axis, weights, band, row=row, col=column)
         figure.update_yaxes(title_text=str(row), row=row, col=1)
         figure.update_xaxes(_ticks(axis), col=column)
@@ -82,7 +82,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     >>> profile(model, 0, 1).layout.xaxis.title.text
     'mode 2'
     """
-    axis, weights, band, title = _checked_profile(model, r, mode, data)
+    axis, weights, band, title = _profile(model, r, mode, data)
     figure = new_figure(height=240, showlegend=len(axis.parts) > 1)
     figure.update_layout(xaxis=_ticks(axis) | {"title": {"text": axis.title}})
     figure.update_layout(yaxis={"title": {"text": title}, "rangemode": "tozero"})
@@ -111,7 +111,7 @@ def channels(model: Any, r: int, data: Any = None) -> Figure:
     >>> channels(model, 0, windows).data[0].type
     'heatmap'
     """
-    axis, weights, _, title = _checked_profile(model, r, 0, data)
+    axis, weights, _, title = _profile(model, r, 0, data)
     places = positions(axis.labels)
     return head_maps(axis, axis.by_part(weights), places, title) if places else profile(model, r, 0, data)
 
@@ -148,30 +148,25 @@ def class_means(
     return figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
 
 
-def _checked_profile(model: Any, r: int, mode: int, data: Any) -> tuple[Axis, _Floats, _Floats | None, str]:
-    """Return the axis of a mode and what `_weights` does, or raise if there is no such component or mode."""
-    check_is_fitted(model)
-    check_integer("r", r, 0)
-    check_integer("mode", mode, 0)
-    rank, axes = shown(model).rank, model.axes(data)
-    if r >= rank or mode >= len(axes):
-        raise PolyadicError(
-            f"r must be below {rank}, the number of components, and mode below {len(axes)}, but they are {r} and {mode}"
-        )
-    return axes[mode], *_weights(model, r, mode)
-
-
-def _weights(model: Any, r: int, mode: int) -> tuple[_Floats, _Floats | None, str]:
-    """Return a profile (I,), its 90 % band (2, I) if known, and a title of their axis.
+def _profile(model: Any, r: int, mode: int, data: Any) -> tuple[Axis, _Floats, _Floats | None, str]:
+    """Return the axis of a mode, the profile (I,) of a component, its 90 % band (2, I) if known, and a title.
 
     Non-negative profiles are in percent of the total weight, others as they are in the bases.
     """
-    people = shown(model)
+    check_is_fitted(model)
+    check_integer("r", r, 0)
+    check_integer("mode", mode, 0)
+    people, axes = shown(model), model.axes(data)
+    if r >= people.rank or mode >= len(axes):
+        raise PolyadicError(
+            f"r must be below {people.rank}, the number of components, and mode below {len(axes)}, but they are {r}, "
+            f"{mode}"
+        )
     if any((factor < 0).any() for factor in people.factors_):
-        return np.asarray(people.factors_[mode][:, r], np.float64), None, "weight"
+        return axes[mode], np.asarray(people.factors_[mode][:, r], np.float64), None, "weight"
     bands = getattr(getattr(model, "components_", None), "bands", None)
     band = None if bands is None else 100 * bands[mode][:, :, r]
-    return 100 * profiles(people.factors_[mode])[:, r], band, "weight (%)"
+    return axes[mode], 100 * profiles(people.factors_[mode])[:, r], band, "weight (%)"
 
 
 def _ticks(axis: Axis) -> dict[str, Any]:
