@@ -72,9 +72,7 @@ plot.signals(windows, strongest[:1], points=128, centre=100).show()
 # %%
 # Accuracy on new subjects: cross-validation by subject, the confusion matrix, and the score of each subject.
 result = cross_validate(model, windows, transductive=True)
-codes = {name: code for code, name in enumerate(stages)}
-predicted = np.array([codes[name] for name in result.predicted[0]])
-plot.confusion(windows.label[result.rows], predicted, stages).show()
+plot.confusion(result.confusion, result.classes).show()
 scores = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
 plot.subjects(scores, "balanced accuracy", result.chance).show()
 
@@ -85,7 +83,8 @@ strengths = np.column_stack(
     [level(model, windows), expression(model, windows, relative=True)]
 )  # in dB
 names = ["level", *(f"component {number + 1}" for number in range(4))]
-plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
+predicted = result.predicted[0][one[result.rows]]
+plot.timeline(windows[one], predicted, strengths=strengths[one], names=names).show()
 
 # %%
 # A map of the features.

@@ -189,13 +189,9 @@ def test_components_that_do_not_replicate_come_last_and_are_grey(model, unlabell
 def test_the_probe_is_cross_validated_by_subject(model, windows, probe):
     expected = cross_validate(model, windows, transductive=True)
     assert probe.result.to_dict() == expected.to_dict()
-    assert [windows.classes[code] for code in probe.predicted[0]] == expected.predicted[0].tolist()
     assert probe.how == "5-fold cross-validation by subject, repeated 2 times"
     assert probe.result.subjects == len(set(windows.subject))
     assert probe.interval[0] < expected.balanced_accuracy < probe.interval[1]
-    # Each window has the probabilities of a probe that was trained without its subject.
-    assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
-    assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted[0])
 
 
 def test_the_headline_has_an_interval_over_subjects(model, windows, probe, contents):
@@ -235,7 +231,7 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
         assert found[name] == pytest.approx(getattr(probe.result, name))
     # Every window counts once, whatever the number of repeats.
     assert ("mean of 2 repeats" in CliRunner().invoke(app, words).stdout) == (repeats == 2)
-    counts = plot.confusion(probe.y, probe.predicted, own.classes).data[0].customdata
+    counts = plot.confusion(probe.result.confusion, probe.result.classes).data[0].customdata
     assert found["confusion"] == counts.tolist()
     assert counts.sum(axis=1).tolist() == [found["per_class"][name]["windows"] for name in own.classes]
 
@@ -401,8 +397,13 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
         rows = np.flatnonzero(named.recording == one.name)
         rows = rows[np.argsort(named.start[rows])]
         assert np.array_equal(one.windows.start, named.start[rows])
-        expected = dict(zip(contents.probe.rows.tolist(), contents.probe.predicted[0].tolist(), strict=True))
+        expected = dict(
+            zip(contents.probe.result.rows.tolist(), contents.probe.result.predicted[0].tolist(), strict=True)
+        )
         assert one.predicted.tolist() == [expected[row] for row in rows.tolist()]
+        # Each window has the probabilities of a probe that was trained without its subject.
+        assert one.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
+        assert [named.classes[code] for code in one.probability.argmax(axis=1)] == one.predicted.tolist()
         columns = [int(name.removeprefix("component ")) - 1 for name in one.names]
         scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
         assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics import confusion_matrix
 
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import calibration
@@ -22,28 +21,22 @@ _MOST_COUNTED = 12
 _DOTTED, _DASHED = ({"width": 1, "dash": dash, "color": NEUTRAL} for dash in ("dot", "dash"))
 
 
-def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """Plot the confusion matrix: numbers of windows, coloured by their share of the true class.
+def confusion(counts: ArrayLike, classes: Sequence[str]) -> Figure:
+    """Plot a confusion matrix: numbers of windows, coloured by their share of the true class.
 
     Parameters
     ----------
-    y : (N,), classes from 0
-    predicted : (N,), or (repeats, N) for the mean over repeats
-    classes : names of the classes
+    counts : (K, K), windows by true (rows) and predicted class, such as `CrossValidation.confusion`
+    classes : (K,), their names
 
     Examples
     --------
-    >>> confusion([0, 0, 1, 1], [0, 1, 1, 1]).data[0].z.tolist()
+    >>> confusion([[1, 1], [0, 2]], ["rest", "walk"]).data[0].z.tolist()
     [[50.0, 50.0], [0.0, 100.0]]
     """
-    truth, guesses = np.asarray(y), np.atleast_2d(predicted)
-    if guesses.shape[1:] != truth.shape or not guesses.size:
-        raise PolyadicError(
-            f"y and predicted must have the same shape (N,), but have shapes {truth.shape} and {np.shape(predicted)}"
-        )
-    present = np.union1d(truth, guesses)
-    counts = np.mean([confusion_matrix(truth, guess, labels=present) for guess in guesses], axis=0)
-    names = [short(classes[code]) if len(classes) else str(code) for code in present.tolist()]
+    numbers, names = np.asarray(counts, np.float64), [short(name) for name in classes]
+    if numbers.shape != (len(names), len(names)):
+        raise PolyadicError(f"counts must have a row and a column for each class, but has shape {numbers.shape}")
     figure = new_figure(
         height=90 + max(160, 52 * len(names)),
         coloraxis={"cmin": 0, "cmax": 100, "autocolorscale": True, "showscale": False},
@@ -51,10 +44,10 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
         yaxis=line_up(names) | {"title": {"text": "true"}},
     )
     return figure.add_heatmap(
-        z=100.0 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
-        customdata=counts,
+        z=100.0 * numbers / np.maximum(numbers.sum(axis=1, keepdims=True), 1),
+        customdata=numbers,
         coloraxis="coloraxis",
-        text=[[f"{count:,.1f}".removesuffix(".0") for count in row] for row in counts.tolist()],
+        text=[[f"{count:,.1f}".removesuffix(".0") for count in row] for row in numbers.tolist()],
         texttemplate="%{text}" if len(names) <= _MOST_COUNTED else "",
         hovertemplate="%{y} as %{x}: %{text} windows, %{z:.1f} %<extra></extra>",
         xgap=2,

@@ -188,7 +188,7 @@ def timeline(
     Parameters
     ----------
     windows : `Windows` of one recording, in any order
-    predicted : (N,), classes from 0; -1 for windows without a prediction
+    predicted : (N,), classes by name, as `WindowClassifier.predict` returns them; "" for windows without a prediction
     probability : (N, classes), probability of each class of `windows.classes`; NaN for windows without a prediction
     strengths : (N, n), the level and relative expressions of components
     names : names of these columns
@@ -199,13 +199,18 @@ def timeline(
     --------
     >>> from polyadic.data import Windows
     >>> windows = Windows(np.zeros((4, 1, 8)), fs=8, start=np.arange(4) * 8, label=[0, 0, 1, 1], classes=["W", "N2"])
-    >>> figure = timeline(windows, predicted=[0, 1, 1, 1])
+    >>> figure = timeline(windows, predicted=["W", "N2", "N2", "N2"])
     >>> [axis.title.text for axis in figure.select_yaxes()]
     ['predicted', 'true']
     """
     count, classes = len(windows), [short(name) for name in windows.classes]
     true = windows.label if (windows.label >= 0).any() else None
-    given = {"predicted": predicted, "true": true, "probability": probability, "strengths": strengths}
+    codes = {name: code for code, name in enumerate(windows.classes)}
+    guesses, others = (
+        None if named is None else np.array([codes.get(str(name), -1) for name in np.asarray(named).tolist()])
+        for named in (predicted, alone)
+    )
+    given = {"predicted": guesses, "true": true, "probability": probability, "strengths": strengths}
     panels = {kind: np.asarray(values) for kind, values in given.items() if values is not None}
     if not count or not panels:
         raise PolyadicError("a timeline needs windows, and predictions, labels or strengths of them")
@@ -247,11 +252,11 @@ def timeline(
             figure.update_yaxes(title_text="", **where)
         else:
             layers = [(values, 1.0)]
-            if kind == "predicted" and alone is not None:
-                layers.insert(0, (np.asarray(alone), _FAINT))
+            if kind == "predicted" and others is not None:
+                layers.insert(0, (others, _FAINT))
             for layer, opacity in layers:
-                codes = np.arange(len(classes))[:, None]
-                z = compact(np.where(codes == on_grid(layer), codes, np.nan))
+                each = np.arange(len(classes))[:, None]
+                z = compact(np.where(each == on_grid(layer), each, np.nan))
                 colours = _class_colours(len(classes))
                 figure.add_heatmap(z=z, **cells, **colours, hoverinfo="skip", opacity=opacity, **where)
     return figure

@@ -36,11 +36,11 @@ class Timeline(NamedTuple):
 
     name: str  # of the recording, or of the subject if recordings have no names
     windows: Windows  # in order of time
-    predicted: NDArray[np.int64] | None  # (n,), -1 where a window was not tested; None without a probe
+    predicted: NDArray[Any] | None  # (n,), names, "" where a window was not tested; None without a probe
     probability: NDArray[np.float64] | None  # (n, classes)
     strengths: NDArray[np.float64] | None  # (n, rows), level and relative expressions in dB; or coefficients, in SD
     names: list[str]  # of these rows: level, component 1, …
-    alone: NDArray[np.int64] | None  # (n,), the class of each window by itself, if predicted is a path
+    alone: NDArray[Any] | None  # (n,), the class of each window by itself, if predicted is a path
 
 
 @dataclass
@@ -142,12 +142,17 @@ def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | Non
     tested = np.full(len(windows), probe is None)
     predicted = probability = alone = None
     if probe is not None:
-        tested[probe.rows] = True
-        predicted, probability = np.full(len(windows), -1), np.full((len(windows), len(windows.classes)), np.nan)
-        predicted[probe.rows], probability[probe.rows] = probe.predicted[0], probe.probability
-        if probe.path is not None:
-            alone = predicted.copy()
-            predicted[probe.rows] = probe.path
+        result, rows = probe.result, probe.result.rows
+        tested[rows] = True
+        predicted, found = np.full(len(windows), "", object), result.probability
+        predicted[rows] = result.predicted[0]
+        if result.along is not None and probe.is_along:
+            alone, found = predicted.copy(), result.along["probability"]
+            predicted[rows] = result.along["predicted"][0]
+        places = np.array([windows.classes.index(name) for name in result.classes])
+        probability = np.full((len(windows), len(windows.classes)), np.nan)
+        probability[rows] = 0.0
+        probability[rows[:, None], places] = found
     groups = {str(name): np.flatnonzero(names == name) for name in np.unique(names) if name != ""}
     able = [name for name, rows in groups.items() if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
     chosen = [able[place] for place in thinned(np.arange(len(able)), _MOST_RECORDINGS)]
@@ -168,6 +173,6 @@ def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | Non
             strengths = np.column_stack([level(contents.model, part), values])
         elif x is not None:
             strengths = _standardised(np.asarray(people.coefficients(part), np.float64), x)[:, columns]
-        codes, shares, single = (None if each is None else each[rows] for each in (predicted, probability, alone))
-        drawn.append(Timeline(name, part, codes, shares, strengths, labels, single))
+        guesses, shares, single = (None if each is None else each[rows] for each in (predicted, probability, alone))
+        drawn.append(Timeline(name, part, guesses, shares, strengths, labels, single))
     return drawn, len(able)

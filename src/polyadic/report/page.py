@@ -200,7 +200,7 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
         drawn["groups"] = dots(compared.names, size, marks, f"{second} − {first} (dB)", **ends)
     if probe is not None and windows is not None:
         result = probe.result
-        drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
+        drawn["confusion"] = plot.confusion(result.confusion, result.classes)
         by_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
         drawn["subjects"] = plot.subjects(by_subject, "balanced accuracy", result.chance)
         drawn["reliability"] = plot.reliability(result.confidence.ravel(), result.correct.ravel())

@@ -30,18 +30,9 @@ class ProbeResult:
     """The scores and predictions of a probe on windows of subjects that it was not trained on."""
 
     result: CrossValidation  # as from `polyadic evaluate`
-    y: NDArray[Any]  # (n_test,), codes of the true classes
-    predicted: NDArray[Any]  # (repeats, n_test), codes of the predicted classes, each window by itself
-    path: NDArray[Any] | None  # (n_test,), codes along the recording, in the first repeat, if predict uses it
-    probability: NDArray[Any]  # (n_test, classes), in the first repeat; given the whole recording if path is
     interval: tuple[float, float] | None  # of the balanced accuracy, 95 %; None if it has no width
     without: dict[int, float]  # balanced accuracy by number of missing channels; {} if features need all of them
     n_without: int  # number of windows of these
-
-    @property
-    def rows(self) -> NDArray[np.intp]:
-        """Rows of the tested windows: (n_test,)."""
-        return self.result.rows
 
     @property
     def how(self) -> str:
@@ -50,6 +41,11 @@ class ProbeResult:
             return "leave-one-subject-out cross-validation"
         times = f", repeated {self.result.repeats} times" if self.result.repeats > 1 else ""
         return f"{self.result.folds}-fold cross-validation by subject{times}"
+
+    @property
+    def is_along(self) -> bool:
+        """Whether `predict` would label along the recording after training on the other subjects."""
+        return self.result.along is not None and self.result.along["used"] > 0.5
 
     @property
     def headline(self) -> str:
@@ -92,21 +88,9 @@ def score_probe(
         on_fold(fold.number, fold.total)
 
     result = cross_validate(model, windows, probe=kind, transductive=transductive, random_state=seed, on_fold=record)
-    label, subject = windows.label[result.rows], windows.subject[result.rows]
-    codes = {name: code for code, name in enumerate(windows.classes)}
-    to_codes = np.vectorize(lambda name: codes[str(name)], otypes=[int])
-    predicted, path, shares = to_codes(result.predicted), None, result.probability
-    if result.along is not None and result.along["used"] > 0.5:
-        path, shares = to_codes(result.along["predicted"][0]), result.along["probability"]
-    probability = np.zeros((len(label), len(codes)))
-    probability[:, to_codes(result.classes)] = shares
-    low, high = interval(label == predicted[0], subject, label)
+    low, high = interval(result.correct[0], windows.subject[result.rows], windows.label[result.rows])
     return ProbeResult(
         result=result,
-        y=label,
-        predicted=predicted,
-        path=path,
-        probability=probability,
         # If all predictions are correct, every resample gives the same score.
         interval=(low, high) if high - low > 1e-9 and result.subjects >= _FEWEST_SUBJECTS else None,
         without={
