@@ -14,7 +14,6 @@ from polyadic.data.channels import match_signals
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows, describe_places
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import AUTO
 from polyadic.explain.expression import expression, level, shown
 from polyadic.explain.replicability import Replicability
 from polyadic.report.components import Component, describe_components
@@ -83,7 +82,6 @@ def collect_contents(
     model: Any,
     data: Any = None,
     random_state: int = 0,
-    probe_kind: str = AUTO,
     transductive: bool = False,
     on_fold: Callable[[int, int], None] = lambda done, count: None,
 ) -> ReportContents:
@@ -115,7 +113,7 @@ def collect_contents(
     contents.classes = [sample.classes[code] for code in np.unique(sample.label[sample.label >= 0])]
     if len(np.unique(windows.label[windows.label >= 0])) > 1:
         try:
-            contents.probe = score_probe(model, windows, random_state, probe_kind, transductive, on_fold)
+            contents.probe = score_probe(model, windows, random_state, transductive, on_fold)
         except PolyadicError as error:
             contents.trouble = str(error)
     about = x, contents.values, sample.label, contents.checked, contents.level is not None

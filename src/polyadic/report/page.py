@@ -22,7 +22,6 @@ from polyadic.core.missing import MissingWarning
 from polyadic.core.persist import encode
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import AUTO
 from polyadic.explain import expression, level
 from polyadic.explain.comparison import Comparison
 from polyadic.explain.electrodes import positions
@@ -74,7 +73,6 @@ def render(
     origin: Mapping[str, Any] | None = None,
     title: str = "",
     random_state: int = 0,
-    probe: str = AUTO,
     transductive: bool = False,
     comparison: Comparison | None = None,
     on_stage: Callable[[int, int, str], None] = lambda done, total, stage: None,
@@ -90,7 +88,6 @@ def render(
         name
     title : title of the page; by default the estimator's name
     random_state : random seed of the folds in which the probe is tested
-    probe : as for `polyadic.evaluate.probe.make_probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
     comparison : result of `polyadic.explain.compare`, shown first
@@ -106,7 +103,7 @@ def render(
     on_stage(0, 2, "features and probe")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MissingWarning)  # once for each fold and recording; the page names the channels
-        contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
+        contents = collect_contents(model, data, random_state, transductive, on_fold)
     on_stage(1, 2, "figures")
     drawn = _figures(contents, comparison)
     modes = [{"channel": "channels", "frequency": "frequencies"}.get(axis.kind, axis.name) for axis in contents.axes]
@@ -124,7 +121,6 @@ def render(
         title=title or type(model).__name__,
         contents=contents,
         probe=contents.probe,
-        probe_kind=probe,
         checked=contents.checked,
         found=getattr(model, "components_", None),
         comparison=comparison,

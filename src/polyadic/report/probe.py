@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from polyadic.data.windows import Windows
 from polyadic.evaluate import cross_validate, scores
-from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.validation import CrossValidation, Fold
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
@@ -67,7 +66,6 @@ def score_probe(
     model: Any,
     windows: Windows,
     seed: int = 0,
-    kind: str = AUTO,
     transductive: bool = False,
     on_fold: Callable[[int, int], None] = lambda done, count: None,
 ) -> ProbeResult:
@@ -87,7 +85,7 @@ def score_probe(
                 without.setdefault(count, []).append(guesses)
         on_fold(fold.number, fold.total)
 
-    result = cross_validate(model, windows, probe=kind, transductive=transductive, random_state=seed, on_fold=record)
+    result = cross_validate(model, windows, transductive=transductive, random_state=seed, on_fold=record)
     low, high = interval(result.correct[0], windows.subject[result.rows], windows.label[result.rows])
     return ProbeResult(
         result=result,
