@@ -10,7 +10,7 @@ import typer
 from polyadic.cli.files import check_out_file
 from polyadic.cli.info import describe
 from polyadic.cli.options import Common, Hop, Nfft, check_data, option, out_option, with_options
-from polyadic.cli.windows import opened
+from polyadic.cli.windows import frames, opened
 from polyadic.errors import PolyadicError
 
 EXAMPLES = """
@@ -52,7 +52,6 @@ def moments(
     The sums hold no signals, but sums of few windows or of one person say much about them: see "Large data" in the
     manual. [bold]polyadic fit --moments[/bold] fits a model to them without reading data.
     """
-    from polyadic.presets import settings_for
     from polyadic.scale.moments import Moments, check_subjects
 
     check_out_file(out, *data, endings=(".moments",), force=common.force)
@@ -71,7 +70,7 @@ def moments(
                 windows,
                 stage or "core",
                 previous=None if previous is None else Moments.load(previous),
-                tensorize=settings_for(windows, n_fft=n_fft, hop=hop).tensorize,
+                tensorize=frames(windows, n_fft, hop),
                 groups=windows.subject if stage is None and windows.index.n_subjects else None,
                 site=(site or out.stem) if stage is not None else "",
                 device=common.device,

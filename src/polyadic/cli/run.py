@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.terminal import echo, print_notes, print_table, printable
 from polyadic.cli.files import check_out_folder
-from polyadic.cli.fit import build_estimator, found_components
+from polyadic.cli.fit import found_components
 from polyadic.cli.options import Common, Fs, Rank, option, out_option, with_options
 from polyadic.cli.windows import counted, naming_dead_channels
 from polyadic.errors import PolyadicError
@@ -76,7 +76,7 @@ def run(
         raise PolyadicError(
             f"run needs the subject of every window, and at least four, but knows {windows.index.n_subjects}"
         )
-    given = {"rank": rank, "device": common.device}
+    given = {"rank": rank or 32, "device": common.device}
     methods, rows = _methods(windows, given), list[dict[str, Any]]()
     with stage_bar("comparing", common.hidden, "fits") as show:
         for seed, name in itertools.product(range(seeds), methods):
@@ -105,16 +105,15 @@ def run(
 
 def _methods(windows: Windows, given: dict[str, Any]) -> dict[str, Any]:
     """Return the unfitted methods by name."""
+    from polyadic import ATD, CPD
     from polyadic.baselines import PCAFeatures, StatisticsFeatures
-    from polyadic.presets import settings_for
+    from polyadic.presets import paper_settings
 
-    chosen, paper = settings_for(windows), settings_for(windows, paper_method=True)
-    model = build_estimator("cpd", chosen, **given)
     return {
-        "polyadic": model,
+        "polyadic": CPD(**given),
         "statistics": StatisticsFeatures(device=given["device"]),
-        "PCA": PCAFeatures(model.rank, tensorize=chosen.tensorize, device=given["device"]),
-        "ATD, paper": build_estimator("atd", paper, **given, max_sweeps=10),
+        "PCA": PCAFeatures(given["rank"], device=given["device"]),
+        "ATD, paper": ATD(**given, **paper_settings(windows.shape[2], windows.fs), max_sweeps=10),
     }
 
 
@@ -172,12 +171,11 @@ def _labelled(label: NDArray[Any], count: int | None, rng: np.random.Generator) 
 
 def _write_model(out: Path, windows: Windows, result: dict[str, Any], given: dict[str, Any], hidden: bool) -> None:
     """Fit the model of all windows, and write it and, if plotly is installed, its report."""
-    from polyadic import report
+    from polyadic import CPD, report
     from polyadic._util.progress import stage_bar
     from polyadic.evaluate import WindowClassifier
-    from polyadic.presets import settings_for
 
-    features = build_estimator("cpd", settings_for(windows), **given)
+    features = CPD(**given)
     sums = features.fit_with_moments(windows, windows.subject)
     model = WindowClassifier(features).fit(windows).as_model()
     # Half of the usual starts and refits, so that the demonstration does not take too long.
