@@ -8,24 +8,17 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyadic._util.files import check_output, harmless, open_atomically
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
 STEP, _STEP_BYTES = 4096, 2**24
 """Maximum number of windows that are processed at a time, and maximum size of their samples."""
-
-
-def require(package: str, what: str, extra: str) -> None:
-    """Raise if a package is not installed, before any work."""
-    if find_spec(package) is None:
-        raise MissingExtraError(f"{what} {package}, which is not installed: pip install 'polyadic[{extra}]'")
 
 
 def check_out_file(out: Path, *inputs: Path | None, endings: Sequence[str] = (), force: bool = True) -> None:

@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from polyadic._util.packages import import_package
 from polyadic._util.terminal import echo, print_notes
-from polyadic.cli.files import check_out_file, require
+from polyadic.cli.files import check_out_file
 from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
 from polyadic.cli.options import Common, Data, option, out_option, with_options
 from polyadic.cli.windows import are_recordings, counted, naming_dead_channels, open_model, opened
@@ -60,7 +61,7 @@ def label(
     from polyadic.label import Journal, Session
 
     for package in ("starlette", "uvicorn"):
-        require(package, "polyadic label needs the package", "label")
+        import_package(package, "polyadic label")
     check_out_file(out, data, endings=(".csv",))
     loaded = None if model is None else open_model(model, common.device)
     with opened(data, common, model=loaded, labels=False) as windows:

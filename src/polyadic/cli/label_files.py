@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from polyadic._util.files import harmless, write_atomically, write_json
+from polyadic._util.packages import import_package
 from polyadic._util.version import __version__
-from polyadic.cli.files import check_out_folder, require
+from polyadic.cli.files import check_out_folder
 from polyadic.cli.windows import are_recordings
 from polyadic.errors import DataError, PolyadicError
 
@@ -38,7 +39,7 @@ def check_label_file(out: Path, data: Path) -> None:
         return
     if data.suffix.lower() != ending:
         raise PolyadicError(f"--out {out.name} is for {ending} recordings, but DATA is {data.name}: use .tsv")
-    require("edfio", f"{ending} files need the package", "edf")
+    import_package("edfio", out.name)
     with data.open("rb") as file:
         if file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D"):
             raise PolyadicError(f"{data.name} has gaps (EDF+D), which an annotated copy would lose: use .tsv")

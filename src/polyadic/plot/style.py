@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.errors import MissingExtraError
+from polyadic._util.packages import import_package
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -31,10 +31,7 @@ _LONGEST = 28
 
 def new_figure(height: int = 320, **layout: Any) -> Figure:
     """Return an empty figure in the common style, or raise an error that says how to install plotly."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise MissingExtraError("plots need plotly, which is not installed: pip install 'polyadic[report]'") from error
+    go = import_package("plotly.graph_objects", "a plot")
     style = go.layout.Template(
         layout={
             "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13},

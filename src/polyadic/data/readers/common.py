@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from polyadic.data.reading import close_match, listed
 from polyadic.data.recordings import Recording, at_one_rate, mark_missing
-from polyadic.errors import DataError, MissingExtraError
+from polyadic.errors import DataError
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
 _HARMLESS_BYTES = 256 * 2**20
@@ -61,19 +58,6 @@ class SignalFile(ABC):
             )
         rows = self.rows(choose_channels(self.name, self.labels, channels))
         return at_one_rate(self.name, [mark_missing(row, missing) for row in rows], fs, resample)
-
-
-def import_package(name: str, file: str) -> Any:
-    """Import the package that a file needs, which is an extra or a part of one, without the warnings of its import."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(name)
-    except ImportError as error:
-        extra = {"edfio": "edf"}.get(name, name)
-        raise MissingExtraError(
-            f"{file} needs the package {name}, which is not installed: pip install 'polyadic[{extra}]'"
-        ) from error
 
 
 def ending_of(path: Path) -> str:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from polyadic._util.packages import import_package
 from polyadic.data.channels import as_unit
-from polyadic.data.readers.common import SignalFile, check_file, decode_text, import_package
+from polyadic.data.readers.common import SignalFile, check_file, decode_text
 from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
 from polyadic.errors import DataError
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import check_file, choose_channels, import_package
+from polyadic._util.packages import import_package
+from polyadic.data.readers.common import check_file, choose_channels
 from polyadic.data.recordings import Annotation, Recording, Segment, Unread, clock_time
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError
