@@ -51,7 +51,7 @@ plot.components(model, windows).show()
 # The profiles of one component: where, at which frequencies, and when. Components are numbered from 0 in code and from
 # 1 in figures.
 alpha = int(np.argmax([column[3] for column in model.factors_[0].T]))
-plot.channels(model, alpha, windows).show()
+plot.profile(model, alpha, 0, windows).show()
 plot.profile(model, alpha, 1, windows).show()
 plot.profile(model, alpha, 2, windows).show()
 

@@ -103,7 +103,7 @@ def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
 
 
 def test_channels_have_a_head_for_each_part_and_other_channels_are_named_below(model, windows):
-    figure = plot.channels(model, 1, windows)
+    figure = plot.profile(model, 1, 0, windows)
     assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter"]
     parts = model.factors_[0][:, 1].reshape(2, 6)
     for head, part in ((1, 0), (3, 1)):

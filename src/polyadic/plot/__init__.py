@@ -10,12 +10,11 @@ Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 
 from __future__ import annotations
 
-from polyadic.plot.components import channels, class_means, components, profile
+from polyadic.plot.components import class_means, components, profile
 from polyadic.plot.scores import confusion, missing_channels, reliability, subjects
 from polyadic.plot.windows import features, signals, timeline
 
 __all__ = [
-    "channels",
     "class_means",
     "components",
     "confusion",

@@ -21,7 +21,7 @@ from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, new_figure, sho
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["channels", "class_means", "components", "profile"]
+__all__ = ["class_means", "components", "profile"]
 
 _ROW = 96
 _MOST_NAMED = 20
@@ -68,6 +68,9 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
 def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     """Plot the weights of one component along one mode, such as frequency or time, with a 90 % band if it is known.
 
+    Channels are bars, or maps of the head if they are known electrodes; the weights of other channels are then below
+    the maps. Parts of an STFT, such as amplitude and phase, are separate maps, or bars in separate colours.
+
     Parameters
     ----------
     model : fitted
@@ -78,42 +81,20 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     Examples
     --------
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
-    >>> profile(model, 0, 1).layout.xaxis.title.text
-    'mode 2'
+    >>> from polyadic.data import Windows
+    >>> windows = Windows(np.eye(24).reshape(24, 4, 6), fs=100, channels=["Fz", "C3", "C4", "Pz"])
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
+    >>> profile(model, 0, 0, windows).data[0].type, profile(model, 0, 1, windows).layout.xaxis.title.text
+    ('heatmap', 'time (s)')
     """
     axis, weights, band, title = _profile(model, r, mode, data)
+    if axis.kind == "channel" and (places := positions(axis.labels)):
+        return head_maps(axis, axis.by_part(weights), places, title)
     figure = new_figure(height=240, showlegend=len(axis.parts) > 1)
     figure.update_layout(xaxis=_ticks(axis) | {"title": {"text": axis.title}})
     figure.update_layout(yaxis={"title": {"text": title}, "rangemode": "tozero"})
     _add_profile(figure, axis, weights, band)
     return figure
-
-
-def channels(model: Any, r: int, data: Any = None) -> Figure:
-    """Plot the weights of one component on the channels: maps of the head for known electrodes, bars otherwise.
-
-    Parts of an STFT, such as amplitude and phase, are shown as separate maps or in separate colours. Channels that are
-    not electrodes are named below the maps with their weights.
-
-    Parameters
-    ----------
-    model : fitted
-    r : number of the component, from 0
-    data : as for `components`
-
-    Examples
-    --------
-    >>> from polyadic import SALS
-    >>> from polyadic.data import Windows
-    >>> windows = Windows(np.eye(24).reshape(24, 4, 6), fs=100, channels=["Fz", "C3", "C4", "Pz"])
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
-    >>> channels(model, 0, windows).data[0].type
-    'heatmap'
-    """
-    axis, weights, _, title = _profile(model, r, 0, data)
-    places = positions(axis.labels)
-    return head_maps(axis, axis.by_part(weights), places, title) if places else profile(model, r, 0, data)
 
 
 def class_means(

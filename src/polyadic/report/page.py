@@ -224,8 +224,7 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
 def _component_figures(contents: ReportContents, component: Component, with_windows: bool) -> dict[str, Figure]:
     """Return the figures of a component: profiles, strength by class, and the windows in which it is strongest."""
     model, windows, r = contents.model, contents.windows, component.number - 1
-    drawn = {"0": plot.channels(model, r, windows)}
-    drawn |= {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
+    drawn = {str(mode): plot.profile(model, r, mode, windows) for mode in range(len(contents.axes))}
     if windows is None:
         return drawn
     if contents.values is not None and len(contents.classes) > 1:
