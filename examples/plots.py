@@ -74,7 +74,7 @@ plot.signals(windows, strongest[:1], points=128, centre=100).show()
 result = cross_validate(model, windows, transductive=True)
 plot.confusion(result.confusion, result.classes).show()
 scores = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
-plot.subjects(scores, "balanced accuracy", result.chance).show()
+plot.subjects(scores, result.chance).show()
 
 # %%
 # The night of one subject: stages predicted by a probe trained on the other subjects, true stages, and components.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,63 +55,50 @@ def confusion(counts: ArrayLike, classes: Sequence[str]) -> Figure:
     )
 
 
-def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: float | None = None) -> Figure:
-    """Plot the score of each subject in ascending order, with the mean as a dotted line.
+def subjects(accuracy: Mapping[str, float], chance: float) -> Figure:
+    """Plot the balanced accuracy of each subject in ascending order; the mean is dotted, the chance level dashed.
 
     Parameters
     ----------
     accuracy : score of each subject, between 0 and 1, for example from `polyadic.evaluate.cross_validate`
-    measure : name of the score, for the axis
-    chance : chance level, for a dashed line
+    chance : chance level, between 0 and 1
 
     Examples
     --------
-    >>> subjects({"a": 1.0, "b": 0.5}).data[0].x.tolist()
+    >>> subjects({"a": 1.0, "b": 0.5}, chance=0.25).data[0].x.tolist()
     [50.0, 100.0]
     """
     ordered = sorted(accuracy.items(), key=lambda item: (item[1], item[0]))
     percent = 100.0 * np.array([value for _, value in ordered])
-    names = [short(name) for name, _ in ordered]
-    figure = dots(names, percent, [PALETTE[0]] * len(names), f"{measure} (%)")
-    figure.add_vline(x=float(percent.mean()), line=_DOTTED)
-    if chance is not None:
-        figure.add_vline(x=100 * chance, line=_DASHED)
+    figure = dots([short(name) for name, _ in ordered], percent, [PALETTE[0]] * len(ordered), "balanced accuracy (%)")
+    figure.add_vline(x=float(percent.mean()), line=_DOTTED).add_vline(x=100 * chance, line=_DASHED)
     return figure.update_layout(xaxis_range=[0, 101])
 
 
-def missing_channels(accuracy: Mapping[int, float], channels: int, chance: float | None = None) -> Figure:
-    """Plot the balanced accuracy against the number of missing channels.
+def missing_channels(accuracy: Mapping[int, float], channels: int, chance: float) -> Figure:
+    """Plot the balanced accuracy against the number of missing channels; the chance level is dashed.
 
     Parameters
     ----------
     accuracy : score, between 0 and 1, by number of missing channels
     channels : number of all channels
-    chance : chance level, for a dashed line
+    chance : chance level, between 0 and 1
 
     Examples
     --------
-    >>> missing_channels({0: 0.9, 1: 0.8}, 4).data[0].y.tolist()
+    >>> missing_channels({0: 0.9, 1: 0.8}, 4, chance=0.5).data[0].y.tolist()
     [90.0, 80.0]
     """
-    figure = new_figure(height=300, showlegend=False)
-    figure.add_scatter(
-        x=list(accuracy),
-        y=100 * np.array(list(accuracy.values())),
-        mode="lines+markers",
-        marker={"size": 9, "color": PALETTE[0]},
-        cliponaxis=False,
-        hovertemplate=f"%{{x}} of {channels} missing: %{{y:.1f}} %<extra></extra>",
-    )
-    if chance is not None:
-        figure.add_hline(y=100 * chance, line=_DASHED)
-    return figure.update_layout(
-        xaxis={"title": {"text": f"missing channels, of {channels}"}, "tickvals": list(accuracy)},
-        yaxis={"title": {"text": "balanced accuracy (%)"}, "range": [0, 101]},
-    )
+    hover = f"%{{x}} of {channels} missing: %{{y:.1f}} %<extra></extra>"
+    figure = _curve(list(accuracy), list(accuracy.values()), 9, hover, "balanced accuracy (%)")
+    figure.add_hline(y=100 * chance, line=_DASHED)
+    return figure.update_layout(xaxis_title_text=f"missing channels, of {channels}", xaxis_tickvals=list(accuracy))
 
 
 def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
     """Plot how often predictions are correct against their confidence; on the diagonal, probabilities are right.
+
+    The area of a marker is the number of predictions.
 
     Parameters
     ----------
@@ -124,19 +111,19 @@ def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
     [100.0, 50.0]
     """
     found = calibration(confidence, correct)
-    figure = new_figure(height=300, showlegend=False)
-    figure.add_scatter(
-        x=100 * found.confidence,
-        y=100 * found.accuracy,
-        mode="lines+markers",
-        # The area of a marker is the number of predictions.
-        marker={"size": 6 + 18 * np.sqrt(found.windows / found.windows.max()), "color": PALETTE[0]},
-        cliponaxis=False,
-        customdata=found.windows,
-        hovertemplate="confidence %{x:.0f} %: %{y:.1f} % of %{customdata:,} correct<extra></extra>",
+    hover, sizes = (
+        "confidence %{x:.0f} %: %{y:.1f} % correct<extra></extra>",
+        np.sqrt(found.windows / found.windows.max()),
     )
+    figure = _curve(100 * found.confidence, found.accuracy, 6 + 18 * sizes, hover, "correct (%)")
     figure.add_shape(type="line", x0=0, y0=0, x1=100, y1=100, line=_DASHED)
-    return figure.update_layout(
-        xaxis={"title": {"text": "confidence (%)"}, "range": [max(0.0, 100 * float(found.confidence.min()) - 5), 101]},
-        yaxis={"title": {"text": "correct (%)"}, "range": [0, 101]},
-    )
+    lowest = max(0.0, 100 * float(found.confidence.min()) - 5)
+    return figure.update_layout(xaxis_title_text="confidence (%)", xaxis_range=[lowest, 101])
+
+
+def _curve(x: Any, shares: ArrayLike, size: Any, hover: str, title: str) -> Figure:
+    """Return a figure of a line of markers; shares are from 0 to 1."""
+    figure = new_figure(height=300, showlegend=False, yaxis={"title": {"text": title}, "range": [0, 101]})
+    marker = {"size": size, "color": PALETTE[0]}
+    y = 100 * np.asarray(shares)
+    return figure.add_scatter(x=x, y=y, mode="lines+markers", marker=marker, cliponaxis=False, hovertemplate=hover)

@@ -198,7 +198,7 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
         result = probe.result
         drawn["confusion"] = plot.confusion(result.confusion, result.classes)
         by_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
-        drawn["subjects"] = plot.subjects(by_subject, "balanced accuracy", result.chance)
+        drawn["subjects"] = plot.subjects(by_subject, result.chance)
         drawn["reliability"] = plot.reliability(result.confidence.ravel(), result.correct.ravel())
         if probe.without:
             drawn["missing"] = plot.missing_channels(probe.without, windows.shape[1], result.chance)
