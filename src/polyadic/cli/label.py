@@ -125,6 +125,8 @@ def _serve(session: Session, host: str, port: int, browser: bool) -> None:
 
 def _export(out: Path, data: Path, windows: Windows, kind: str) -> None:
     """Write the labels of each recording as BIDS events, or as an annotated copy."""
+    from polyadic.data.loading import FolderReader
+    from polyadic.data.reading import Reading
     from polyadic.label import apply_labels
 
     if not are_recordings(data):
@@ -134,24 +136,19 @@ def _export(out: Path, data: Path, windows: Windows, kind: str) -> None:
     folder = out.with_name(f"{out.stem}-events")
     folder.mkdir(exist_ok=True)
     fs, length = labelled.fs or 1.0, labelled.shape[2]
+    reader = FolderReader(data, Reading(), labels=False)
+    files = {reader.name_of(path): path for path in reader.files}
     known = labelled[labelled.label >= 0]
     for name in sorted(set(known.recording.tolist())):
         own = known.select(recording=name)
         pairs = sorted(zip(own.start.tolist(), own.label.tolist(), strict=True))
         found = [Labelled(start / fs, length / fs, own.classes[code], 1.0, None) for start, code in pairs]
-        source = data if data.is_file() else _file_of(data, name)
+        if name not in files:
+            raise PolyadicError(f"--export: recording {name!r} has no file of its own in {data}")
+        source = files[name]
         target = folder / f"{Path(name.replace('/', '_')).stem}_events.{kind}"
         if kind != "tsv":
             check_label_file(target, source)
         check_label_texts(target, [label.text for label in found])
         write_labels(target, source, found, labelled.classes)
         echo(f"{target}: {counted(len(found), 'label')}")
-
-
-def _file_of(folder: Path, name: str) -> Path:
-    """Return the file of a recording, whose name may lack the extension."""
-    path = folder / name
-    found = [path] if path.is_file() else sorted(path.parent.glob(f"{path.name}.*"))
-    if not found:
-        raise PolyadicError(f"--export: no file of recording {name!r} was found in {folder}")
-    return found[0]

@@ -118,7 +118,7 @@ def predict(
             if ordered:
                 columns["label_window"] = map(harmless, alone)
             columns |= {f"p({name})": column for name, column in zip(classes, probabilities.T, strict=True)}
-            write_table(out, windows, list(columns), zip(*columns.values(), strict=True), fs, clock=True)
+            write_table(out, windows, list(columns), zip(*columns.values(), strict=True), fs)
         else:
             onsets, seconds = (windows.start / (fs or 1.0)).tolist(), windows.shape[-1] / (fs or 1.0)
             scored = zip(onsets, labels, confidence, marks, strict=True)
