@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
-from polyadic.data.channels import match_signals
+from polyadic.data.channels import match_signals, numbered_channels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows, describe_places
 from polyadic.errors import PolyadicError
@@ -105,7 +105,7 @@ def collect_contents(
         contents.no_expression, contents.values = str(error), None if x is None else _standardised(x, x)
     contents.Z, _, missing = model.features_and_spread(sample, np.zeros((0, len(model.get_feature_names_out()))))
     if model.tensorize_ is not None:
-        names = sample.channels or [f"channel {number + 1}" for number in range(sample.shape[1])]
+        names = sample.channels or numbered_channels(sample.shape[1])
         lacking = {name: rows for name, rows in zip(names, (missing == 1).T, strict=True) if rows.any()}
         contents.missing = {name: float(rows.mean()) for name, rows in lacking.items()}
         if sample.recording.any():
