@@ -11,7 +11,7 @@ from polyadic._util.terminal import described, echo, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import option
-from polyadic.cli.windows import are_recordings, counted, describe, frames, opened
+from polyadic.cli.windows import are_recordings, describe, frames, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ From sums alone, on a Dask cluster, and resumed after an interruption:
   polyadic fit sleep.store -o model.safetensors --resume
 """
 
-_LABEL_HINT = (
-    ". Labels come from annotations (--class selects them), a table column (--label), separate files "
+_LABELS = (
+    "Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
 _paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)")
@@ -90,8 +90,6 @@ def fit(
     interrupted fit resumes with --resume. Memory use does not grow with the data. Recordings are first cut into
     windows in a temporary folder; if you use them more than once, write a store with [bold]polyadic prepare[/bold].
     """
-    import numpy as np
-
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.label import apply_labels
@@ -122,7 +120,7 @@ def fit(
         describe(windows, common.hidden or not are_recordings(data))
         found = len(set(windows.label[windows.label >= 0].tolist()))
         if probe and found < 2:
-            hint = _LABEL_HINT if are_recordings(data) else ""
+            hint = f". {_LABELS}" if are_recordings(data) else ""
             raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
         settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device}
         settings |= {"tensorize": frames(windows, n_fft, hop), "beta": beta}
@@ -143,17 +141,10 @@ def fit(
             model.typical_ = typical_windows(model, windows)  # predict flags windows unlike these
             model.save(out)
     notes = []
-    known = windows.label >= 0
-    people = len(np.unique(windows.subject[known & (windows.subject != "")]))
-    if probe and people > 1:
-        if "%" in str(getattr(model.probe_, "reason_", "")):
-            notes.append(
-                f"that score is of {counted(people, 'labelled subject')}; it chose the settings, on features that have "
-                "seen every subject, so it is optimistic"
-            )
+    if probe and windows.index.n_subjects > 1:  # the features have seen every subject of a score above
         notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
     counts = {"subjects": windows.index.n_subjects, "subjects_from": windows.index.subjects_from}
-    counts["labelled"] = int(known.sum())
+    counts["labelled"] = int((windows.label >= 0).sum())
     _tell(common, model, method, out, counts, *notes)
 
 
