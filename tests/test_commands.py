@@ -357,7 +357,7 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("predict", "w.npz", "plain.safetensors"), 2, "'w.npz' is not a model file. The model comes"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
         (("transform", "plain.safetensors", "recordings"), 1, "Write a store with polyadic prepare"),
-        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--repeats", "2"), 1, "--own-probe uses no folds"),
+        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--folds", "2"), 1, "--own-probe uses no folds"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or an integer"),
         (("evaluate", "plain.safetensors", "y.npz"), 1, "windows must have subjects"),
         (("evaluate", "model.safetensors", "w.npz"), 1, "To label new recordings, use polyadic predict"),

@@ -33,7 +33,6 @@ def evaluate(
         str | None,
         option("Folds of subjects, or loso: one subject each. Default: loso, above 20 subjects 5.", metavar="N|loso"),
     ] = None,
-    repeats: Annotated[int | None, option("Number of repeats of the folds. Default: 1.", min=1, metavar="N")] = None,
     transductive: Transductive = False,
     own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
 ) -> None:
@@ -47,8 +46,8 @@ def evaluate(
     from polyadic.evaluate.validation import score_own_probe
 
     loaded = open_model(model, common.device)
-    if own_probe and (folds is not None or repeats is not None):
-        raise PolyadicError("--own-probe uses no folds: leave out --folds and --repeats")
+    if own_probe and folds is not None:
+        raise PolyadicError("--own-probe uses no folds: leave out --folds")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     with opened(data, common, model=loaded) as windows:
@@ -61,7 +60,7 @@ def evaluate(
         if own_probe:
             outcome |= score_own_probe(loaded, windows)
         else:
-            result = cross_validation(loaded, windows, common.hidden, folds, repeats, transductive=transductive)
+            result = cross_validation(loaded, windows, common.hidden, folds, transductive=transductive)
             outcome |= result.to_dict()
     if common.json:
         print_json(outcome)
@@ -74,7 +73,7 @@ def evaluate(
 
 
 def cross_validation(
-    model: Any, windows: Windows, hidden: bool, folds: str | None = None, repeats: int | None = None, **options: Any
+    model: Any, windows: Windows, hidden: bool, folds: str | None = None, transductive: bool = False
 ) -> CrossValidation:
     """Return the scores of left-out subjects, and show progress."""
     from polyadic._util.progress import stage_bar
@@ -83,7 +82,7 @@ def cross_validation(
     chosen: Any = int(folds) if folds is not None and folds != "loso" else folds or "auto"
     with stage_bar("cross-validation", hidden, "folds") as show:
         tell = lambda fold: show(fold.number, fold.total)  # noqa: E731
-        return cross_validate(model, windows, chosen, repeats, on_fold=tell, **options)
+        return cross_validate(model, windows, chosen, on_fold=tell, transductive=transductive)
 
 
 def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | None) -> None:

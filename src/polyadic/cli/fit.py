@@ -11,7 +11,7 @@ from polyadic._util.terminal import described, echo, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import option
-from polyadic.cli.windows import are_recordings, describe, frames, opened
+from polyadic.cli.windows import are_recordings, describe, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -68,8 +68,6 @@ def fit(
     keep_flat: Annotated[bool, option("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
     method: Annotated[Method, option("cpd (default); of the paper: atd, sals, gr-sals.", case_sensitive=False)] = "cpd",
     sweeps: Annotated[int | None, option("Maximum number of sweeps. Default: 200, or 50.", min=1, metavar="N")] = None,
-    n_fft: options.Nfft = None,
-    hop: options.Hop = None,
     beta: Annotated[
         float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0, metavar="X")
     ] = None,
@@ -123,8 +121,8 @@ def fit(
             hint = f". {_LABELS}" if are_recordings(data) else ""
             raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
         settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device}
-        settings |= {"tensorize": frames(windows, n_fft, hop), "beta": beta}
-        model = _build(method, augment=None if augment is None else parse_augmentation(augment), **settings)
+        settings |= {"beta": beta, "augment": None if augment is None else parse_augmentation(augment)}
+        model = _build(method, **settings)
         path = out.with_name(f"{out.name}.checkpoint")
         if resume and not common.hidden:
             echo(where_resumed(path), err=True)

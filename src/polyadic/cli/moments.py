@@ -9,8 +9,8 @@ import typer
 
 from polyadic.cli.files import check_out_file
 from polyadic.cli.info import describe
-from polyadic.cli.options import Common, Hop, Nfft, check_data, option, out_option, with_options
-from polyadic.cli.windows import frames, opened
+from polyadic.cli.options import Common, check_data, option, out_option, with_options
+from polyadic.cli.windows import opened
 from polyadic.errors import PolyadicError
 
 EXAMPLES = """
@@ -44,8 +44,6 @@ def moments(
     previous: Annotated[Path | None, option("Merged sums of the stage before.", "--from", metavar="FILE")] = None,
     site: Annotated[str | None, option("Name of the contribution. Default: that of the file.", metavar="NAME")] = None,
     allow_few: Annotated[bool, option("Also write a stage of fewer than 5 subjects.", "--allow-few")] = False,
-    n_fft: Nfft = None,
-    hop: Hop = None,
 ) -> None:
     """Compute the sums over windows from which a model follows, or merge those of several sites.
 
@@ -70,7 +68,6 @@ def moments(
                 windows,
                 stage or "core",
                 previous=None if previous is None else Moments.load(previous),
-                tensorize=frames(windows, n_fft, hop),
                 groups=windows.subject if stage is None and windows.index.n_subjects else None,
                 site=(site or out.stem) if stage is not None else "",
                 device=common.device,

@@ -61,8 +61,6 @@ Prior = Annotated[
     option("Class frequencies that predictions assume: equal, or those of training labels. Default: as in training."),
 ]
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
-Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
-Hop = Annotated[int | None, option("Hop of the STFT in samples. Default: an eighth of a frame.", min=1, metavar="N")]
 Transductive = Annotated[bool, option("Keep features that have seen test subjects, without refits.", "--transductive")]
 ModelOut = Annotated[Path, out_option("The model file to write.")]
 Model = Annotated[

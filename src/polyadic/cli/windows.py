@@ -38,15 +38,6 @@ def open_model(path: Path, device: str = "auto") -> Any:
     return model.set_params(device=device, **({"verbose": 0} if hasattr(model, "verbose") else {}))
 
 
-def frames(windows: Windows, n_fft: int | None, hop: int | None) -> Any:
-    """Return the `tensorize` of a model: the recommended frames, changed by options."""
-    from polyadic.spectral import STFT, recommended_stft
-
-    if n_fft is not None:
-        return STFT(n_fft, hop or max(1, n_fft // 8), parts="log_amplitude", mean="auto")
-    return "auto" if hop is None else replace(recommended_stft(windows.shape[2], windows.fs), hop=hop)
-
-
 def are_recordings(data: Path) -> bool:
     """Whether a path holds recordings, which must be cut into windows, rather than a store or arrays."""
     from polyadic.data.folders import ENDINGS
