@@ -11,8 +11,9 @@ from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import Components
+from polyadic.explain.electrodes import position, positions
 from polyadic.explain.expression import profiles
-from polyadic.plot.electrodes import interpolated, position, positions
+from polyadic.plot.electrodes import interpolated
 from polyadic.plot.style import short
 from polyadic.spectral import STFT
 

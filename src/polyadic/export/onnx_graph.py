@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from polyadic._util.packages import import_package
 from polyadic._util.version import __version__
 
-__all__ = ["OPSET", "Graph", "Node"]
-
 OPSET, _IR = 17, 8  # from 2022: runtimes on small devices are often old
 _BINARY = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "matmul": "MatMul", "and": "And", "or": "Or",

@@ -17,8 +17,6 @@ from polyadic.data.channels import numbered_channels
 from polyadic.errors import PolyadicError
 from polyadic.label.session import Session
 
-__all__ = ["Views"]
-
 _COLUMNS = 1200
 """Maximum number of columns of a drawing; longer signals are drawn by the extremes of each column."""
 _TYPICAL = 200

@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic._util.checks import check_integer
 from polyadic.core.tensorizer import Axis
 from polyadic.errors import PolyadicError
+from polyadic.explain.electrodes import positions
 from polyadic.explain.expression import profiles, shown
 from polyadic.explain.spectra import effect_sizes
-from polyadic.plot.electrodes import head_maps, positions
+from polyadic.plot.electrodes import head_maps
 from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, new_figure, short
 
 if TYPE_CHECKING:

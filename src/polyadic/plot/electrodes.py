@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
-from polyadic.explain.electrodes import Places, position, positions, sites
+from polyadic.explain.electrodes import Places, sites
 from polyadic.plot.style import compact, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-__all__ = ["Places", "head_maps", "interpolated", "position", "positions"]
 
 _CIRCLE = " L ".join(f"{np.cos(angle):.3f} {np.sin(angle):.3f}" for angle in np.linspace(0, 2 * np.pi, 73)[:-1])
 _LETTERS = 72

@@ -14,8 +14,6 @@ from polyadic._util.packages import import_package
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["NEUTRAL", "PALETTE", "SYMBOLS", "compact", "dots", "line_up", "new_figure", "short"]
-
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
 """Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
 NEUTRAL = PALETTE[-1]

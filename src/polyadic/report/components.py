@@ -14,8 +14,6 @@ from polyadic.explain.expression import alike
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, place, shares
 
-__all__ = ["Component", "describe_components", "picture", "sentence", "strongest_class"]
-
 _EXPRESSING = 3
 _NOTABLE = 0.2
 """Cohen's d of a small effect; if all effects are smaller, no class is named."""

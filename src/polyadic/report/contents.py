@@ -19,8 +19,6 @@ from polyadic.explain.replicability import Replicability
 from polyadic.report.components import Component, describe_components
 from polyadic.report.probe import ProbeResult, score_probe, thinned
 
-__all__ = ["ReportContents", "Timeline", "collect_contents"]
-
 _SAMPLED = 4000
 _SCORED = 1024
 _MOST_RECORDINGS = 12

@@ -13,8 +13,6 @@ from polyadic.data.windows import Windows
 from polyadic.evaluate import cross_validate, scores
 from polyadic.evaluate.validation import CrossValidation, Fold
 
-__all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
-
 _FEWEST_SUBJECTS = 4
 """Minimum number of subjects for an interval."""
 _RESAMPLED = 2000
