@@ -130,12 +130,10 @@ def predict(
                 label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     n_unusual = sum(map(bool, marks))
     if n_unusual >= max(_FEW_UNUSUAL, _MANY_UNUSUAL * count):
-        known = [units and all(units) for units in (windows.units, getattr(classifier.features_, "units_", ()))]
-        units = "" if all(known) else "other units, "
         print_notes(
             f"polyadic: warning: {n_unusual:,} of {count:,} windows are unlike those of the fit (unusual), so "
-            f"predictions may be wrong. Usual causes: {units}another placement of the sensors, another device or "
-            "another population"
+            "predictions may be wrong. Usual causes: other units where they are unknown, another placement of the "
+            "sensors, another device or another population"
         )
     counts = Counter(labels)
     outcome = {"labels": out.name, "windows": count, "classes": {name: counts[name] for name in classes}}
