@@ -10,12 +10,13 @@ from pathlib import Path
 
 import edfio
 import numpy as np
+import pandas as pd
 import people
 import pytest
 from command_line import polyadic
 
 from polyadic._util.files import harmless
-from polyadic.cli.label_files import Labelled, check_label_texts, write_labels
+from polyadic.cli.label_files import check_label_texts, write_labels
 from polyadic.data.folders import find_recordings
 from polyadic.data.readers.edf import EdfFile
 from polyadic.data.readers.scoring import read_events
@@ -70,7 +71,8 @@ def test_labels_are_read_back_from_every_format_or_refused_with_one_that_can_hol
             check_label_texts(out, [refused])
     check_label_texts(out.with_suffix(".csv"), ["a\tb"])
     night = made / "sleep" / "S01" / "night.edf"
-    write_labels(out, night, [Labelled(2.0 * n, 2.0, text, 0.5, None) for n, text in enumerate(texts)])
+    onsets = 2.0 * np.arange(len(texts))
+    write_labels(out, night, pd.DataFrame({"onset": onsets, "duration": 2.0, "trial_type": texts}))
     if ending == ".tsv":
         found = read_events(out, None)
         texts = [harmless(text) for text in texts]

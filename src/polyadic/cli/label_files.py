@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from polyadic._util.files import harmless, write_atomically, write_json
 from polyadic._util.packages import import_package
@@ -15,17 +16,12 @@ from polyadic.cli.files import check_out_folder
 from polyadic.cli.windows import are_recordings
 from polyadic.errors import DataError, PolyadicError
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from polyadic.data import Windows
+
 LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf")
-
-
-class Labelled(NamedTuple):
-    """A predicted label with onset and duration in seconds; `unusual` is None if unknown."""
-
-    onset: float
-    duration: float
-    text: str
-    confidence: float
-    unusual: bool | None
 
 
 def check_label_file(out: Path, data: Path) -> None:
@@ -56,17 +52,24 @@ def check_label_texts(out: Path, labels: Iterable[str]) -> None:
             )
 
 
-def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
-    """Write the labels of one recording, in order; the extension of `out` sets the format.
+def events_of(windows: Windows, fs: float | None, labels: Iterable[str], **columns: Sequence[Any]) -> DataFrame:
+    """Return the labels of windows as BIDS events: onset, duration, trial_type and further columns."""
+    import pandas as pd
+
+    rate = fs or 1.0
+    times = {"onset": windows.start / rate, "duration": windows.shape[-1] / rate}
+    return pd.DataFrame(times | {"trial_type": list(labels), **columns})
+
+
+def write_labels(out: Path, data: Path, events: DataFrame, classes: Collection[str] = ()) -> None:
+    """Write the labels of one recording; the extension of `out` sets the format.
 
     In a copy of the recording, the labels replace the annotations of `classes`.
     """
     if out.suffix.lower() == ".tsv":
-        table = "onset\tduration\ttrial_type\tconfidence\tunusual\n"
-        for onset, duration, text, confidence, unusual in labels:
-            mark = "n/a" if unusual is None else int(unusual)
-            table += f"{onset:.10g}\t{duration:.10g}\t{harmless(text)}\t{confidence:.6g}\t{mark}\n"
-        write_atomically(out, table.encode())
+        plain = events.assign(trial_type=events["trial_type"].map(harmless))
+        text = plain.to_csv(sep="\t", index=False, na_rep="n/a", float_format="%.10g", quoting=csv.QUOTE_NONE)
+        write_atomically(out, text.encode())
         return
     import edfio
 
@@ -76,9 +79,9 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             copy: Any = edfio.read_edf(data) if out.suffix.lower() == ".edf" else edfio.read_bdf(data)
-            replaced = {*classes, *(label.text for label in labels)}
+            replaced = {*classes, *events["trial_type"]}
             kept = [annotation for annotation in copy.annotations if annotation.text not in replaced]
-            added = [edfio.EdfAnnotation(label.onset, label.duration, label.text) for label in labels]
+            added = [edfio.EdfAnnotation(row.onset, row.duration, row.trial_type) for row in events.itertuples()]
             copy.set_annotations([*kept, *added])
             content = mark_copy(copy.to_bytes())
     except Exception as error:
@@ -117,9 +120,9 @@ def table_of(recording: str) -> str:
 
 
 def write_derivatives(
-    out: Path, recordings: Sequence[str], labels: Sequence[Labelled], model: str, classes: Sequence[str]
+    out: Path, recordings: Sequence[str], events: DataFrame, model: str, classes: Sequence[str]
 ) -> None:
-    """Write a folder of BIDS derivatives; for each window, there is the name of its recording and its label."""
+    """Write a folder of BIDS derivatives; `recordings` has the name of the recording of each event."""
     description = {
         "Name": "Labels predicted by polyadic",
         "BIDSVersion": "1.9.0",
@@ -136,10 +139,7 @@ def write_derivatives(
     # First: a folder without its description would be refused if the command is interrupted and repeated.
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / _DESCRIPTION, description)
-    tables: dict[str, list[Labelled]] = {}
-    for recording, label in zip(recordings, labels, strict=True):
-        tables.setdefault(recording, []).append(label)
-    for recording, found in tables.items():
+    for recording, found in events.groupby(list(recordings), sort=False):
         path = out / table_of(recording)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_labels(path, path, found)
