@@ -84,25 +84,26 @@ def parts_of(windows: Windows) -> Iterator[Windows]:
 
 
 def write_table(
-    out: Path, windows: Windows, heads: Sequence[str], rows: Iterable[Sequence[Any]], fs: float | None
+    out: Path, windows: Windows, heads: Sequence[str], rows: Iterable[Sequence[Any]], fs: float | None, clock: bool
 ) -> None:
-    """Write one row per window: subject, recording, start in seconds and as date and time in ISO 8601, further columns.
+    """Write one row per window: subject, recording, start in seconds, and further columns, the first of them labels.
 
-    The first further column has labels. What is unknown is empty. Numbers have six digits.
+    With `clock`, there is also the date and time of the start in ISO 8601. What is unknown is empty. Numbers have six
+    digits.
     """
     from polyadic.data.recordings import clock_time
 
-    entries = () if windows.store is None else windows.store.recordings
+    entries = windows.store.recordings if clock and windows.store is not None else ()
     began = {str(entry["name"]): str(entry.get("began", "")) for entry in entries}
 
     def lines() -> Iterator[list[str]]:
-        yield ["subject", "recording", "start", "time", *(harmless(head) for head in heads)]
+        yield ["subject", "recording", "start", *(["time"] if clock else []), *(harmless(head) for head in heads)]
         places = zip(windows.subject.tolist(), windows.recording.tolist(), windows.start.tolist(), rows, strict=True)
         for subject, recording, sample, (label, *values) in places:
             start = "" if sample < 0 or fs is None else f"{sample / fs:.10g}"
-            when = clock_time(began.get(recording, ""), float(start)) if start else ""
+            when = [clock_time(began.get(recording, ""), float(start)) if start else ""] if clock else []
             cells = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
-            yield [harmless(subject), harmless(recording), start, when, harmless(label), *cells]
+            yield [harmless(subject), harmless(recording), start, *when, harmless(label), *cells]
 
     with open_atomically(out) as file:
         # File names need not be text: bytes that are none are written as \\udc80 to \\udcff.

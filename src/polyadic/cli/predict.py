@@ -117,7 +117,7 @@ def predict(
             if ordered:
                 columns["label_window"] = map(harmless, alone)
             columns |= {f"p({name})": column for name, column in zip(classes, probabilities.T, strict=True)}
-            write_table(out, windows, list(columns), zip(*columns.values(), strict=True), fs)
+            write_table(out, windows, list(columns), zip(*columns.values(), strict=True), fs, clock=True)
         else:
             known = [None if mark is None else int(mark) for mark in marks]
             found = label_files.events_of(windows, fs, labels, confidence=confidence, unusual=known)

@@ -64,7 +64,7 @@ def transform(
     ):
         count = len(windows)
         if out.suffix == ".csv":
-            write_table(out, windows, ["label", *names], rows(), windows.fs or loaded.fs_)
+            write_table(out, windows, ["label", *names], rows(), windows.fs or loaded.fs_, clock=False)
         elif expression:
             with open_atomically(out) as file:
                 np.save(file, compute(windows))

@@ -112,7 +112,8 @@ def choose_channels(file: str, names: Sequence[str], channels: Sequence[str] | N
     wanted = [name for name in (names if channels is None else channels) if name in names]
     if not wanted:
         asked = list(channels or ())
-        hint = close_match(asked[0], names) if asked else ""
+        renames = "\n(if a channel only has another name: --rename OLD=NEW)"
+        hint = f"{close_match(asked[0], names)}{renames}" if asked else ""
         raise DataError(f"{file}: must have the channels {listed(asked)}, but has {listed(names)}{hint}")
     counts = Counter(names)
     if repeated := [name for name in dict.fromkeys(wanted) if counts[name] > 1]:
