@@ -9,7 +9,7 @@ from sklearn.base import clone
 from polyadic import CPD, match, plot
 from polyadic.data import Windows
 from polyadic.explain import expression
-from polyadic.plot.electrodes import position
+from polyadic.explain.electrodes import position
 
 # %%
 # Synthetic EEG: occipital alpha that is strong with closed eyes, a mu rhythm over the left motor cortex that disappears
