@@ -12,6 +12,7 @@ from polyadic.errors import PolyadicError
 if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.evaluate import CrossValidation
+    from polyadic.evaluate.sequences import Chain
 
 EXAMPLES = """
 Score features and probe on subjects that neither has seen; all scores as JSON:
@@ -68,8 +69,7 @@ def evaluate(
         for line in (*described(outcome), "The test windows may have trained the probe."):
             echo(line)
     else:
-        chain = getattr(getattr(loaded, "probe_", None), "chain_", None)
-        _show_folds(outcome, result.summary(), None if chain is None else bool(chain.is_default))
+        _show_folds(outcome, result.summary(), getattr(getattr(loaded, "probe_", None), "chain_", None))
 
 
 def cross_validation(
@@ -85,11 +85,8 @@ def cross_validation(
         return cross_validate(model, windows, chosen, on_fold=tell, transductive=transductive)
 
 
-def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | None) -> None:
-    """Print scores by class, the confusion matrix, scores by subject, and a summary.
-
-    `predicts_along` : whether `predict` labels along the recording with this model; None if it has no order of windows
-    """
+def _show_folds(outcome: dict[str, Any], summary: str, chain: Chain | None) -> None:
+    """Print scores by class, the confusion matrix, scores by subject, a summary, and how the model labels windows."""
     import pandas as pd
 
     along = outcome["along"]
@@ -102,16 +99,11 @@ def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | No
     mean = f", mean of {repeats} repeats" if repeats > 1 else ""
     print_table(confusion if mean else confusion.astype(int), f"windows, true in rows, predicted in columns{mean}")
     print_table(subjects, "subjects; in %")
-    if along is not None:
-        ways = [("along the recording", along), ("each window by itself", outcome)]
-        uses = along["used"] > 0.5 if predicts_along is None else predicts_along
-        figures = [f"{100 * row['balanced_accuracy']:.1f} % {way}" for way, row in (ways if uses else ways[::-1])]
-        echo(
-            f"Balanced accuracy on new subjects: {figures[0]}, as predict labels with this model; {figures[1]}. Tables "
-            "and the figures below are of each window by itself."
-        )
     for line in summary.splitlines():
         echo(line)
+    if chain is not None:
+        way = "along the recording" if chain.is_default else "each window by itself"
+        echo(f"With this model, predict labels {way}. The tables are of each window by itself.")
     if not outcome["transductive"]:
         echo(
             "This is the score on new subjects; compare it with that of tune. The score that fit --probe prints is "
