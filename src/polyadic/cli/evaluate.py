@@ -56,7 +56,7 @@ def evaluate(
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
             )
-        describe(windows, hidden=True)
+        describe(windows, common.hidden)
         outcome: dict[str, Any] = {"model": model.name, "data": data.name}
         if own_probe:
             outcome |= score_own_probe(loaded, windows)

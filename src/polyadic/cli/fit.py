@@ -115,7 +115,7 @@ def fit(
         if labels is not None:
             windows, note = apply_labels(labels, windows)
             print_notes(note)
-        describe(windows, common.hidden or not are_recordings(data))
+        describe(windows, common.hidden)
         found = len(set(windows.label[windows.label >= 0].tolist()))
         if probe and found < 2:
             hint = f". {_LABELS}" if are_recordings(data) else ""

@@ -50,7 +50,7 @@ def report(
     hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
     with source as windows, stage_bar("report", common.hidden, "parts") as on_stage:
         if windows is not None:
-            describe(windows, hidden=True)
+            describe(windows, common.hidden)
         reports.write(
             out,
             loaded,

@@ -239,12 +239,10 @@ def describe(windows: Windows, hidden: bool) -> None:
     frame = pd.DataFrame({"label": np.array([*windows.classes, ""])[windows.label], "subject": windows.subject})
     labelled = frame[windows.label >= 0]
     counts = labelled["label"].value_counts().reindex(list(windows.classes), fill_value=0)
-    unlabelled, notes = len(frame) - len(labelled), [note_on_files(windows.index)]
+    notes = [note_on_files(windows.index)]
     if len(labelled) and not hidden:
-        table = pd.DataFrame({"windows": {**counts, "(no label)": unlabelled}})
+        table = pd.DataFrame({"windows": {**counts, "(no label)": len(frame) - len(labelled)}})
         print_table(table.assign(percent=100 * table["windows"] / len(frame)), err=True)
-    elif len(labelled) and unlabelled:
-        notes.append(f'{counted(unlabelled, "window")} without a label ("", None, NaN or -1).')
     if absent := counts.index[counts == 0].tolist():
         notes.append(f"No window has the class {' or '.join(map(repr, absent))}: scores are without it.")
     pairs = labelled[labelled["subject"] != ""].drop_duplicates()
