@@ -26,7 +26,7 @@ def tune(
     minutes: Annotated[float, option("Time limit for everything.", min=0.0, metavar="X")] = 10.0,
     tries: Annotated[int | None, option("Number of settings to try, instead of --minutes.", min=1, metavar="N")] = None,
     folds: Annotated[int, option("Number of groups of subjects to score the choice on.", min=2, metavar="N")] = 3,
-    resume: Annotated[bool, option("Resume an interrupted search.", "--resume")] = False,
+    resume: Annotated[bool, option("Resume an interrupted search, if there is one.", "--resume")] = False,
 ) -> None:
     """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
@@ -46,8 +46,6 @@ def tune(
             f"{journal.name} has the tries of a search that still runs or was interrupted. If it runs, wait for it or "
             "choose another -o; if not, resume it with --resume, or remove the file"
         )
-    if resume and not journal.exists():
-        raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
     for path, ending in ((out, ".safetensors"), (result, ".json")):
         check_out_file(path, data, endings=(ending,), force=common.force)
     with resumable(journal, "the tries so far are"), opened(data, common) as windows:
@@ -67,13 +65,11 @@ def tune(
         found.model.features_.typical_ = typical_windows(found.model.features_, windows)
         found.model.save(out)
         write_json(result, found.to_dict())
-    along, lines = getattr(found.model.chain_, "reason", None), found.summary().splitlines()
-    if along is not None:
-        lines.append(f"along the recording: {along}")
+    lines = found.summary().splitlines()
     if found.nested:
         lines.append(
             "Compare the score on left-out subjects with that of polyadic evaluate, which is usually a little higher: "
             "it trains on more of the subjects at a time."
         )
     lines.append(f"wrote {out.name} (the model) and {result.name} (the result, with all tries)")
-    common.tell({**found.to_dict(), "along": along, **provenance(str(common.device))}, shown=lines)
+    common.tell({**found.to_dict(), **provenance(str(common.device))}, shown=lines)
